@@ -1,0 +1,59 @@
+"""The exception tree. Infeasibility is a value (a status with a reason), never an exception.
+
+    PhazeOptError
+    ├── InputError           something the user gave is wrong (exit code 2)
+    ├── PluginError          a requested plug-in is unknown or fails to load (exit code 2)
+    ├── SolverError          a solver gave no usable answer
+    ├── VerificationError    an independent check disagrees with a result: a bug
+    └── TrackingError        a tracker could not record; never reaches a search's result
+"""
+
+
+class PhazeOptError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+class InputError(PhazeOptError):
+    """A file, an option or an argument breaks a rule.
+
+    Args:
+        message: one sentence: what was given, the rule it broke, what to do.
+        source: the file or option it came from, if any.
+        line: line in ``source``, one-based.
+        key: key or field in ``source``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        source: str | None = None,
+        line: int | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Prefix the message with where the fault is."""
+        where = "" if source is None else source
+        if line is not None:
+            where = f"{where}:{line}"
+        if key is not None:
+            where = f"{where}: key '{key}'" if where else f"'{key}'"
+        super().__init__(f"{where}: {message}" if where else message)
+        self.source = source
+        self.line = line
+        self.key = key
+
+
+class PluginError(PhazeOptError):
+    """A requested plug-in is unknown or fails to load; the message names it and the reason."""
+
+
+class SolverError(PhazeOptError):
+    """A solver ended without a usable answer."""
+
+
+class VerificationError(PhazeOptError):
+    """An independent check disagrees with a result; always a bug, never bad input."""
+
+
+class TrackingError(PhazeOptError):
+    """A tracker could not record an event."""

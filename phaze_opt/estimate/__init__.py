@@ -1,0 +1,1 @@
+"""Latency and energy of operators and collectives."""

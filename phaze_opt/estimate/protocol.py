@@ -1,0 +1,79 @@
+"""The `Estimator` seam: operators and accelerators in, latencies and energies out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.graph.operator import Operator
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+
+
+class Bound(StrEnum):
+    """What an operator's latency is spent on."""
+
+    COMPUTE = "compute"
+    FILL_AND_DRAIN = "fill_and_drain"
+    EDGE_WASTE = "edge_waste"
+    VECTOR = "vector"
+    GLB = "glb"
+    HBM = "hbm"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Estimates of operators (columns) on accelerators (rows).
+
+    NETWORK and NONE operators have zero everywhere: collectives are priced by `estimate.collectives`.
+
+    Attributes:
+        one_core_s: latency on one core of the operator's type(s), shape (num_accelerators, num_operators), s.
+        spread_s: latency spread over all cores of its type(s), same shape, s; never above ``one_core_s``.
+        energy_j: dynamic energy of one execution, same shape, J.
+        hbm_bytes: HBM traffic when spread, same shape, bytes.
+    """
+
+    one_core_s: NDArray[np.float64]
+    spread_s: NDArray[np.float64]
+    energy_j: NDArray[np.float64]
+    hbm_bytes: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorBreakdown:
+    """Where the spread latency of one operator on one accelerator goes.
+
+    ``parts_s`` maps each `Bound` to seconds and sums to ``latency_s``; ``bound`` is what binds. When compute binds,
+    the parts are ideal compute, fill and drain and edge waste; otherwise the binding resource takes the excess
+    over them.
+    """
+
+    operator: str
+    latency_s: float
+    bound: Bound
+    parts_s: tuple[tuple[Bound, float], ...]
+    dataflow: str
+    hbm_bytes: float
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """Prices operators on accelerators; deterministic and without side effects."""
+
+    @property
+    def name(self) -> str:
+        """Name it is registered under."""
+        ...
+
+    def estimate(self, operators: Sequence[Operator], accelerators: AcceleratorTable) -> Estimates:
+        """Latency and energy of every operator on every accelerator."""
+        ...
+
+    def explain(self, operators: Sequence[Operator], accelerator: Accelerator) -> tuple[OperatorBreakdown, ...]:
+        """What bounds each operator on one accelerator when spread over all its cores."""
+        ...

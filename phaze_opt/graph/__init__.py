@@ -1,0 +1,1 @@
+"""Operator graphs: forward, backward, update; sharding; fusion."""

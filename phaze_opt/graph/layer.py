@@ -1,0 +1,64 @@
+"""Layers of a sharded model: three operator graphs and the sizes that placement needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.operator import OperatorGraph
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGraph:
+    """One distinct layer, sharded for one tensor-parallel degree; all sizes are per device and micro-batch.
+
+    Attributes:
+        name: ``embedding``, ``block``, ``head`` ... unique within its model graph.
+        forward, backward, update: the three problems that are scheduled apart.
+        num_parameters: parameters held by one device.
+        num_tied_parameters: those of ``num_parameters`` that are a copy of the first layer's (a tied head);
+            counted once when first and last layer share a stage.
+        stash_bytes: activations kept for backward when nothing is recomputed.
+        input_bytes: activations kept when the layer is recomputed (its input).
+        working_set_bytes: activations live while one recomputed layer runs backward (at least its stash).
+        output_bytes: boundary transfer to the next layer, one direction.
+    """
+
+    name: str
+    forward: OperatorGraph
+    backward: OperatorGraph
+    update: OperatorGraph
+    num_parameters: int
+    num_tied_parameters: int
+    stash_bytes: float
+    input_bytes: float
+    working_set_bytes: float
+    output_bytes: float
+
+    @property
+    def phases(self) -> tuple[OperatorGraph, OperatorGraph, OperatorGraph]:
+        """Forward, backward and update graphs, in that order."""
+        return (self.forward, self.backward, self.update)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelGraph:
+    """A model as a chain of layers; identical layers appear once in ``layers`` and often in ``chain``.
+
+    Attributes:
+        model: name of the model.
+        tensor_parallel: degree t it is sharded for.
+        layers: the distinct layers.
+        chain: index into ``layers`` of each position 0..n-1.
+    """
+
+    model: str
+    tensor_parallel: int
+    layers: tuple[LayerGraph, ...]
+    chain: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check that the chain refers to layers."""
+        if not self.chain or not all(0 <= index < len(self.layers) for index in self.chain):
+            message = f"model graph '{self.model}': chain {self.chain} must be non-empty and index its layers"
+            raise InputError(message)

@@ -1,0 +1,193 @@
+"""Operators and operator graphs: what the estimator prices and the scheduler orders."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from phaze_opt.errors import InputError
+
+
+class Phase(StrEnum):
+    """Which of the three separately scheduled problems of a layer an operator belongs to."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+class CoreType(StrEnum):
+    """The cores an operator occupies; ``NETWORK`` and ``NONE`` occupy no core."""
+
+    TC = "tc"
+    VC = "vc"
+    TC_AND_VC = "tc_and_vc"
+    NETWORK = "network"
+    NONE = "none"
+
+
+class OperatorKind(StrEnum):
+    """What an operator computes; decides how its HBM traffic is counted."""
+
+    MATMUL = "matmul"
+    ATTENTION = "attention"
+    VECTOR = "vector"
+    COLLECTIVE = "collective"
+    VIEW = "view"
+
+
+class VectorKind(StrEnum):
+    """Elementwise work, each kind with its cycles per element in hardware/constants.toml."""
+
+    ADD = "add"
+    ROTARY = "rotary"
+    ACTIVATION_FORWARD = "activation_forward"
+    ACTIVATION_BACKWARD = "activation_backward"
+    SOFTMAX_FORWARD = "softmax_forward"
+    SOFTMAX_BACKWARD = "softmax_backward"
+    NORM_FORWARD = "norm_forward"
+    NORM_BACKWARD = "norm_backward"
+    CROSS_ENTROPY = "cross_entropy"
+    SGD = "sgd"
+    ADAM = "adam"
+
+
+class CollectiveKind(StrEnum):
+    """Collectives over the tensor-parallel group."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """``batch`` independent products of an m x k by a k x n matrix."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        """Refuse empty or negative shapes."""
+        for field in ("batch", "m", "n", "k"):
+            value = getattr(self, field)
+            if value < 1:
+                message = f"matmul {field} = {value} must be a positive integer"
+                raise InputError(message)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates: batch * m * n * k."""
+        return self.batch * self.m * self.n * self.k
+
+    def operand_elements(self) -> int:
+        """Elements of both operands and the result, each once: b (mk + kn + mn)."""
+        return self.batch * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorWork:
+    """``elements`` elements of vector work of one kind."""
+
+    kind: VectorKind
+    elements: int
+
+    def __post_init__(self) -> None:
+        """Refuse negative counts."""
+        if self.elements < 0:
+            message = f"vector work of {self.elements} elements must not be negative"
+            raise InputError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective over the tensor-parallel group; ``payload_bytes`` is the whole tensor S of semantics 6."""
+
+    kind: CollectiveKind
+    payload_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of a layer, already sharded: every figure is for one device and one micro-batch.
+
+    Attributes:
+        name: unique within its graph.
+        phase: forward, backward or update.
+        kind: decides how HBM traffic is counted. MATMUL: tiled traffic of ``matmuls`` plus what
+            ``bytes_read + bytes_written`` exceeds their compulsory bytes by (a fused epilogue's operands).
+            ATTENTION and VECTOR: exactly ``bytes_read + bytes_written``.
+        core_type: TC, VC, TC_AND_VC, NETWORK or NONE.
+        matmuls: tensor-core work (more than one only for fused attention).
+        vector_works: vector-core work (a fused epilogue, softmax, normalisation, optimizer ...).
+        bytes_read: compulsory bytes read from HBM.
+        bytes_written: compulsory bytes written to HBM.
+        parameter_bytes: bytes of parameters it reads.
+        stash_bytes: bytes of its output, or inputs, kept for the backward phase.
+        collective: set if and only if ``kind`` is COLLECTIVE.
+    """
+
+    name: str
+    phase: Phase
+    kind: OperatorKind
+    core_type: CoreType
+    matmuls: tuple[Matmul, ...] = ()
+    vector_works: tuple[VectorWork, ...] = ()
+    bytes_read: float = 0.0
+    bytes_written: float = 0.0
+    parameter_bytes: float = 0.0
+    stash_bytes: float = 0.0
+    collective: Collective | None = None
+
+    def __post_init__(self) -> None:
+        """Check that core type, work and sizes agree."""
+        sizes = (self.bytes_read, self.bytes_written, self.parameter_bytes, self.stash_bytes)
+        if not all(math.isfinite(size) and size >= 0 for size in sizes):
+            message = f"operator '{self.name}': byte counts {sizes} must be finite and not negative"
+            raise InputError(message)
+        if (self.collective is not None) != (self.core_type is CoreType.NETWORK):
+            message = f"operator '{self.name}': a collective and core type NETWORK go together"
+            raise InputError(message)
+        needs_tc = self.core_type in (CoreType.TC, CoreType.TC_AND_VC)
+        if bool(self.matmuls) != needs_tc:
+            message = f"operator '{self.name}': core type {self.core_type} and matmuls disagree"
+            raise InputError(message)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all its matmuls."""
+        return sum(matmul.macs for matmul in self.matmuls)
+
+    @property
+    def matmul_flops(self) -> int:
+        """Two FLOPs a multiply-accumulate."""
+        return 2 * self.macs
+
+    @property
+    def hbm_bytes(self) -> float:
+        """Compulsory HBM traffic: bytes read plus bytes written."""
+        return self.bytes_read + self.bytes_written
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorGraph:
+    """A directed acyclic graph of operators; ``edges`` are (producer, consumer) indices into ``operators``."""
+
+    operators: tuple[Operator, ...]
+    edges: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        """Check that edges point at operators, forward in the given (topological) order."""
+        count = len(self.operators)
+        for source, target in self.edges:
+            if not (0 <= source < target < count):
+                message = f"edge ({source}, {target}) must point forward inside 0..{count - 1}: operators are listed in topological order"
+                raise InputError(message)
+
+    def __len__(self) -> int:
+        """Number of operators."""
+        return len(self.operators)

@@ -1,0 +1,1 @@
+"""Accelerators, networks, area, energy and their constants."""

@@ -1,0 +1,104 @@
+"""The accelerator: tensor cores, vector cores, buffers and HBM, as one value and as a table of many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+
+DESIGN_CLOCK_HZ = 1.05e9
+"""Clock of every designed chip (Phaze's setting)."""
+GLB_BYTES_PER_CYCLE = 6144
+"""Chip-wide global-buffer bandwidth of every designed chip, whatever the buffer's size (semantics 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One chip. Counts are cores and lanes; sizes bytes; rates per second; all per device."""
+
+    num_tc: int
+    num_vc: int
+    tc_width: int
+    tc_depth: int
+    vc_width: int
+    glb_bytes: int
+    glb_bandwidth_bytes_per_s: float
+    l2_bytes: int
+    hbm_bytes: int
+    hbm_bandwidth_bytes_per_s: float
+    clock_hz: float = DESIGN_CLOCK_HZ
+    dtype_bytes: int = 2
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse zero, negative and non-finite sizes, naming the field."""
+        for field in fields(self):
+            if field.name == "name":
+                continue
+            value = getattr(self, field.name)
+            if not (math.isfinite(value) and value > 0):
+                message = f"{field.name} = {value} must be positive and finite"
+                raise InputError(message, key=field.name)
+
+    @property
+    def num_macs(self) -> int:
+        """Multiply-accumulate units of all tensor cores."""
+        return self.num_tc * self.tc_width * self.tc_depth
+
+    @property
+    def num_lanes(self) -> int:
+        """Vector lanes of all vector cores."""
+        return self.num_vc * self.vc_width
+
+    @property
+    def peak_flops_per_s(self) -> float:
+        """Two FLOPs a multiply-accumulate and cycle."""
+        return 2.0 * self.num_macs * self.clock_hz
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorTable:
+    """Many accelerators as columns, each of shape (num_accelerators,); units as in `Accelerator`."""
+
+    num_tc: NDArray[np.int64]
+    num_vc: NDArray[np.int64]
+    tc_width: NDArray[np.int64]
+    tc_depth: NDArray[np.int64]
+    vc_width: NDArray[np.int64]
+    glb_bytes: NDArray[np.int64]
+    glb_bandwidth_bytes_per_s: NDArray[np.float64]
+    l2_bytes: NDArray[np.int64]
+    hbm_bytes: NDArray[np.int64]
+    hbm_bandwidth_bytes_per_s: NDArray[np.float64]
+    clock_hz: NDArray[np.float64]
+    dtype_bytes: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Check that all columns are as long as the first."""
+        lengths = {field.name: len(getattr(self, field.name)) for field in fields(self)}
+        if len(set(lengths.values())) != 1:
+            message = f"columns of an accelerator table must be equally long, got {lengths}"
+            raise InputError(message)
+
+    def __len__(self) -> int:
+        """Number of accelerators."""
+        return len(self.num_tc)
+
+    @classmethod
+    def from_accelerators(cls, accelerators: Sequence[Accelerator]) -> AcceleratorTable:
+        """Columns of a sequence of accelerators, in its order."""
+        columns = {}
+        for field in fields(cls):
+            is_rate = field.name.endswith(("_per_s", "_hz"))
+            dtype = np.float64 if is_rate else np.int64
+            columns[field.name] = np.array([getattr(a, field.name) for a in accelerators], dtype=dtype)
+        return cls(**columns)
+
+    def take(self, rows: NDArray[np.int64]) -> AcceleratorTable:
+        """The table of the given rows, in the given order."""
+        return AcceleratorTable(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})

@@ -1,0 +1,1 @@
+"""`evaluate`: a design point in, an `Evaluation` out."""

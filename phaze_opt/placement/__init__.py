@@ -1,0 +1,1 @@
+"""Pipeline, tensor and data parallel placement: exact dynamic program and its check."""

@@ -1,0 +1,158 @@
+"""The placement problem and its result (semantics 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.network import Cluster
+
+
+class RecomputePolicy(StrEnum):
+    """Activation recomputation: per stage only where the stash does not fit, never, or everywhere."""
+
+    AUTO = "auto"
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+class PlacementStatus(StrEnum):
+    """A placement is proven optimal, or none fits."""
+
+    OPTIMAL = "optimal"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCosts:
+    """Costs of the layers of a chain for one tensor-parallel degree; every array has shape (num_layers,).
+
+    All are per device; times and activations are of one micro-batch.
+
+    Attributes:
+        tensor_parallel: degree t.
+        forward_s: forward time with its tensor-parallel collectives, s.
+        backward_s: backward time with its tensor-parallel collectives, s.
+        update_s: optimizer update, once a batch, s.
+        state_bytes: weight + gradient + optimizer state, bytes.
+        gradient_bytes: payload of the data-parallel gradient all-reduce, bytes.
+        stash_bytes: activations kept for backward without recomputation, bytes.
+        input_bytes: activations kept under recomputation (the layer's input), bytes.
+        working_set_bytes: activations live while one recomputed layer runs backward, bytes.
+        output_bytes: boundary transfer to the next layer, one direction, bytes.
+        tied_state_bytes: state of the last layer's copy of the first layer's weights; counted once when both are in
+            one stage (scalar, bytes).
+        tied_gradient_bytes: gradient of that copy (scalar, bytes).
+    """
+
+    tensor_parallel: int
+    forward_s: NDArray[np.float64]
+    backward_s: NDArray[np.float64]
+    update_s: NDArray[np.float64]
+    state_bytes: NDArray[np.float64]
+    gradient_bytes: NDArray[np.float64]
+    stash_bytes: NDArray[np.float64]
+    input_bytes: NDArray[np.float64]
+    working_set_bytes: NDArray[np.float64]
+    output_bytes: NDArray[np.float64]
+    tied_state_bytes: float = 0.0
+    tied_gradient_bytes: float = 0.0
+
+    @property
+    def num_layers(self) -> int:
+        """Length of the chain."""
+        return len(self.forward_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementProblem:
+    """Choose tensor, pipeline and data parallel degrees, stage cuts and recomputation per stage.
+
+    Attributes:
+        options: costs for each tensor-parallel degree that the model admits.
+        cluster: devices and their network.
+        memory_bytes: capacity of one device, bytes.
+        global_batch: samples a batch, over all replicas.
+        micro_batch: samples a micro-batch.
+        recompute: policy.
+    """
+
+    options: tuple[LayerCosts, ...]
+    cluster: Cluster
+    memory_bytes: float
+    global_batch: int
+    micro_batch: int
+    recompute: RecomputePolicy = RecomputePolicy.AUTO
+
+    def __post_init__(self) -> None:
+        """Check batch sizes and that every option covers the same chain."""
+        if not self.options or len({option.num_layers for option in self.options}) != 1:
+            message = "a placement needs at least one tensor-parallel option, all over the same layers"
+            raise InputError(message)
+        if self.global_batch < 1 or self.micro_batch < 1:
+            message = f"global_batch = {self.global_batch} and micro_batch = {self.micro_batch} must be at least 1"
+            raise InputError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A pipeline stage: layers ``first`` to ``last`` inclusive, its time a micro-batch and its peak memory."""
+
+    first: int
+    last: int
+    is_recomputed: bool
+    time_s: float
+    memory_bytes: float
+    sync_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Why nothing fits: the layer that needs most, what it needs, what there is, and the remedy in words."""
+
+    layer: int
+    tensor_parallel: int
+    needed_bytes: float
+    available_bytes: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementResult:
+    """The optimal placement, or why there is none.
+
+    Attributes:
+        status: OPTIMAL or INFEASIBLE (then every other field but ``shortfall`` is zero or empty).
+        batch_time_s: max stage time x (micro-batches + stages - 1) + max over stages of synchronisation, s.
+        tensor_parallel, data_parallel: degrees.
+        num_micro_batches: micro-batches per replica.
+        stages: first pipeline stage first.
+        shortfall: set if and only if infeasible.
+    """
+
+    status: PlacementStatus
+    batch_time_s: float
+    tensor_parallel: int
+    data_parallel: int
+    num_micro_batches: int
+    stages: tuple[Stage, ...]
+    shortfall: Shortfall | None = None
+
+    @property
+    def devices_used(self) -> int:
+        """t x stages x d."""
+        return self.tensor_parallel * len(self.stages) * self.data_parallel
+
+    @property
+    def bottleneck_s(self) -> float:
+        """Largest stage time, s."""
+        return max((stage.time_s for stage in self.stages), default=0.0)
+
+    @property
+    def sync_s(self) -> float:
+        """Largest synchronisation (gradient all-reduce + update) of any stage, s."""
+        return max((stage.sync_s for stage in self.stages), default=0.0)

@@ -1,0 +1,1 @@
+"""Operator schedules of one layer: bounds, heuristics, ILP, replay."""

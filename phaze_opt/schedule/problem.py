@@ -1,0 +1,93 @@
+"""The scheduling problem of one layer phase, and its result (semantics 4)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.operator import CoreType
+
+
+class Exclusivity(StrEnum):
+    """What a spread operator excludes while it runs: everything on the chip, or its own core type(s)."""
+
+    CHIP = "chip"
+    TYPE = "type"
+
+
+class ScheduleStatus(StrEnum):
+    """Whether the makespan is proven, merely attained, or cut short by the time limit."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    TIME_LIMIT = "time_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleProblem:
+    """Operators with two latencies each, precedence, and two kinds of cores.
+
+    Attributes:
+        core_types: of each operator: TC, VC, TC_AND_VC or NONE (NETWORK operators are contracted like NONE).
+        one_core_s: latency L_i on one core (of each of its types), s.
+        spread_s: latency I_i spread over all cores of its type(s), s.
+        edges: (before, after) index pairs; acyclic, in any order of indices.
+        num_tc, num_vc: cores of each type.
+        exclusivity: what a spread operator excludes.
+        floor_s: lower bound on the whole problem from HBM traffic: makespan = max(schedule, floor), s.
+    """
+
+    core_types: tuple[CoreType, ...]
+    one_core_s: tuple[float, ...]
+    spread_s: tuple[float, ...]
+    edges: tuple[tuple[int, int], ...]
+    num_tc: int
+    num_vc: int
+    exclusivity: Exclusivity = Exclusivity.CHIP
+    floor_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check lengths, latencies, core counts and edge ends (cycles are found by `schedule.structure`)."""
+        count = len(self.core_types)
+        if not (len(self.one_core_s) == len(self.spread_s) == count):
+            message = f"{count} core types need as many latencies, got {len(self.one_core_s)} and {len(self.spread_s)}"
+            raise InputError(message)
+        for latency in (*self.one_core_s, *self.spread_s, self.floor_s):
+            if not (math.isfinite(latency) and latency >= 0):
+                message = f"latency {latency} must be finite and not negative"
+                raise InputError(message)
+        if self.num_tc < 1 or self.num_vc < 1:
+            message = f"num_tc = {self.num_tc} and num_vc = {self.num_vc} must be at least 1"
+            raise InputError(message)
+        for before, after in self.edges:
+            if not (0 <= before < count and 0 <= after < count) or before == after:
+                message = f"edge ({before}, {after}) must join two different operators of 0..{count - 1}"
+                raise InputError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleResult:
+    """A schedule that `schedule.verify` replays, with its certificate.
+
+    Attributes:
+        makespan_s: finish of the last operator, or the floor if that is larger, s.
+        lower_bound_s: proven: no schedule is shorter, s.
+        status: OPTIMAL when the gap is within tolerance.
+        start_s: start of each operator, s.
+        is_spread: whether each operator is spread over all cores of its type(s).
+        num_ilp_solves: MIPs solved on the way (0 when bound and heuristic met).
+    """
+
+    makespan_s: float
+    lower_bound_s: float
+    status: ScheduleStatus
+    start_s: tuple[float, ...]
+    is_spread: tuple[bool, ...]
+    num_ilp_solves: int = 0
+
+    @property
+    def gap(self) -> float:
+        """(makespan - lower bound) / makespan; 0 for an empty schedule."""
+        return 0.0 if self.makespan_s <= 0 else max(0.0, 1.0 - self.lower_bound_s / self.makespan_s)

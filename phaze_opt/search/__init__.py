@@ -1,0 +1,1 @@
+"""Search strategies and the ask-and-tell loop."""

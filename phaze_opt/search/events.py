@@ -1,0 +1,61 @@
+"""What a search tells its observers; observers record, they never change a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.space.point import DesignPoint
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStarted:
+    """A search begins (or resumes); ``config`` is the resolved configuration, ready for JSON."""
+
+    search_id: str
+    name: str
+    strategy: str
+    goal: str
+    seed: int
+    num_trials: int
+    config: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFinished:
+    """One trial has its evaluation; ``values`` as in `search.strategy.Outcome`."""
+
+    search_id: str
+    number: int
+    point: DesignPoint
+    evaluation: Evaluation
+    values: tuple[float, ...]
+    wall_s: float
+    is_repeat: bool
+    is_resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFinished:
+    """A search ended: by budget, exhaustion or interruption."""
+
+    search_id: str
+    best: Evaluation | None
+    best_number: int
+    is_interrupted: bool
+    wall_s: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+SearchEvent = SearchStarted | TrialFinished | SearchFinished
+
+
+@runtime_checkable
+class SearchObserver(Protocol):
+    """Receives the events of one search, in order, in the process that runs it."""
+
+    def observe(self, event: SearchEvent) -> None:
+        """Record one event."""
+        ...

@@ -1,0 +1,1 @@
+"""Optuna samplers as strategies, one a file."""

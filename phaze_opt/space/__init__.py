@@ -1,0 +1,1 @@
+"""Search spaces and the codec between design points and Optuna."""

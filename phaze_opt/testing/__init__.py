@@ -1,0 +1,1 @@
+"""Conformance suites for plug-in authors, and tiny canonical problems."""

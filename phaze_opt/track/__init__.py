@@ -1,0 +1,1 @@
+"""Trackers: null and MLflow."""

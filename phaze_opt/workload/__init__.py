@@ -1,0 +1,1 @@
+"""Models: `ModelSpec`, `TrainingSpec` and the zoo."""
