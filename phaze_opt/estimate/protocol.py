@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.constants import Constants
 
 
 class Bound(StrEnum):
@@ -68,6 +69,10 @@ class Estimator(Protocol):
     @property
     def name(self) -> str:
         """Name it is registered under."""
+        ...
+
+    def with_constants(self, constants: Constants) -> Estimator:
+        """The same estimator under other constants (sensitivity studies)."""
         ...
 
     def estimate(self, operators: Sequence[Operator], accelerators: AcceleratorTable) -> Estimates:
