@@ -1,0 +1,118 @@
+"""Everything about a model that does not depend on the architecture, computed once and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.estimate.collectives import collective_s, group_dimensions
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.layer import LayerGraph, ModelGraph
+from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
+from phaze_opt.hardware.network import Network
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.training import TrainingSpec
+
+PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPhase:
+    """One scheduling problem: a layer's phase at one tensor degree.
+
+    Attributes:
+        layer: name of the layer.
+        phase: forward, backward or update.
+        structure: topology of its schedule.
+        columns: index of each of its operators in `CompiledModel.operators`, shape (num_operators,).
+        is_core: whether each operator occupies a core (NETWORK and NONE do not), same shape.
+        collective_s: its tensor-parallel collectives, one after the other, s.
+        collective_bytes: bytes a device sends for them.
+    """
+
+    layer: str
+    phase: Phase
+    structure: ScheduleStructure
+    columns: NDArray[np.int64]
+    is_core: NDArray[np.bool_]
+    collective_s: float
+    collective_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledOption:
+    """A model sharded for one tensor degree: ``phases[layer][phase]`` in the order of ``graph.layers``, `PHASES`."""
+
+    graph: ModelGraph
+    phases: tuple[tuple[CompiledPhase, CompiledPhase, CompiledPhase], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """A model at one micro-batch, for every tensor degree it admits; ``operators`` are shared by all of them."""
+
+    model: ModelSpec
+    training: TrainingSpec
+    operators: tuple[Operator, ...]
+    options: tuple[CompiledOption, ...]
+    flops_per_sample: float
+
+
+def compile_model(scenario: Scenario, model: ModelSpec, *, micro_batch: int) -> CompiledModel:
+    """Build the graphs of a model for every tensor degree and precompute what no architecture changes."""
+    training = scenario.training_of(model, micro_batch)
+    operators: list[Operator] = []
+    options = tuple(
+        _compile_option(build_model_graph(model, training, tensor_parallel=degree), scenario.cluster.network, operators)
+        for degree in scenario.tensor_degrees_of(model)
+    )
+    return CompiledModel(
+        model=model,
+        training=training,
+        operators=tuple(operators),
+        options=options,
+        flops_per_sample=model_flops(model, training.sequence_length),
+    )
+
+
+def _compile_option(graph: ModelGraph, network: Network, operators: list[Operator]) -> CompiledOption:
+    """Compile every distinct layer of one graph, appending its operators to the shared list."""
+    phases = tuple(_compile_layer(layer, graph.tensor_parallel, network, operators) for layer in graph.layers)
+    return CompiledOption(graph=graph, phases=phases)
+
+
+def _compile_layer(
+    layer: LayerGraph, degree: int, network: Network, operators: list[Operator]
+) -> tuple[CompiledPhase, CompiledPhase, CompiledPhase]:
+    """Compile the three problems of one layer."""
+    forward, backward, update = (
+        _compile_phase(layer.name, phase, graph, degree, network, operators)
+        for phase, graph in zip(PHASES, layer.phases, strict=True)
+    )
+    return forward, backward, update
+
+
+def _compile_phase(
+    layer: str, phase: Phase, graph: OperatorGraph, degree: int, network: Network, operators: list[Operator]
+) -> CompiledPhase:
+    """Compile one problem: its topology, its operators' columns and its collectives."""
+    first = len(operators)
+    operators.extend(graph.operators)
+    core_types = tuple(operator.core_type for operator in graph.operators)
+    dimensions = group_dimensions(network, size=degree, stride=1)
+    collectives = [operator.collective for operator in graph.operators if operator.collective is not None]
+    seconds = sum(collective_s(c.kind, c.payload_bytes, dimensions) for c in collectives) if degree > 1 else 0.0
+    return CompiledPhase(
+        layer=layer,
+        phase=phase,
+        structure=compile_structure(core_types, graph.edges),
+        columns=np.arange(first, first + len(graph), dtype=np.int64),
+        is_core=np.array([kind not in (CoreType.NETWORK, CoreType.NONE) for kind in core_types], dtype=np.bool_),
+        collective_s=float(seconds),
+        collective_bytes=float(sum(c.payload_bytes for c in collectives)) if degree > 1 else 0.0,
+    )

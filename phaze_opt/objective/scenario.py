@@ -1,0 +1,135 @@
+"""A scenario: everything about an evaluation except the design itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.build import sharding_obstacle
+from phaze_opt.hardware.design import HbmForm
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.placement.problem import RecomputePolicy
+from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
+
+MAX_DEFAULT_SEQUENCE_LENGTH = 4096
+"""A model that admits longer sequences is still evaluated at this length unless told otherwise."""
+
+
+class CommonMean(StrEnum):
+    """How one design's throughputs on several models become one figure.
+
+    ARITHMETIC is Phaze's; GEOMETRIC weighs ratios; WORST is the smallest share that any model reaches of its ideal
+    compute-bound throughput on the reference chip, times the geometric mean of those ideals (so it stays in samples/s).
+    """
+
+    ARITHMETIC = "arithmetic"
+    GEOMETRIC = "geometric"
+    WORST = "worst"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Workload, cluster, training choices and budgets; a design point completes it to an evaluation.
+
+    Attributes:
+        models: one, or several for a common design.
+        cluster: devices and network.
+        global_batch: samples an iteration, over all replicas.
+        sequence_length: tokens; None means each model's own maximum, at most 4096.
+        optimizer, attention, exclusivity, recompute, is_sequence_parallel: training and scheduling choices.
+        tensor_parallel: degrees that placement may choose from; those a model cannot be sharded by are left out.
+        common: the mean over models.
+        max_area_mm2, max_tdp_w: budgets; None is no budget beyond the space's own.
+        hbm_form: how HBM bandwidth follows capacity.
+        estimator: name of the estimator plug-in.
+        accept_gap: schedule gap below which no further proof is attempted (0 proves to 1e-9).
+        schedule_time_limit_s: wall clock an operator schedule may take before its gap is stated instead.
+    """
+
+    models: tuple[ModelSpec, ...]
+    cluster: Cluster
+    global_batch: int
+    sequence_length: int | None = None
+    optimizer: Optimizer = Optimizer.ADAM
+    attention: AttentionForm = AttentionForm.FUSED
+    exclusivity: Exclusivity = Exclusivity.CHIP
+    recompute: RecomputePolicy = RecomputePolicy.AUTO
+    is_sequence_parallel: bool = True
+    tensor_parallel: tuple[int, ...] = (1, 2, 4, 8)
+    common: CommonMean = CommonMean.ARITHMETIC
+    max_area_mm2: float | None = None
+    max_tdp_w: float | None = None
+    hbm_form: HbmForm = HbmForm.STACKED
+    estimator: str = "analytic"
+    accept_gap: float = 0.0
+    schedule_time_limit_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Check that there is something to train and somewhere to train it."""
+        if not self.models:
+            message = "no model is given; name at least one"
+            raise InputError(message, key="models")
+        if self.global_batch < 1:
+            message = f"{self.global_batch} must be a positive integer"
+            raise InputError(message, key="global_batch")
+        if self.sequence_length is not None and self.sequence_length < 1:
+            message = f"{self.sequence_length} must be a positive integer"
+            raise InputError(message, key="sequence_length")
+        if not self.tensor_parallel or min(self.tensor_parallel) < 1:
+            message = f"{self.tensor_parallel} must be positive integers, at least one"
+            raise InputError(message, key="tensor_parallel")
+        for model in self.models:
+            self.sequence_length_of(model)
+            self.tensor_degrees_of(model)
+
+    def sequence_length_of(self, model: ModelSpec) -> int:
+        """Tokens a sample of one model.
+
+        Raises:
+            InputError: the length asked for exceeds what the model's position embedding holds.
+        """
+        if self.sequence_length is None:
+            return min(model.max_sequence_length, MAX_DEFAULT_SEQUENCE_LENGTH)
+        if self.sequence_length > model.max_sequence_length:
+            message = (
+                f"{self.sequence_length} exceeds the {model.max_sequence_length} positions of {model.name}; "
+                f"give at most {model.max_sequence_length}"
+            )
+            raise InputError(message, key="sequence_length")
+        return self.sequence_length
+
+    def tensor_degrees_of(self, model: ModelSpec) -> tuple[int, ...]:
+        """Degrees that the cluster holds and the model can be sharded by.
+
+        Raises:
+            InputError: none of the degrees works; the message says what hinders the first.
+        """
+        fitting = [degree for degree in sorted(set(self.tensor_parallel)) if degree <= self.cluster.num_devices]
+        degrees = tuple(degree for degree in fitting if sharding_obstacle(model, degree) is None)
+        if not degrees:
+            obstacle = sharding_obstacle(model, fitting[0]) if fitting else "every degree exceeds the devices given"
+            message = f"none of {self.tensor_parallel} works for {model.name}: {obstacle}"
+            raise InputError(message, key="tensor_parallel")
+        return degrees
+
+    def training_of(self, model: ModelSpec, micro_batch: int) -> TrainingSpec:
+        """The training set-up of one model at one micro-batch."""
+        return TrainingSpec(
+            micro_batch=micro_batch,
+            sequence_length=self.sequence_length_of(model),
+            global_batch=self.global_batch,
+            optimizer=self.optimizer,
+            attention=self.attention,
+            is_sequence_parallel=self.is_sequence_parallel,
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the resolved scenario, hexadecimal; equal scenarios have equal digests on every machine."""
+        canonical = json.dumps(asdict(self), sort_keys=True, default=str)
+        return hashlib.sha256(canonical.encode()).hexdigest()
