@@ -1,0 +1,221 @@
+"""`Objective`: a design point in, an `Evaluation` out; pure and deterministic."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from phaze_opt import __version__
+from phaze_opt.errors import PluginError
+from phaze_opt.estimate.protocol import Estimates, Estimator
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.design import build_accelerator
+from phaze_opt.hardware.power import tdp_w
+from phaze_opt.objective.compile import PHASES, CompiledModel, compile_model
+from phaze_opt.objective.evaluation import (
+    Effort,
+    Evaluation,
+    EvaluationStatus,
+    LayerSchedule,
+    Provenance,
+    ScheduleQuality,
+)
+from phaze_opt.objective.metrics import break_down, core_columns, energy_j, split_makespans, utilisations
+from phaze_opt.objective.placing import PlacedModel, place_model
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.several_models import combine_evaluations
+from phaze_opt.placement.problem import PlacementStatus
+from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.workload.model import ModelSpec
+
+
+class Objective:
+    """Evaluates designs for one scenario; graphs are compiled once per model and micro-batch and kept.
+
+    Keeping them changes speed, never a result: two objectives of equal scenario and constants agree to the bit.
+    """
+
+    def __init__(self, scenario: Scenario, *, constants: Constants | None = None) -> None:
+        """Load the estimator.
+
+        Args:
+            scenario: workload, cluster and choices.
+            constants: the package's own unless given.
+
+        Raises:
+            PluginError: the estimator is unknown or fails to load.
+        """
+        self.scenario = scenario
+        self.constants = constants if constants is not None else load_constants()
+        plugin = load_plugin(PluginGroup.ESTIMATORS, scenario.estimator)
+        if not isinstance(plugin, Estimator):
+            message = f"estimator '{scenario.estimator}' lacks part of the Estimator protocol (name, estimate, explain, with_constants)"
+            raise PluginError(message)
+        self._estimator = plugin.with_constants(self.constants)
+        self._compiled: dict[tuple[int, int], CompiledModel] = {}
+        self._provenance = Provenance(
+            package_version=__version__,
+            estimator=self._estimator.name,
+            solver=f"HiGHS {version('highspy')} through Pyomo {version('pyomo')}",
+            scenario_digest=scenario.digest,
+            constants_digest=self.constants.digest,
+        )
+
+    def evaluate(self, point: DesignPoint) -> Evaluation:
+        """Evaluate a point of the space, as a designed chip."""
+        accelerator = build_accelerator(
+            point.num_tc,
+            point.num_vc,
+            tc_width=point.tc_width,
+            tc_depth=point.tc_depth,
+            vc_width=point.vc_width,
+            glb_bytes=point.glb_bytes,
+            hbm_bytes=point.hbm_bytes,
+            constants=self.constants,
+            hbm_form=self.scenario.hbm_form,
+        )
+        return self.evaluate_accelerator(accelerator, point.micro_batch)
+
+    def evaluate_accelerator(self, accelerator: Accelerator, micro_batch: int) -> Evaluation:
+        """Evaluate any accelerator at one micro-batch, for every model of the scenario."""
+        members = tuple(
+            self._evaluate_model(index, model, accelerator, micro_batch)
+            for index, model in enumerate(self.scenario.models)
+        )
+        return members[0] if len(members) == 1 else combine_evaluations(members, scenario=self.scenario)
+
+    def compiled(self, index: int, micro_batch: int) -> CompiledModel:
+        """The compiled form of the scenario's model ``index`` at one micro-batch."""
+        key = (index, micro_batch)
+        if key not in self._compiled:
+            model = self.scenario.models[index]
+            self._compiled[key] = compile_model(self.scenario, model, micro_batch=micro_batch)
+        return self._compiled[key]
+
+    def place(self, accelerator: Accelerator, micro_batch: int, *, index: int = 0) -> tuple[PlacedModel, Estimates]:
+        """Estimate, schedule and place one model; the part of an evaluation that takes the time."""
+        compiled = self.compiled(index, micro_batch)
+        table = AcceleratorTable.from_accelerators([accelerator])
+        estimates = self._estimator.estimate(compiled.operators, table)
+        return place_model(compiled, estimates, accelerator, scenario=self.scenario), estimates
+
+    def _evaluate_model(self, index: int, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
+        """One model on one accelerator."""
+        area = area_mm2(accelerator)
+        power = tdp_w(accelerator, self.scenario.cluster.network, self.constants)
+        blank = Evaluation(
+            model=model.name,
+            status=EvaluationStatus.FEASIBLE,
+            reason="",
+            accelerator=accelerator,
+            micro_batch=micro_batch,
+            sequence_length=self.scenario.sequence_length_of(model),
+            num_parameters=model.num_parameters,
+            area_mm2=area,
+            tdp_w=power,
+            provenance=self._provenance,
+            constraints=self._constraints(area, power),
+        )
+        broken = _broken_budget(blank, self.scenario)
+        if broken is not None:
+            return broken
+        placed, estimates = self.place(accelerator, micro_batch, index=index)
+        if placed.placement.status is PlacementStatus.INFEASIBLE:
+            return _out_of_memory(blank, placed)
+        return self._measure(blank, self.compiled(index, micro_batch), placed, estimates)
+
+    def _constraints(self, area: float, power: float) -> tuple[tuple[str, float], ...]:
+        """Budget constraints, each feasible when not positive, relative to its budget."""
+        budgets = (("area", area, self.scenario.max_area_mm2), ("tdp", power, self.scenario.max_tdp_w))
+        return tuple((name, value / budget - 1.0) for name, value, budget in budgets if budget is not None)
+
+    def _measure(
+        self, blank: Evaluation, compiled: CompiledModel, placed: PlacedModel, estimates: Estimates
+    ) -> Evaluation:
+        """Fill in every metric of a feasible placement."""
+        placement = placed.placement
+        columns = core_columns(placed)
+        explained = self._estimator.explain([compiled.operators[c] for c in columns], blank.accelerator)
+        bounds = {column: entry.bound for column, entry in zip(columns, explained, strict=True)}
+        seconds = placement.batch_time_s
+        devices = self.scenario.cluster.num_devices
+        throughput = self.scenario.global_batch / seconds
+        busy_tc, busy_vc = utilisations(compiled, placed, blank.accelerator, constants=self.constants)
+        joules = energy_j(placed, estimates, blank.area_mm2, constants=self.constants)
+        peak = devices * blank.accelerator.peak_flops_per_s
+        return _replace(
+            blank,
+            throughput_samples_per_s=throughput,
+            throughput_bound_samples_per_s=self.scenario.global_batch / placed.bound_s,
+            throughput_tokens_per_s=throughput * blank.sequence_length,
+            iteration_time_s=seconds,
+            throughput_per_tdp=throughput / (blank.tdp_w * devices),
+            mfu=throughput * compiled.flops_per_sample / peak,
+            tc_utilisation=busy_tc,
+            vc_utilisation=busy_vc,
+            energy_per_iteration_j=joules,
+            average_power_w=joules / seconds / placement.devices_used,
+            placement=placement,
+            schedules=_layer_schedules(placed),
+            breakdown=break_down(placed, split_makespans(placed, bounds)),
+            effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
+            constraints=(*blank.constraints, ("memory", _memory_slack(placed, blank.accelerator))),
+        )
+
+
+def _replace(evaluation: Evaluation, **changes: object) -> Evaluation:
+    """`dataclasses.replace`, typed for this module."""
+    from dataclasses import replace
+
+    return replace(evaluation, **changes)  # type: ignore[arg-type]
+
+
+def _broken_budget(blank: Evaluation, scenario: Scenario) -> Evaluation | None:
+    """The evaluation of a point over its area or TDP budget, else None."""
+    for name, value in blank.constraints:
+        if value > 0 and name == "area":
+            reason = f"area {blank.area_mm2:.1f} mm2 exceeds the budget of {scenario.max_area_mm2:g} mm2"
+            return _replace(blank, status=EvaluationStatus.OVER_AREA, reason=reason)
+        if value > 0 and name == "tdp":
+            reason = f"TDP {blank.tdp_w:.1f} W exceeds the budget of {scenario.max_tdp_w:g} W"
+            return _replace(blank, status=EvaluationStatus.OVER_TDP, reason=reason)
+    return None
+
+
+def _out_of_memory(blank: Evaluation, placed: PlacedModel) -> Evaluation:
+    """The evaluation of a point that no placement fits."""
+    shortfall = placed.placement.shortfall
+    reason = shortfall.reason if shortfall is not None else "no placement fits the memory"
+    excess = shortfall.needed_bytes / shortfall.available_bytes - 1.0 if shortfall is not None else 1.0
+    return _replace(
+        blank,
+        status=EvaluationStatus.OUT_OF_MEMORY,
+        reason=reason,
+        constraints=(*blank.constraints, ("memory", max(excess, 1e-6))),
+        effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
+    )
+
+
+def _memory_slack(placed: PlacedModel, accelerator: Accelerator) -> float:
+    """Peak memory of any stage relative to capacity, minus one: never positive when feasible."""
+    peak = max(stage.memory_bytes for stage in placed.placement.stages)
+    return min(0.0, peak / accelerator.hbm_bytes - 1.0)
+
+
+def _layer_schedules(placed: PlacedModel) -> tuple[LayerSchedule, ...]:
+    """Makespans and bounds of every distinct layer and phase of the chosen degree."""
+    chain = placed.option.graph.chain
+    return tuple(
+        LayerSchedule(
+            layer=phase.layer,
+            phase=PHASES[column].value,
+            repeats=chain.count(row),
+            makespan_s=float(placed.times.upper_s[row, column]),
+            lower_bound_s=float(placed.times.lower_s[row, column]),
+            status=ScheduleQuality(placed.times.schedules[row][column].status.value),
+        )
+        for row, layer in enumerate(placed.option.phases)
+        for column, phase in enumerate(layer)
+    )

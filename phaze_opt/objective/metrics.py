@@ -1,0 +1,189 @@
+"""Where an iteration's time and energy go (semantics 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from phaze_opt.estimate.protocol import Bound, Estimates
+from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.compile import PHASES, CompiledModel
+from phaze_opt.objective.evaluation import TimeBreakdown
+from phaze_opt.objective.placing import PlacedModel
+from phaze_opt.placement.problem import Stage
+from phaze_opt.units import BITS_PER_BYTE, PICO
+
+MEMORY_BOUNDS = frozenset({Bound.HBM, Bound.GLB})
+UPDATE = PHASES.index(Phase.UPDATE)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseShares:
+    """A makespan split by what its operators wait for, s; sums to the makespan."""
+
+    tensor_cores_s: float
+    vector_cores_s: float
+    memory_bound_s: float
+
+
+def split_makespans(placed: PlacedModel, bounds: dict[int, Bound]) -> tuple[tuple[PhaseShares, ...], ...]:
+    """Split each makespan in proportion to the time its operators run, by what bounds each.
+
+    Args:
+        placed: the chosen tensor degree with its schedules.
+        bounds: what binds each operator, by column of the compiled model.
+
+    Returns:
+        Shares by distinct layer and phase. What the HBM floor adds to a schedule counts as memory-bound.
+    """
+    return tuple(
+        tuple(_split_phase(placed, row, column, bounds) for column in range(len(PHASES)))
+        for row in range(len(placed.option.phases))
+    )
+
+
+def _split_phase(placed: PlacedModel, row: int, column: int, bounds: dict[int, Bound]) -> PhaseShares:
+    """Split one makespan."""
+    phase = placed.option.phases[row][column]
+    result = placed.times.schedules[row][column]
+    seconds = {"tensor": 0.0, "vector": 0.0, "memory": 0.0}
+    for index, operator_column in enumerate(phase.columns):
+        if not phase.is_core[index]:
+            continue
+        bound = bounds[int(operator_column)]
+        cause = "memory" if bound in MEMORY_BOUNDS else "vector" if bound is Bound.VECTOR else "tensor"
+        seconds[cause] += result.duration_s[index]
+    busy = sum(seconds.values())
+    scheduled = result.scheduled_s
+    scale = scheduled / busy if busy > 0 else 0.0
+    return PhaseShares(
+        tensor_cores_s=seconds["tensor"] * scale,
+        vector_cores_s=seconds["vector"] * scale,
+        memory_bound_s=result.makespan_s - (seconds["tensor"] + seconds["vector"]) * scale,
+    )
+
+
+def stage_phases(placed: PlacedModel, stage: Stage) -> Iterator[tuple[int, int]]:
+    """(distinct layer, phase) that a stage runs for one micro-batch; forward twice when it recomputes."""
+    for position in range(stage.first, stage.last + 1):
+        layer = placed.option.graph.chain[position]
+        yield layer, 0
+        yield layer, 1
+        if stage.is_recomputed:
+            yield layer, 0
+
+
+def break_down(placed: PlacedModel, shares: tuple[tuple[PhaseShares, ...], ...]) -> TimeBreakdown:
+    """Seconds of one iteration by cause; the values sum to ``placement.batch_time_s``.
+
+    The bottleneck stage's time a micro-batch counts num_micro_batches times by cause and (stages - 1) times as bubble;
+    the stage whose synchronisation is longest gives gradient all-reduce and update.
+    """
+    placement = placed.placement
+    stage = max(placement.stages, key=lambda candidate: candidate.time_s)
+    runs = placement.num_micro_batches
+    parts = [shares[layer][phase] for layer, phase in stage_phases(placed, stage)]
+    tensor = sum(part.tensor_cores_s for part in parts)
+    vector = sum(part.vector_cores_s for part in parts)
+    memory = sum(part.memory_bound_s for part in parts)
+    collectives = sum(
+        placed.option.phases[layer][phase].collective_s for layer, phase in stage_phases(placed, stage)
+    )
+    boundary = max(0.0, stage.time_s - tensor - vector - memory - collectives)
+    synced = max(placement.stages, key=lambda candidate: candidate.sync_s)
+    update = stage_update_s(placed, synced)
+    return TimeBreakdown(
+        tensor_cores_s=tensor * runs,
+        vector_cores_s=vector * runs,
+        memory_bound_s=memory * runs,
+        tensor_parallel_collectives_s=collectives * runs,
+        boundary_transfers_s=boundary * runs,
+        gradient_all_reduce_s=max(0.0, synced.sync_s - update),
+        bubble_s=stage.time_s * (len(placement.stages) - 1),
+        update_s=update,
+    )
+
+
+def stage_update_s(placed: PlacedModel, stage: Stage) -> float:
+    """Optimizer update of one stage, s."""
+    chain = placed.option.graph.chain[stage.first : stage.last + 1]
+    collectives = sum(placed.option.phases[layer][UPDATE].collective_s for layer in chain)
+    return float(sum(placed.times.upper_s[layer, UPDATE] for layer in chain) + collectives)
+
+
+def phase_runs(placed: PlacedModel) -> np.ndarray:
+    """Executions of each (distinct layer, phase) by one replica's devices in one iteration, shape (layers, 3)."""
+    runs = np.zeros((len(placed.option.phases), len(PHASES)))
+    for stage in placed.placement.stages:
+        for layer, phase in stage_phases(placed, stage):
+            runs[layer, phase] += placed.placement.num_micro_batches
+        for position in range(stage.first, stage.last + 1):
+            runs[placed.option.graph.chain[position], UPDATE] += 1
+    return runs
+
+
+def utilisations(
+    compiled: CompiledModel, placed: PlacedModel, accelerator: Accelerator, *, constants: Constants
+) -> tuple[float, float]:
+    """Share of the used devices' MACs and lanes that an iteration keeps busy (recomputation counts as work)."""
+    macs = 0.0
+    lane_cycles = 0.0
+    for row, layer_runs in enumerate(phase_runs(placed)):
+        for column, runs in enumerate(layer_runs):
+            for index in placed.option.phases[row][column].columns:
+                operator = compiled.operators[int(index)]
+                macs += runs * operator.macs
+                lane_cycles += runs * sum(
+                    work.elements * constants.value(f"vector_cycles.{work.kind.value}") for work in operator.vector_works
+                )
+    cycles = placed.placement.batch_time_s * accelerator.clock_hz * len(placed.placement.stages)
+    return macs / (cycles * accelerator.num_macs), lane_cycles / (cycles * accelerator.num_lanes)
+
+
+def energy_j(
+    placed: PlacedModel, estimates: Estimates, accelerator_area_mm2: float, *, constants: Constants
+) -> float:
+    """Energy of one iteration over all used devices: operators, links and static, J."""
+    placement = placed.placement
+    devices = placement.tensor_parallel * placement.data_parallel
+    runs = phase_runs(placed)
+    dynamic = 0.0
+    link_bytes = 0.0
+    for row, layer in enumerate(placed.option.phases):
+        for column, phase in enumerate(layer):
+            dynamic += runs[row, column] * float(estimates.energy_j[0, phase.columns].sum())
+            link_bytes += runs[row, column] * phase.collective_bytes
+    link_bytes += _boundary_bytes(placed) + _gradient_bytes(placed)
+    link_j = link_bytes * BITS_PER_BYTE * constants.value("energy.link_pj_per_bit") * PICO
+    static_w = constants.value("energy.static_w_per_mm2") * accelerator_area_mm2
+    return devices * (dynamic + link_j) + placement.devices_used * static_w * placement.batch_time_s
+
+
+def _boundary_bytes(placed: PlacedModel) -> float:
+    """Bytes across all stage boundaries of one replica and tensor rank in one iteration, both directions."""
+    graph = placed.option.graph
+    crossed = [graph.layers[graph.chain[stage.last]].output_bytes for stage in placed.placement.stages[:-1]]
+    return 2.0 * placed.placement.num_micro_batches * sum(crossed)
+
+
+def _gradient_bytes(placed: PlacedModel) -> float:
+    """Bytes a tensor rank of one replica sends for the gradient all-reduce: 2 (d-1)/d of its gradients."""
+    degree = placed.placement.data_parallel
+    graph = placed.option.graph
+    parameters = sum(graph.layers[layer].num_parameters for layer in graph.chain)
+    return 2.0 * (degree - 1) / degree * 2.0 * parameters
+
+
+def core_columns(placed: PlacedModel) -> list[int]:
+    """Columns of the chosen degree's operators that occupy a core."""
+    phases = (phase for layer in placed.option.phases for phase in layer)
+    return [int(c) for phase in phases for c, core in zip(phase.columns, phase.is_core, strict=True) if core]
+
+
+def is_core(core_type: CoreType) -> bool:
+    """Whether operators of this type occupy a core."""
+    return core_type not in (CoreType.NETWORK, CoreType.NONE)

@@ -1,0 +1,86 @@
+"""One design for several models: the mean that stands for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from phaze_opt.objective.evaluation import Effort, Evaluation, EvaluationStatus, TimeBreakdown
+from phaze_opt.objective.scenario import CommonMean, Scenario
+
+
+def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) -> Evaluation:
+    """The evaluation of a common design; infeasible as soon as one model is.
+
+    Rates are means by ``scenario.common``; MFU and utilisations are arithmetic means; energy and power are left zero
+    because the models do not run together. ``iteration_time_s`` is the global batch over the mean throughput.
+    """
+    first = members[0]
+    broken = next((member for member in members if not member.is_feasible), None)
+    effort = Effort(
+        num_ilp_solves=sum(member.effort.num_ilp_solves for member in members),
+        num_placements=sum(member.effort.num_placements for member in members),
+    )
+    blank = replace(
+        first,
+        model=", ".join(member.model for member in members),
+        num_parameters=sum(member.num_parameters for member in members),
+        sequence_length=max(member.sequence_length for member in members),
+        status=EvaluationStatus.FEASIBLE,
+        reason="",
+        throughput_samples_per_s=0.0,
+        throughput_bound_samples_per_s=0.0,
+        throughput_tokens_per_s=0.0,
+        iteration_time_s=0.0,
+        throughput_per_tdp=0.0,
+        mfu=0.0,
+        tc_utilisation=0.0,
+        vc_utilisation=0.0,
+        energy_per_iteration_j=0.0,
+        average_power_w=0.0,
+        placement=None,
+        schedules=(),
+        breakdown=TimeBreakdown(),
+        effort=effort,
+        constraints=_worst_constraints(members),
+        members=tuple(members),
+    )
+    if broken is not None:
+        return replace(blank, status=broken.status, reason=f"{broken.model}: {broken.reason}")
+    weights = [_ideal_throughput(member) for member in members]
+    throughput = _mean([m.throughput_samples_per_s for m in members], weights, common=scenario.common)
+    bound = _mean([m.throughput_bound_samples_per_s for m in members], weights, common=scenario.common)
+    tokens = _mean([m.throughput_tokens_per_s for m in members], weights, common=scenario.common)
+    return replace(
+        blank,
+        throughput_samples_per_s=throughput,
+        throughput_bound_samples_per_s=bound,
+        throughput_tokens_per_s=tokens,
+        iteration_time_s=scenario.global_batch / throughput,
+        throughput_per_tdp=throughput / (blank.tdp_w * scenario.cluster.num_devices),
+        mfu=math.fsum(m.mfu for m in members) / len(members),
+        tc_utilisation=math.fsum(m.tc_utilisation for m in members) / len(members),
+        vc_utilisation=math.fsum(m.vc_utilisation for m in members) / len(members),
+    )
+
+
+def _ideal_throughput(member: Evaluation) -> float:
+    """Samples/s at MFU 1 up to a factor that is the same for every model and design point compared: thr / (mfu x peak)."""
+    return member.throughput_samples_per_s / (member.mfu * member.accelerator.peak_flops_per_s)
+
+
+def _mean(rates: Sequence[float], ideals: Sequence[float], *, common: CommonMean) -> float:
+    """The mean of semantics: arithmetic, geometric, or worst share of the ideal times the geometric mean of ideals."""
+    if common is CommonMean.ARITHMETIC:
+        return math.fsum(rates) / len(rates)
+    if common is CommonMean.GEOMETRIC:
+        return math.exp(math.fsum(math.log(rate) for rate in rates) / len(rates))
+    shares = [rate / ideal for rate, ideal in zip(rates, ideals, strict=True)]
+    return min(shares) * math.exp(math.fsum(math.log(ideal) for ideal in ideals) / len(ideals))
+
+
+def _worst_constraints(members: Sequence[Evaluation]) -> tuple[tuple[str, float], ...]:
+    """The largest value of each constraint over the models."""
+    names = dict.fromkeys(name for member in members for name, _ in member.constraints)
+    return tuple((name, max(value for m in members for key, value in m.constraints if key == name)) for name in names)
