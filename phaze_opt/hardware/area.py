@@ -1,0 +1,85 @@
+"""Chip area at 22 nm (semantics 2): exact on the published table, log-log between and beyond its entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.interpolation import LogLogTable, read_csv_rows
+from phaze_opt.units import um2_to_mm2
+
+
+@dataclass(frozen=True, slots=True)
+class SramAreas:
+    """Area in um^2 of an L2 buffer and of the global buffer by their size in bytes."""
+
+    l2_um2: LogLogTable
+    glb_um2: LogLogTable
+
+
+def area_mm2(accelerator: Accelerator, *, constants: Constants | None = None) -> float:
+    """Area of one chip in mm^2; see `area_um2_table`."""
+    table = AcceleratorTable.from_accelerators([accelerator])
+    return um2_to_mm2(float(area_um2_table(table, constants=constants)[0]))
+
+
+def area_um2_table(table: AcceleratorTable, *, constants: Constants | None = None) -> NDArray[np.float64]:
+    """Area of every chip in um^2, shape (num_accelerators,).
+
+    area = num_tc (w d a_mac + A_L2(l2 of a tensor core)) + num_vc (w_vc a_lane + A_L2(l2 of a vector core)) + A_GLB.
+    HBM, links and interconnect are not counted, as in the published estimator.
+
+    Args:
+        table: the chips.
+        constants: area of a multiplier and of the registers; the package's own by default.
+    """
+    tensor_core = tc_area_um2(table.tc_width * table.tc_depth, table.l2_bytes, constants=constants)
+    vector_core = vc_area_um2(table.vc_width, constants=constants)
+    return table.num_tc * tensor_core + table.num_vc * vector_core + glb_area_um2(table.glb_bytes)
+
+
+def tc_area_um2(
+    num_macs: NDArray[np.int64], l2_bytes: NDArray[np.int64], *, constants: Constants | None = None
+) -> NDArray[np.float64]:
+    """Area of one tensor core with its L2 buffer, um^2; arguments and result of one shape."""
+    known = load_constants() if constants is None else constants
+    per_mac_um2 = known.value("area.mac_um2") + known.value("area.mac_register_um2")
+    return num_macs * per_mac_um2 + load_sram_areas().l2_um2(l2_bytes)
+
+
+def vc_area_um2(vc_width: NDArray[np.int64], *, constants: Constants | None = None) -> NDArray[np.float64]:
+    """Area of one vector core of ``vc_width`` lanes with its L2 buffer, um^2; same shape."""
+    known = load_constants() if constants is None else constants
+    per_lane_um2 = known.value("area.mac_um2") + known.value("area.lane_register_um2")
+    return vc_width * per_lane_um2 + load_sram_areas().l2_um2(l2_bytes_of(vc_width, constants=known))
+
+
+def glb_area_um2(glb_bytes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Area of the global buffer, um^2; same shape."""
+    return load_sram_areas().glb_um2(glb_bytes)
+
+
+def l2_bytes_of(num_macs: NDArray[np.int64], *, constants: Constants) -> NDArray[np.int64]:
+    """L2 bytes of a designed core with ``num_macs`` array elements: max(1024, 16 w d); same shape."""
+    minimum, per_mac = int(constants.value("l2.minimum_bytes")), int(constants.value("l2.bytes_per_mac"))
+    l2_bytes: NDArray[np.int64] = np.maximum(minimum, per_mac * np.asarray(num_macs, dtype=np.int64))
+    return l2_bytes
+
+
+@cache
+def load_sram_areas() -> SramAreas:
+    """The published buffer areas."""
+    rows = read_csv_rows("sram_area_um2.csv")
+
+    def table_of(buffer: str) -> LogLogTable:
+        chosen = [row for row in rows if row["buffer"] == buffer]
+        return LogLogTable(
+            tuple(float(row["bytes"]) for row in chosen), tuple(float(row["area_um2"]) for row in chosen)
+        )
+
+    return SramAreas(l2_um2=table_of("l2"), glb_um2=table_of("glb"))

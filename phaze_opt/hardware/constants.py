@@ -1,0 +1,298 @@
+"""Constants with their sources and ranges, and the estimator's disputable options, read from constants.toml."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.hardware.toml_file import TomlDocument, parse_toml, read_toml, shorten
+
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
+_OPTIONS_TABLE = "estimator_options"
+_VECTOR_CYCLES = "vector_cycles"
+_VECTOR_CYCLES_FACTOR = MappingProxyType({"nominal": 1.0, "halved": 0.5, "doubled": 2.0})
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One constant: ``value`` in ``unit``, its plausible range, and its source or the reason it was assumed."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    source: str
+    is_assumption: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One named choice of the estimator, what else it could be, and where the alternatives come from."""
+
+    choice: str
+    alternatives: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constants:
+    """All constants and options; two are equal when their values and choices are.
+
+    Attributes:
+        entries: constants by dotted key (``energy.hbm_pj_per_bit``).
+        options: estimator options by name (``glb_limit``).
+        digest: sha256 of the canonical values and choices, hexadecimal.
+    """
+
+    entries: Mapping[str, Constant]
+    options: Mapping[str, Option]
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Freeze the mappings and take the digest."""
+        values = {key: float(entry.value) for key, entry in self.entries.items()}
+        choices = {name: option.choice for name, option in self.options.items()}
+        canonical = json.dumps([values, choices], sort_keys=True, separators=(",", ":"), allow_nan=False)
+        object.__setattr__(self, "entries", MappingProxyType(dict(self.entries)))
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+        object.__setattr__(self, "digest", hashlib.sha256(canonical.encode()).hexdigest())
+
+    def __reduce__(self) -> tuple[type[Constants], tuple[dict[str, Constant], dict[str, Option]]]:
+        """Pickle as plain dictionaries: a mapping proxy does not pickle."""
+        return Constants, (dict(self.entries), dict(self.options))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal values and choices."""
+        return isinstance(other, Constants) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        """Hash of the digest."""
+        return hash(self.digest)
+
+    def value(self, key: str) -> float:
+        """Value of a constant, in its own unit.
+
+        Raises:
+            InputError: no constant has this key.
+        """
+        try:
+            return self.entries[key].value
+        except KeyError as error:
+            raise _unknown_constant(key, self.entries) from error
+
+    def option(self, name: str) -> str:
+        """The choice in force for an estimator option.
+
+        Raises:
+            InputError: no option has this name.
+        """
+        try:
+            return self.options[name].choice
+        except KeyError as error:
+            raise _unknown_option(name, self.options) from error
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Keys of the constants that are assumptions, in the file's order."""
+        return tuple(key for key, entry in self.entries.items() if entry.is_assumption)
+
+    @property
+    def uncertain(self) -> tuple[str, ...]:
+        """Keys of the constants whose range is wider than their value: what a sensitivity study varies."""
+        return tuple(key for key, entry in self.entries.items() if entry.low < entry.high)
+
+    def with_overrides(self, overrides: Mapping[str, float]) -> Constants:
+        """The same constants with some values replaced; ranges and sources stay.
+
+        Raises:
+            InputError: an unknown key (with a near miss), or a value that is not finite and positive.
+        """
+        entries = dict(self.entries)
+        for key, value in overrides.items():
+            if key not in entries:
+                raise _unknown_constant(key, entries)
+            _check_value(value, key=key, may_be_zero=entries[key].low == 0)
+            entries[key] = replace(entries[key], value=float(value))
+        return Constants(entries, self.options)
+
+    def with_options(self, choices: Mapping[str, str]) -> Constants:
+        """The same constants with some estimator options chosen otherwise.
+
+        The option ``vector_cycles`` scales every ``vector_cycles.*`` constant, overridden ones included.
+
+        Raises:
+            InputError: an unknown option or choice (with a near miss).
+        """
+        entries, options = dict(self.entries), dict(self.options)
+        for name, choice in choices.items():
+            if name not in options:
+                raise _unknown_option(name, options)
+            if choice not in options[name].alternatives:
+                hint = suggest(str(choice), options[name].alternatives)
+                message = f"estimator option {name} cannot be {shorten(choice)}; {hint}"
+                raise InputError(message)
+            if name == _VECTOR_CYCLES:
+                factor = _VECTOR_CYCLES_FACTOR[choice] / _VECTOR_CYCLES_FACTOR[options[name].choice]
+                entries = _scale_group(entries, prefix=f"{_VECTOR_CYCLES}.", factor=factor)
+            options[name] = replace(options[name], choice=choice)
+        return Constants(entries, options)
+
+
+class _ConstantTable(BaseModel):
+    """A constant as written in the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    source: str | None = None
+    assumption: str | None = None
+
+    @model_validator(mode="after")
+    def _check_origin(self) -> _ConstantTable:
+        if (self.source is None) == (self.assumption is None):
+            message = "needs exactly one of source and assumption"
+            raise ValueError(message)
+        return self
+
+    def to_constant(self) -> Constant:
+        spread = 1.0 if self.assumption is None else 2.0
+        low = self.value / spread if self.low is None else self.low
+        high = self.value * spread if self.high is None else self.high
+        origin = self.source if self.assumption is None else self.assumption
+        return Constant(self.value, low, high, self.unit, str(origin), is_assumption=self.assumption is not None)
+
+
+class _OptionTable(BaseModel):
+    """An estimator option as written in the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    choice: str
+    alternatives: list[str]
+    source: str
+
+    def to_option(self) -> Option:
+        return Option(self.choice, tuple(self.alternatives), self.source)
+
+
+def load_constants(path: Path | str | None = None) -> Constants:
+    """Constants of the package, or of a file in the same form that holds all of them.
+
+    Args:
+        path: a TOML file; None for the package's own.
+
+    Raises:
+        InputError: the file cannot be read or breaks a rule; the message names file, line and key.
+    """
+    if path is None:
+        return _load_packaged()
+    constants = _parse(read_toml(Path(path), kind="a constants file (TOML)"))
+    _check_same_keys(constants, _load_packaged(), source=str(path))
+    return constants
+
+
+@cache
+def _load_packaged() -> Constants:
+    text = resources.files("phaze_opt.hardware").joinpath("constants.toml").read_text(encoding="utf-8")
+    return _parse(parse_toml(text, source="constants.toml"))
+
+
+def _parse(document: TomlDocument) -> Constants:
+    values = dict(document.values)
+    option_tables = values.pop(_OPTIONS_TABLE, {})
+    entries = {}
+    for key, table in _walk(values, prefix=()):
+        constant = _validate(_ConstantTable, table, document=document, path=key).to_constant()
+        dotted = ".".join(key)
+        for number in (constant.value, constant.low, constant.high):
+            _check_value(number, key=dotted, may_be_zero=constant.low == 0, source=document.source)
+        if not constant.low <= constant.value <= constant.high:
+            message = f"value {constant.value} must lie within low {constant.low} and high {constant.high}"
+            raise InputError(message, source=document.source, key=dotted)
+        entries[dotted] = constant
+    if not isinstance(option_tables, dict):
+        message = "must be a table of options"
+        raise InputError(message, source=document.source, key=_OPTIONS_TABLE)
+    options = {}
+    for name, table in option_tables.items():
+        option = _validate(_OptionTable, table, document=document, path=(_OPTIONS_TABLE, name)).to_option()
+        if option.choice not in option.alternatives:
+            message = f"choice '{option.choice}' must be one of {', '.join(option.alternatives)}"
+            raise InputError(message, source=document.source, key=f"{_OPTIONS_TABLE}.{name}")
+        options[name] = option
+    return Constants(entries, options)
+
+
+def _walk(table: Mapping[str, Any], *, prefix: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Leaves of nested tables: whatever is no table, or is a table without sub-tables."""
+    for key, value in table.items():
+        path = (*prefix, key)
+        if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
+            yield from _walk(value, prefix=path)
+        else:
+            yield path, value
+
+
+def _validate(model: type[_ModelT], table: object, *, document: TomlDocument, path: tuple[str, ...]) -> _ModelT:
+    try:
+        return model.model_validate(table)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = (*path, *(str(part) for part in first["loc"]))
+        reason = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            reason = f"is unknown; {suggest(where[-1], model.model_fields)}"
+        line = document.line_of(where) or document.line_of(path)
+        raise InputError(reason, source=document.source, line=line, key=".".join(where)) from error
+
+
+def _check_value(value: float, *, key: str, may_be_zero: bool, source: str | None = None) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value) and (value > 0 or (may_be_zero and value == 0))):
+        message = f"value {shorten(value)} must be a finite {'non-negative' if may_be_zero else 'positive'} number"
+        raise InputError(message, key=key, source=source)
+
+
+def _check_same_keys(constants: Constants, packaged: Constants, *, source: str) -> None:
+    for key in constants.entries:
+        if key not in packaged.entries:
+            raise _unknown_constant(key, packaged.entries, source=source)
+    for name in constants.options:
+        if name not in packaged.options:
+            raise _unknown_option(name, packaged.options, source=source)
+    for key in (*packaged.entries, *packaged.options):
+        if key not in constants.entries and key not in constants.options:
+            message = "is missing; start from a copy of the package's constants.toml"
+            raise InputError(message, source=source, key=key)
+
+
+def _scale_group(entries: Mapping[str, Constant], *, prefix: str, factor: float) -> dict[str, Constant]:
+    return {
+        key: replace(entry, value=entry.value * factor) if key.startswith(prefix) else entry
+        for key, entry in entries.items()
+    }
+
+
+def _unknown_constant(key: str, known: Mapping[str, object], *, source: str | None = None) -> InputError:
+    message = f"no constant is named {shorten(key)}; {suggest(str(key), known)}"
+    return InputError(message, source=source)
+
+
+def _unknown_option(name: str, known: Mapping[str, object], *, source: str | None = None) -> InputError:
+    message = f"no estimator option is named {shorten(name)}; {suggest(str(name), known)}"
+    return InputError(message, source=source)

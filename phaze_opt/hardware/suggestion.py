@@ -1,0 +1,16 @@
+"""Near-miss suggestions for names a user mistyped."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """``did you mean x?`` when a known name is close to ``name``, else ``known: a, b, c`` (shortened beyond 30)."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=2, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    listed = ", ".join(names[:30])
+    return f"known: {listed}{', ...' if len(names) > 30 else ''}"

@@ -1,0 +1,119 @@
+"""Reading the TOML files a user writes, with faults reported by file, line and key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phaze_opt.errors import InputError
+
+_MAX_FILE_BYTES = 4 << 20
+_MAX_VALUE_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class TomlDocument:
+    """A parsed TOML file, its text (for line numbers) and the name to report it under."""
+
+    values: dict[str, Any]
+    text: str
+    source: str
+
+    def line_of(self, path: Sequence[str]) -> int | None:
+        """One-based line on which the key with this dotted path is set, or None where it cannot be told."""
+        table: list[str] = []
+        for number, line in enumerate(self.text.splitlines(), start=1):
+            stripped = line.strip()
+            header = re.fullmatch(r"\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?", stripped)
+            if header:
+                table = [part.strip().strip("\"'") for part in header.group(1).split(".")]
+                if table == list(path):
+                    return number
+                continue
+            key = re.match(r"([^=#\[\]{]+?)\s*=", stripped)
+            if key is None:
+                continue
+            here = table + [part.strip().strip("\"'") for part in key.group(1).split(".")]
+            if here == list(path)[: len(here)]:
+                return number
+        return None
+
+
+def read_text_file(path: Path, *, kind: str) -> str:
+    """Text of a user's file.
+
+    Args:
+        path: the file.
+        kind: what the file should be, for messages (``a network file``).
+
+    Raises:
+        InputError: the path is missing, a directory, unreadable, too large, binary or empty.
+    """
+    source = str(path)
+    if path.is_dir():
+        message = f"is a directory; give {kind}"
+        raise InputError(message, source=source)
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_MAX_FILE_BYTES + 1)
+    except FileNotFoundError as error:
+        message = f"no such file; give {kind}"
+        raise InputError(message, source=source) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"cannot be read ({reason}); give {kind}"
+        raise InputError(message, source=source) from error
+    if len(content) > _MAX_FILE_BYTES:
+        message = f"is larger than {_MAX_FILE_BYTES >> 20} MiB, which is no {kind.split(' ', 1)[-1]}"
+        raise InputError(message, source=source)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"is not text (byte {error.start} is no UTF-8); give {kind}"
+        raise InputError(message, source=source) from error
+    if "\0" in text:
+        message = f"is not text (it holds NUL bytes); give {kind}"
+        raise InputError(message, source=source)
+    if not text.strip():
+        message = f"is empty; give {kind}"
+        raise InputError(message, source=source)
+    return text
+
+
+def parse_toml(text: str, *, source: str) -> TomlDocument:
+    """Parse TOML text.
+
+    Raises:
+        InputError: a syntax fault or a repeated key, with its line.
+    """
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        described = str(error)
+        place = re.search(r"at line (\d+), column \d+", described)
+        line = int(place.group(1)) if place else len(text.splitlines())
+        reason = re.sub(r"\s*\(at .*\)$", "", described)
+        if reason == "Cannot overwrite a value":
+            reason = "a key is set twice"
+        message = f"is not valid TOML: {reason[:200]}"
+        raise InputError(message, source=source, line=line) from error
+    return TomlDocument(values=values, text=text, source=source)
+
+
+def read_toml(path: Path, *, kind: str) -> TomlDocument:
+    """Read and parse a user's TOML file.
+
+    Raises:
+        InputError: as `read_text_file` and `parse_toml`.
+    """
+    return parse_toml(read_text_file(path, kind=kind), source=str(path))
+
+
+def shorten(value: object) -> str:
+    """``repr`` of a value a user gave, cut to what fits in a sentence."""
+    text = repr(value)
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[: _MAX_VALUE_CHARACTERS - 3]}..."
