@@ -1,0 +1,135 @@
+"""Order theory on a precedence graph: topological order, closure, reduction, width, ordinal sum.
+
+A set of operators is an ``int`` used as a bit set: bit i is operator i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from phaze_opt.errors import InputError
+
+Edge = tuple[int, int]
+
+
+def members(bits: int) -> Iterator[int]:
+    """Members of a bit set, ascending."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+def successor_lists(count: int, edges: Sequence[Edge]) -> list[list[int]]:
+    """Direct successors of each of ``count`` operators, ascending and without repeats."""
+    unique: list[set[int]] = [set() for _ in range(count)]
+    for before, after in edges:
+        unique[before].add(after)
+    return [sorted(targets) for targets in unique]
+
+
+def topological_order(count: int, edges: Sequence[Edge]) -> list[int]:
+    """Kahn's order, smallest index first.
+
+    Raises:
+        InputError: the graph has a cycle; the message names one.
+    """
+    successors = successor_lists(count, edges)
+    waiting = [0] * count
+    for targets in successors:
+        for target in targets:
+            waiting[target] += 1
+    ready = sorted((i for i in range(count) if waiting[i] == 0), reverse=True)
+    order: list[int] = []
+    while ready:
+        operator = ready.pop()
+        order.append(operator)
+        for target in successors[operator]:
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
+    if len(order) < count:
+        cycle = " -> ".join(str(i) for i in find_cycle(successors, [i for i in range(count) if waiting[i] > 0]))
+        message = f"the operator graph has the cycle {cycle}; precedence must be acyclic"
+        raise InputError(message)
+    return order
+
+
+def find_cycle(successors: Sequence[Sequence[int]], cyclic: Sequence[int]) -> list[int]:
+    """One cycle, first operator repeated at the end; ``cyclic`` are the operators that Kahn's order left over."""
+    left = set(cyclic)
+    predecessors: dict[int, int] = {}
+    for operator in cyclic:
+        for target in successors[operator]:
+            if target in left:
+                predecessors[target] = operator
+    walk = [cyclic[0]]
+    while walk.count(walk[-1]) == 1:
+        walk.append(predecessors[walk[-1]])
+    return walk[walk.index(walk[-1]) :][::-1]
+
+
+def descendants(count: int, edges: Sequence[Edge]) -> list[int]:
+    """Transitive closure: the set of operators that come after each operator."""
+    successors = successor_lists(count, edges)
+    after = [0] * count
+    for operator in reversed(topological_order(count, edges)):
+        for target in successors[operator]:
+            after[operator] |= (1 << target) | after[target]
+    return after
+
+
+def reduction(after: Sequence[int]) -> list[Edge]:
+    """Transitive reduction of the closed order ``after``."""
+    edges = []
+    for operator, later in enumerate(after):
+        implied = 0
+        for target in members(later):
+            implied |= after[target]
+        edges.extend((operator, target) for target in members(later & ~implied))
+    return edges
+
+
+def width(after: Sequence[int], subset: Sequence[int]) -> int:
+    """Dilworth: the largest set of pairwise incomparable members of ``subset``, by bipartite matching."""
+    position = {operator: k for k, operator in enumerate(subset)}
+    rows, columns = [], []
+    for operator in subset:
+        for target in members(after[operator]):
+            if target in position:
+                rows.append(position[operator])
+                columns.append(position[target])
+    if not rows:
+        return len(subset)
+    size = len(subset)
+    graph = csr_matrix((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(size, size))
+    matching = maximum_bipartite_matching(graph, perm_type="column")
+    return size - int(np.count_nonzero(matching >= 0))
+
+
+def ordinal_blocks(order: Sequence[int], after: Sequence[int]) -> list[list[int]]:
+    """Connected components of the incomparability graph, in their total order (semantics 4, step 2).
+
+    In a topological order the components are contiguous, and a cut between two of them is exactly a place where
+    everything before precedes everything behind.
+    """
+    blocks: list[list[int]] = []
+    current: list[int] = []
+    later = (1 << len(after)) - 1 if after else 0
+    common = later
+    remaining = 0
+    for operator in order:
+        remaining |= 1 << operator
+    for operator in order:
+        current.append(operator)
+        remaining &= ~(1 << operator)
+        common &= after[operator]
+        if remaining & ~common == 0:
+            blocks.append(current)
+            current = []
+            common = later
+    return blocks
