@@ -1,0 +1,117 @@
+"""The configuration of one search, and the identity that its journal is filed under."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from phaze_opt import __version__
+from phaze_opt.errors import InputError
+from phaze_opt.search.options import OptionValue
+from phaze_opt.search.strategy import Goal
+from phaze_opt.space.search_space import SearchSpace
+
+_NUM_FINGERPRINT_POINTS = 512
+_MAX_SEED = 2**32 - 1
+
+
+class HasDigest(Protocol):
+    """A scenario, as far as a search looks into it."""
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal scenarios."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SearchConfig:
+    """How to search; what is searched comes beside it as scenario and space.
+
+    Attributes:
+        strategy: name of a plug-in of the group ``phaze_opt.strategies``.
+        options: its options by name.
+        goal: what is maximised.
+        num_trials: trials at most; a repeated point is a trial too, but costs nothing.
+        seed: the only source of randomness, 0 to 2**32 - 1.
+        batch: points asked for at a time, whatever ``jobs`` is, so that the trials do not depend on it.
+        jobs: processes that evaluate; 1 evaluates in this process.
+        work_dir: directory of journals, one directory per search in it.
+        resume: take finished trials from the journal instead of starting afresh.
+        name: for people; plays no part in the result.
+    """
+
+    strategy: str
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    goal: Goal = Goal.THROUGHPUT
+    num_trials: int = 60
+    seed: int = 0
+    batch: int = 4
+    jobs: int = 1
+    work_dir: Path = Path("phaze-opt-runs")
+    resume: bool = False
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the counts and the seed."""
+        for name in ("num_trials", "batch", "jobs"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                message = f"{value!r} must be a positive integer"
+                raise InputError(message, key=name)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed <= _MAX_SEED:
+            message = f"{self.seed!r} must be an integer in 0..{_MAX_SEED}"
+            raise InputError(message, key="seed")
+
+
+def search_id(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) -> str:
+    """Strategy and a digest of all that the trials depend on.
+
+    Not part of it: num_trials (a longer search continues a shorter one), jobs, work_dir, resume and name.
+    """
+    identity = {
+        "version": __version__,
+        "scenario": scenario.digest,
+        "space": space_digest(space),
+        "strategy": config.strategy,
+        "options": dict(sorted(config.options.items())),
+        "goal": config.goal.value,
+        "seed": config.seed,
+        "batch": config.batch,
+    }
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return f"{config.strategy}-{digest[:16]}"
+
+
+def space_digest(space: SearchSpace) -> str:
+    """SHA-256 of the size of a space and of up to 512 of its points, evenly spread over their indices."""
+    num_points = min(space.size, _NUM_FINGERPRINT_POINTS)
+    indices = [position * (space.size - 1) // max(1, num_points - 1) for position in range(num_points)]
+    points = [dataclasses.astuple(space.point(index)) for index in indices]
+    return hashlib.sha256(json.dumps([space.size, points]).encode()).hexdigest()
+
+
+def resolved_config(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) -> dict[str, object]:
+    """The configuration as plain JSON values, scenario and the size of the space included."""
+    plain: dict[str, object] = {
+        "strategy": config.strategy,
+        "options": dict(config.options),
+        "goal": config.goal.value,
+        "num_trials": config.num_trials,
+        "seed": config.seed,
+        "batch": config.batch,
+        "jobs": config.jobs,
+        "name": config.name,
+        "package_version": __version__,
+        "space_size": space.size,
+        "space_digest": space_digest(space),
+        "scenario_digest": scenario.digest,
+    }
+    if dataclasses.is_dataclass(scenario) and not isinstance(scenario, type):
+        plain["scenario"] = json.loads(json.dumps(dataclasses.asdict(scenario), default=str))
+    return plain

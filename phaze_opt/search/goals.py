@@ -1,0 +1,57 @@
+"""What a goal maximises: directions, values of an evaluation, the best of many, the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.strategy import Goal
+
+_DIRECTIONS = {
+    Goal.THROUGHPUT: ("maximize",),
+    Goal.THROUGHPUT_PER_TDP: ("maximize",),
+    Goal.PARETO: ("maximize", "minimize", "minimize"),
+}
+
+
+def goal_directions(goal: Goal) -> tuple[str, ...]:
+    """``maximize`` or ``minimize`` of each objective of a goal."""
+    return _DIRECTIONS[goal]
+
+
+def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:
+    """The objectives of an evaluation in the order of `goal_directions`; empty if it is infeasible.
+
+    THROUGHPUT: samples/s. THROUGHPUT_PER_TDP: samples/s/W. PARETO: samples/s, W, mm^2.
+    """
+    if not evaluation.is_feasible:
+        return ()
+    if goal is Goal.THROUGHPUT:
+        return (evaluation.throughput_samples_per_s,)
+    if goal is Goal.THROUGHPUT_PER_TDP:
+        return (evaluation.throughput_per_tdp,)
+    return (evaluation.throughput_samples_per_s, evaluation.tdp_w, evaluation.area_mm2)
+
+
+def front_indices(values: Sequence[Sequence[float]], directions: Sequence[str]) -> tuple[int, ...]:
+    """Indices of the rows that no other row dominates, in their order; of equal rows the first.
+
+    Args:
+        values: one row per candidate, one column per objective.
+        directions: ``maximize`` or ``minimize`` of each column.
+    """
+    if not values:
+        return ()
+    signs = np.array([1.0 if direction == "maximize" else -1.0 for direction in directions])
+    gains: NDArray[np.float64] = np.asarray(values, dtype=np.float64) * signs
+    kept = []
+    for row, gain in enumerate(gains):
+        no_worse = (gains >= gain).all(axis=1)
+        better = (gains > gain).any(axis=1)
+        is_twin = (gains[:row] == gain).all(axis=1).any()
+        if not (no_worse & better).any() and not is_twin:
+            kept.append(row)
+    return tuple(kept)

@@ -1,0 +1,79 @@
+"""What a search returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.space.point import DesignPoint
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One finished trial.
+
+    Attributes:
+        number: from 0, in the order of proposals.
+        point: what was proposed.
+        evaluation: what it is worth.
+        values: objectives, empty if infeasible.
+        wall_s: time its evaluation took, as recorded when it was done; 0 for a repeat, s.
+        is_repeat: an earlier trial of this search had the same point.
+        is_resumed: taken from the journal of an earlier run.
+    """
+
+    number: int
+    point: DesignPoint
+    evaluation: Evaluation
+    values: tuple[float, ...]
+    wall_s: float
+    is_repeat: bool
+    is_resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProgress:
+    """Where a search stands after a trial; ``best_values`` is empty as long as nothing feasible was found."""
+
+    num_finished: int
+    num_trials: int
+    latest: TrialRecord
+    best: TrialRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The outcome of a search; all but ``wall_s`` (and the trials' own) is the same for every number of jobs.
+
+    Attributes:
+        search_id: directory of its journal in the working directory.
+        best: best feasible evaluation by the first objective (throughput for the goal ``pareto``), the earliest of
+            equals; None if nothing feasible was found.
+        best_number: its trial, -1 if there is none.
+        pareto_front: trials that no other dominates, largest first objective first; of one for a single objective.
+        evaluations: trials finished, repeats included.
+        distinct_evaluations: distinct points among them.
+        probes: architectures that the strategy looked at through a probe.
+        ilp_solves: ordering MIPs solved for the distinct evaluations.
+        placements: placement problems solved for them.
+        pruned: points that the strategy ruled out without evaluation.
+        wall_s: of this run, s.
+        is_interrupted: ended by Ctrl-C.
+        is_exhausted: ended because the strategy had no point left to propose.
+        trials: by number.
+    """
+
+    search_id: str
+    best: Evaluation | None
+    best_number: int
+    pareto_front: tuple[TrialRecord, ...]
+    evaluations: int
+    distinct_evaluations: int
+    probes: int
+    ilp_solves: int
+    placements: int
+    pruned: int
+    wall_s: float
+    is_interrupted: bool
+    is_exhausted: bool
+    trials: tuple[TrialRecord, ...]

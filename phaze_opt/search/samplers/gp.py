@@ -1,0 +1,60 @@
+"""Strategy ``gp``: Gaussian-process Bayesian optimisation, as in Optuna; needs torch."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from phaze_opt.errors import PluginError
+from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+
+if TYPE_CHECKING:
+    from optuna.samplers import GPSampler
+
+OPTIONS = (
+    Option("startup_trials", 10, "random trials before the model is used", low=1, high=100_000),
+    Option("deterministic", True, "model the objective without noise"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GPStrategy:
+    """Fits a Matern 5/2 process and maximises log expected (hypervolume) improvement under its constraints."""
+
+    name: str = field(default="gp", init=False)
+    capabilities: frozenset[Capability] = field(
+        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE, Capability.CONSTRAINTS}),
+        init=False,
+    )
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            PluginError: torch is not installed.
+            InputError: an option is unknown or out of range.
+        """
+        if find_spec("torch") is None:
+            message = "strategy 'gp' needs torch, which is not installed: run pip install 'phaze-opt[torch]'"
+            raise PluginError(message)
+        from phaze_opt.search.samplers.sampler_run import start_sampler
+
+        return start_sampler(context, self.build_sampler(context))
+
+    def build_sampler(self, context: StrategyContext) -> GPSampler:
+        """The Optuna sampler of a context."""
+        import optuna
+
+        options = resolve_options(self.name, context.options, known=OPTIONS)
+        with warnings.catch_warnings():
+            # deterministic_objective is experimental in Optuna; our objective has no noise.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return optuna.samplers.GPSampler(
+                n_startup_trials=int(options["startup_trials"]),
+                deterministic_objective=bool(options["deterministic"]),
+                warn_independent_sampling=False,
+                seed=context.seed,
+            )

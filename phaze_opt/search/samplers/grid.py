@@ -1,0 +1,80 @@
+"""Strategy ``grid``: every point of the space once, evenly spread at every moment, until none is left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace
+
+OPTIONS = (
+    Option(
+        "order", "spread", "evenly spread at every moment, or in the order of the space", choices=("spread", "space")
+    ),
+)
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class GridStrategy:
+    """Enumerates the space; the seed plays no part, so all seeds give the same points.
+
+    In the order ``spread`` the i-th point is the one of index ``i * stride mod size``, with the stride next to
+    ``size / golden ratio`` that has no divisor in common with the size: a permutation whose every prefix is spread
+    evenly over the indices (three-distance theorem), so a search that stops early has seen the whole range.
+    """
+
+    name: str = field(default="grid", init=False)
+    capabilities: frozenset[Capability] = field(
+        default=frozenset(
+            {
+                Capability.SINGLE_OBJECTIVE,
+                Capability.MULTI_OBJECTIVE,
+                Capability.CONSTRAINTS,
+                Capability.EXHAUSTS,
+            }
+        ),
+        init=False,
+    )
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is unknown or not a choice.
+        """
+        options = resolve_options(self.name, context.options, known=OPTIONS)
+        stride = 1 if options["order"] == "space" else golden_stride(context.space.size)
+        return GridRun(space=context.space, stride=stride)
+
+
+def golden_stride(size: int) -> int:
+    """The stride nearest to ``size / golden ratio`` that is coprime to ``size``."""
+    target = round(size * _GOLDEN)
+    for offset in range(size):
+        for stride in (target + offset, target - offset):
+            if stride >= 1 and math.gcd(stride, size) == 1:
+                return stride
+    return 1
+
+
+@dataclass(slots=True)
+class GridRun:
+    """How far the enumeration has come."""
+
+    space: SearchSpace
+    stride: int
+    _num_asked: int = 0
+
+    def ask(self, count: int) -> Sequence[DesignPoint]:
+        """The next points; fewer, and at last none, at the end of the space."""
+        numbers = range(self._num_asked, min(self._num_asked + count, self.space.size))
+        self._num_asked = numbers.stop
+        return tuple(self.space.point(number * self.stride % self.space.size) for number in numbers)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Outcomes change nothing: the order is fixed."""

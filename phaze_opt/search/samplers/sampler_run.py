@@ -1,0 +1,165 @@
+"""One run of an Optuna sampler over a search space, as a `StrategyRun`.
+
+What the samplers of Optuna 5 do with a point that breaks a constraint decides how it is told. A trial told as FAIL
+disappears: TPE, GP, CMA-ES and NSGA-II read finished trials only, so they would propose the same region again. Hence an
+infeasible point is told as a COMPLETE trial with its constraint values (`Trial.set_constraint`, feasible when <= 0):
+TPE ranks it below every feasible trial by total violation, GP fits the constraints beside the objective, NSGA-II uses
+constrained domination; none of them ranks it by its value. A value must be told all the same, and `InfeasibleValue` says
+which one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import optuna
+
+from phaze_opt.errors import InputError
+from phaze_opt.search.strategy import Outcome, StrategyContext
+from phaze_opt.space.codec import Codec
+from phaze_opt.space.point import DesignPoint
+
+_OTHER_CONSTRAINT = "other"
+_LARGEST_CONSTRAINT = 1e18
+
+
+class InfeasibleValue(StrEnum):
+    """The value told with an infeasible point.
+
+    WORST: the worst value told of any feasible point so far, 0 before the first. GP fits the values of all trials, so
+    an outlier would spoil its scale.
+    PENALISED: the same, worsened by the total violation, and no constraints are set. CMA-ES knows none (Optuna warns)
+    and ranks by value alone; so ranked, feasible beats infeasible and less violation beats more (Deb's rules).
+    """
+
+    WORST = "worst"
+    PENALISED = "penalised"
+
+
+@contextmanager
+def quiet_optuna() -> Iterator[None]:
+    """Optuna logs errors only, inside; its verbosity is as before afterwards."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+@dataclass(slots=True)
+class ConstraintLedger:
+    """Gives every trial the same constraints, which GP demands, whatever outcomes name.
+
+    The first outcome fixes the names; a name that a later outcome lacks counts as kept, its others go into ``other``,
+    which is 1 when a point is infeasible for a reason not given as a constraint and -1 when there is nothing to add.
+    """
+
+    names: tuple[str, ...] | None = None
+
+    def values(self, outcome: Outcome) -> dict[str, float]:
+        """Finite constraint values by name, feasible when all are <= 0."""
+        given = {name: _finite(value) for name, value in outcome.constraints}
+        if self.names is None:
+            self.names = tuple(name for name in given if name != _OTHER_CONSTRAINT)
+        values = {name: given.pop(name, -1.0) for name in self.names}
+        other = max(given.values(), default=-1.0)
+        if not outcome.values and other <= 0 and all(value <= 0 for value in values.values()):
+            other = 1.0
+        return {**values, _OTHER_CONSTRAINT: other}
+
+
+def _finite(value: float) -> float:
+    """The value clipped to what a sampler can compute with; NaN counts as violated."""
+    return 1.0 if math.isnan(value) else min(max(value, -_LARGEST_CONSTRAINT), _LARGEST_CONSTRAINT)
+
+
+@dataclass(slots=True)
+class SamplerRun:
+    """Ask and tell over an in-memory Optuna study with the fixed distributions of a `Codec`.
+
+    Attributes:
+        study: the study; its sampler is seeded from `StrategyContext.seed` only.
+        codec: between design points and the study's parameters.
+        infeasible: value told with an infeasible point.
+    """
+
+    study: optuna.Study
+    codec: Codec
+    infeasible: InfeasibleValue = InfeasibleValue.WORST
+    _distributions: dict[str, optuna.distributions.BaseDistribution] = field(default_factory=dict)
+    _pending: list[optuna.Trial] = field(default_factory=list)
+    _ledger: ConstraintLedger = field(default_factory=ConstraintLedger)
+    _worst: tuple[float, ...] | None = None
+
+    def ask(self, count: int) -> Sequence[DesignPoint]:
+        """Propose ``count`` points; every one is in the space, and one may repeat."""
+        points = []
+        with quiet_optuna():
+            for _ in range(count):
+                trial = self.study.ask(self._distributions)
+                self._pending.append(trial)
+                points.append(self.codec.decode(trial.params))
+        return tuple(points)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Report the outcomes of the last ask, in its order.
+
+        Raises:
+            InputError: more outcomes than points asked for.
+        """
+        if len(outcomes) > len(self._pending):
+            message = f"{len(outcomes)} outcomes told for {len(self._pending)} points asked; tell each point once"
+            raise InputError(message)
+        with quiet_optuna():
+            for outcome in outcomes:
+                self._tell_one(self._pending.pop(0), outcome)
+
+    def _tell_one(self, trial: optuna.Trial, outcome: Outcome) -> None:
+        """Finish one trial; constraints come first, because a finished trial is frozen."""
+        constraints = self._ledger.values(outcome)
+        if self.infeasible is InfeasibleValue.WORST:
+            for name, value in constraints.items():
+                trial.set_constraint(name, value)
+        if outcome.values:
+            self._note_worst(outcome.values)
+        self.study.tell(trial, list(outcome.values or self._stand_in(constraints)))
+
+    def _signs(self) -> list[float]:
+        """+1 for an objective to maximise, -1 for one to minimise."""
+        maximise = optuna.study.StudyDirection.MAXIMIZE
+        return [1.0 if direction == maximise else -1.0 for direction in self.study.directions]
+
+    def _note_worst(self, values: tuple[float, ...]) -> None:
+        """Keep the worst value of each objective seen so far."""
+        before = self._worst or values
+        self._worst = tuple(
+            sign * min(sign * old, sign * new) for sign, old, new in zip(self._signs(), before, values, strict=True)
+        )
+
+    def _stand_in(self, constraints: dict[str, float]) -> tuple[float, ...]:
+        """The value told with an infeasible point, one per objective."""
+        signs = self._signs()
+        worst = self._worst or (0.0,) * len(signs)
+        if self.infeasible is InfeasibleValue.WORST:
+            return worst
+        violation = sum(max(0.0, value) for value in constraints.values())
+        return tuple(sign * (min(sign * value, 0.0) - violation) for sign, value in zip(signs, worst, strict=True))
+
+
+def start_sampler(
+    context: StrategyContext,
+    sampler: optuna.samplers.BaseSampler,
+    *,
+    codec: Codec | None = None,
+    infeasible: InfeasibleValue = InfeasibleValue.WORST,
+) -> SamplerRun:
+    """A run of an Optuna sampler over the space of a context."""
+    codec = codec or Codec(context.space)
+    with quiet_optuna():
+        study = optuna.create_study(directions=list(context.directions), sampler=sampler)
+    return SamplerRun(study=study, codec=codec, infeasible=infeasible, _distributions=codec.distributions())

@@ -1,0 +1,52 @@
+"""Strategy ``tpe``: tree-structured Parzen estimators (Bergstra et al., NIPS 2011), as in Optuna."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+
+if TYPE_CHECKING:
+    from optuna.samplers import TPESampler
+
+OPTIONS = (
+    Option("startup_trials", 10, "random trials before the model is used", low=1, high=100_000),
+    Option("candidates", 24, "points drawn from the good density, of which the best is proposed", low=1, high=10_000),
+    Option("multivariate", True, "model the axes jointly rather than one by one"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TPEStrategy:
+    """Splits finished trials into good and bad, and proposes where good is dense and bad is not."""
+
+    name: str = field(default="tpe", init=False)
+    capabilities: frozenset[Capability] = field(
+        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE, Capability.CONSTRAINTS}),
+        init=False,
+    )
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is unknown or out of range.
+        """
+        from phaze_opt.search.samplers.sampler_run import start_sampler
+
+        return start_sampler(context, self.build_sampler(context))
+
+    def build_sampler(self, context: StrategyContext) -> TPESampler:
+        """The Optuna sampler of a context; points still being evaluated count as bad (constant liar)."""
+        import optuna
+
+        options = resolve_options(self.name, context.options, known=OPTIONS)
+        return optuna.samplers.TPESampler(
+            n_startup_trials=int(options["startup_trials"]),
+            n_ei_candidates=int(options["candidates"]),
+            multivariate=bool(options["multivariate"]),
+            constant_liar=True,
+            seed=context.seed,
+        )
