@@ -1,0 +1,172 @@
+"""A synthetic search: events as a real one sends them, with figures that look like one, in no time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
+from phaze_opt.objective.evaluation import (
+    Evaluation,
+    EvaluationStatus,
+    LayerSchedule,
+    Provenance,
+    ScheduleQuality,
+    TimeBreakdown,
+)
+from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Stage
+from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.units import GIBI, GIGA, MEBI
+
+GLOBAL_BATCH = 4096
+SEQUENCE_LENGTH = 512
+NUM_DEVICES = 1024
+SHARES = (0.42, 0.17, 0.12, 0.0, 0.02, 0.14, 0.11, 0.02)
+"""Of an iteration, in the order of `TimeBreakdown`'s fields."""
+
+
+def example_cluster(num_devices: int = NUM_DEVICES) -> Cluster:
+    """Islands of eight, then a slower network."""
+    inner = NetworkDimension(Topology.SWITCH, 8, 450 * GIGA, 1e-6)
+    outer = NetworkDimension(Topology.SWITCH, max(1, num_devices // 8), 50 * GIGA, 5e-6)
+    return Cluster(num_devices, Network("two-level", (inner, outer)))
+
+
+def example_point(rng: np.random.Generator) -> DesignPoint:
+    """A random point, not necessarily one of the Phaze space."""
+    width = int(2 ** rng.integers(4, 9))
+    return DesignPoint(
+        num_tc=int(2 ** rng.integers(0, 8)),
+        num_vc=int(2 ** rng.integers(0, 9)),
+        tc_width=width,
+        tc_depth=int(2 ** rng.integers(4, 9)),
+        vc_width=width,
+        glb_bytes=int(2 ** rng.integers(1, 8)) * MEBI,
+        hbm_bytes=int(rng.choice([32, 64, 80])) * GIBI,
+        micro_batch=int(2 ** rng.integers(0, 4)),
+    )
+
+
+def example_evaluation(point: DesignPoint, *, model: str = "bert-large") -> Evaluation:
+    """A made-up but smooth evaluation: saturating in MACs and lanes, infeasible over a made-up area budget."""
+    macs, lanes = point.num_tc * point.tc_width * point.tc_depth, point.num_vc * point.vc_width
+    area_mm2 = (macs * 800 + lanes * 800 + point.glb_bytes * 1.35) / 1e6 + 8
+    accelerator = Accelerator(
+        num_tc=point.num_tc,
+        num_vc=point.num_vc,
+        tc_width=point.tc_width,
+        tc_depth=point.tc_depth,
+        vc_width=point.vc_width,
+        glb_bytes=point.glb_bytes,
+        glb_bandwidth_bytes_per_s=6144 * 1.05e9,
+        l2_bytes=max(1024, 16 * point.tc_width * point.tc_depth),
+        hbm_bytes=point.hbm_bytes,
+        hbm_bandwidth_bytes_per_s=point.hbm_bytes / GIBI / 16 * 400 * GIGA,
+    )
+    is_over = area_mm2 > 320
+    constraints = (("area_mm2", area_mm2 - 320),)
+    provenance = Provenance("0.1.0", "analytic", "HiGHS", "5ce0a210", "c0457a27")
+    if is_over:
+        reason = f"area {area_mm2:.0f} mm2 is over the budget of 320 mm2"
+        status = EvaluationStatus.OVER_AREA
+        return Evaluation(
+            model, status, reason, accelerator, point.micro_batch, SEQUENCE_LENGTH, 336_226_108, area_mm2,
+            area_mm2 * 0.9, constraints=constraints, provenance=provenance,
+        )  # fmt: skip
+    rate = 9e4 * macs / (macs + 9e4) * lanes / (lanes + 900) * (1 + 0.03 * math.log2(point.glb_bytes / MEBI))
+    return _feasible(rate, accelerator, area_mm2, model=model, micro_batch=point.micro_batch, provenance=provenance)
+
+
+def _feasible(
+    rate: float, accelerator: Accelerator, area_mm2: float, *, model: str, micro_batch: int, provenance: Provenance
+) -> Evaluation:
+    time_s = GLOBAL_BATCH / rate
+    tdp_w = 60 + area_mm2 * 0.9
+    return Evaluation(
+        model=model,
+        status=EvaluationStatus.FEASIBLE,
+        reason="",
+        accelerator=accelerator,
+        micro_batch=micro_batch,
+        sequence_length=SEQUENCE_LENGTH,
+        num_parameters=336_226_108,
+        area_mm2=area_mm2,
+        tdp_w=tdp_w,
+        throughput_samples_per_s=rate,
+        throughput_bound_samples_per_s=rate * 1.004,
+        throughput_tokens_per_s=rate * SEQUENCE_LENGTH,
+        iteration_time_s=time_s,
+        throughput_per_tdp=rate / (tdp_w * NUM_DEVICES),
+        mfu=0.31,
+        tc_utilisation=0.42,
+        vc_utilisation=0.17,
+        energy_per_iteration_j=tdp_w * NUM_DEVICES * 0.6 * time_s,
+        average_power_w=tdp_w * 0.6,
+        placement=example_placement(time_s, micro_batch=micro_batch),
+        schedules=example_schedules(time_s),
+        breakdown=TimeBreakdown(*(share * time_s for share in SHARES)),
+        provenance=provenance,
+        constraints=(("area_mm2", area_mm2 - 320),),
+    )
+
+
+def example_placement(batch_time_s: float, *, micro_batch: int) -> PlacementResult:
+    """Four stages over 26 layers; time = bottleneck x (micro-batches + stages - 1) + synchronisation."""
+    cuts = ((0, 6), (7, 13), (14, 20), (21, 25))
+    count = max(1, GLOBAL_BATCH // (micro_batch * 256))
+    sync_s = 0.16 * batch_time_s
+    worst_s = (batch_time_s - sync_s) / (count + len(cuts) - 1)
+    stages = tuple(
+        Stage(
+            first, last, first == 0, worst_s * (1 - 0.05 * index), (28 - 4 * index) * GIBI, sync_s * (1 - 0.1 * index)
+        )
+        for index, (first, last) in enumerate(cuts)
+    )
+    return PlacementResult(PlacementStatus.OPTIMAL, batch_time_s, 1, 256, count, stages)
+
+
+def example_schedules(time_s: float) -> tuple[LayerSchedule, ...]:
+    """Three phases of a repeated block, one of them with a gap, and a head."""
+    optimal, feasible = ScheduleQuality.OPTIMAL, ScheduleQuality.FEASIBLE
+    unit = time_s / 1000
+    return (
+        LayerSchedule("block", "forward", 24, 3 * unit, 3 * unit, optimal),
+        LayerSchedule("block", "backward", 24, 6.1 * unit, 6.08 * unit, feasible),
+        LayerSchedule("block", "update", 24, 0.4 * unit, 0.4 * unit, optimal),
+        LayerSchedule("head", "forward", 1, 1.2 * unit, 1.2 * unit, optimal),
+    )
+
+
+def example_search(
+    num_trials: int = 12, *, search_id: str = "example-0001", seed: int = 0, strategy: str = "tpe"
+) -> tuple[SearchEvent, ...]:
+    """The events of a search of ``num_trials`` trials, some of them infeasible."""
+    rng = np.random.default_rng(seed)
+    config = {
+        "models": ["bert-large"],
+        "devices": NUM_DEVICES,
+        "global_batch": GLOBAL_BATCH,
+        "network": "two-level",
+        "budget": {"max_area_mm2": 320.0},
+    }
+    name = f"bert-large-{strategy}-seed{seed}"
+    events: list[SearchEvent] = [SearchStarted(search_id, name, strategy, "throughput", seed, num_trials, config)]
+    best: Evaluation | None = None
+    best_number = -1
+    for number in range(num_trials):
+        point = example_point(rng)
+        evaluation = example_evaluation(point)
+        values = (evaluation.throughput_samples_per_s,) if evaluation.is_feasible else ()
+        events.append(
+            TrialFinished(search_id, number, point, evaluation, values, 0.02, is_repeat=False, is_resumed=False)
+        )
+        if values and (best is None or values[0] > best.throughput_samples_per_s):
+            best, best_number = evaluation, number
+    totals = {"evaluations": float(num_trials), "ilp_solves": 3.0}
+    events.append(
+        SearchFinished(search_id, best, best_number, is_interrupted=False, wall_s=num_trials * 0.03, metrics=totals)
+    )
+    return tuple(events)

@@ -1,0 +1,108 @@
+"""The `Tracker` seam: a plug-in that opens one recording session per search.
+
+A tracker is registered under the entry-point group ``phaze_opt.trackers``. As with `search.strategy.Strategy`, the
+registered object is cheap and stateless (it is instantiated without arguments, pickles, and constructing it touches
+nothing); `Tracker.open` begins a `TrackingSession`, which holds whatever files, connections and processes it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from phaze_opt.search.events import SearchEvent, SearchObserver
+
+DEFAULT_EXPERIMENT = "phaze-opt"
+"""Experiment that runs go to unless the user names one."""
+
+DeliveryProgress = Callable[[int, int], None]
+"""Called with (events delivered, events in all) while a session closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerConfig:
+    """Where to record.
+
+    Attributes:
+        tracking_uri: the store; empty means the tracker's own default (for MLflow the variable
+            MLFLOW_TRACKING_URI, and without it a sqlite file in ``work_dir``).
+        experiment: name of the group of runs.
+        work_dir: directory that holds local stores and journals.
+    """
+
+    tracking_uri: str = ""
+    experiment: str = DEFAULT_EXPERIMENT
+    work_dir: Path = field(default_factory=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How much of what was observed has reached the store.
+
+    Attributes:
+        num_delivered: events that the store has acknowledged.
+        num_pending: events that wait in the local journal.
+        reason: one sentence on why they wait and how they will be delivered; empty if none do.
+    """
+
+    num_delivered: int = 0
+    num_pending: int = 0
+    reason: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing waits."""
+        return self.num_pending == 0
+
+
+@runtime_checkable
+class TrackingSession(SearchObserver, Protocol):
+    """One search being recorded. No method but `Tracker.open` may stop, slow noticeably or change a search."""
+
+    @property
+    def tracking_uri(self) -> str:
+        """The store, without credentials; empty if nothing is recorded."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """Identifier of the search's run in the store; empty as long as the store has not given one."""
+        ...
+
+    @property
+    def url_hint(self) -> str:
+        """The one line that opens the run: a command or an address; empty if nothing is recorded."""
+        ...
+
+    def observe(self, event: SearchEvent) -> None:
+        """Record one event."""
+        ...
+
+    def log_artifacts(self, files: Mapping[str, Path]) -> None:
+        """Record files under the given names (relative, with ``/``); their content is taken at once."""
+        ...
+
+    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+        """Deliver what is left, within bounded time; later calls return the same answer."""
+        ...
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """A tracker, registered under the entry-point group ``phaze_opt.trackers``."""
+
+    @property
+    def name(self) -> str:
+        """Name it is registered under."""
+        ...
+
+    def open(self, config: TrackerConfig) -> TrackingSession:
+        """Begin recording one search.
+
+        Raises:
+            InputError: the configuration cannot work (malformed address, unwritable directory). A store that is
+                merely unreachable is no error.
+        """
+        ...

@@ -1,0 +1,172 @@
+"""Search events as flat journal records: what a tracker shows as params, metrics and tags.
+
+Names are those of the command line and its JSON, so that a column of the tracking store means what the table means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.events import SearchFinished, SearchStarted, TrialFinished
+from phaze_opt.track.journal import Record
+from phaze_opt.units import bytes_to_gib, bytes_to_mib
+
+STARTED = "started"
+TRIAL = "trial"
+FINISHED = "finished"
+ARTIFACT = "artifact"
+METRIC_FIELDS = (
+    "throughput_samples_per_s",
+    "throughput_tokens_per_s",
+    "iteration_time_s",
+    "throughput_per_tdp",
+    "mfu",
+    "tc_utilisation",
+    "vc_utilisation",
+    "energy_per_iteration_j",
+    "average_power_w",
+)
+"""Figures that only a feasible evaluation has."""
+
+
+def started_record(event: SearchStarted, *, target: str, experiment: str, time_ms: int) -> Record:
+    """The parent run: name, identity and the resolved configuration, flattened with dots."""
+    params = {"strategy": event.strategy, "goal": event.goal, "seed": event.seed, "num_trials": event.num_trials}
+    flat = {key: value for key, value in _flatten(event.config) if key not in params}
+    return {
+        "kind": STARTED,
+        "time_ms": time_ms,
+        "target": target,
+        "experiment": experiment,
+        "search_id": event.search_id,
+        "name": event.name,
+        "params": {key: _text(value) for key, value in {**params, **flat}.items()},
+        "tags": {"strategy": event.strategy, "goal": event.goal, "phaze_opt.search_id": event.search_id},
+    }
+
+
+def trial_record(event: TrialFinished, *, context: Mapping[str, str], time_ms: int) -> Record:
+    """A child run; ``context`` are params of the search repeated on each trial (strategy, seed ...)."""
+    evaluation = event.evaluation
+    return {
+        "kind": TRIAL,
+        "time_ms": time_ms,
+        "search_id": event.search_id,
+        "number": event.number,
+        "values": list(event.values),
+        "wall_s": event.wall_s,
+        "params": {**architecture_params(evaluation), **context, **_placement_params(evaluation)},
+        "metrics": {**evaluation_metrics(evaluation), "wall_s": event.wall_s},
+        "tags": {
+            **evaluation_tags(evaluation),
+            "is_repeat": _text(event.is_repeat),
+            "is_resumed": _text(event.is_resumed),
+        },
+    }
+
+
+def finished_record(event: SearchFinished, *, time_ms: int) -> Record:
+    """The end of a search: its totals, and the best design's figures under the names a trial has."""
+    totals = {"wall_s": event.wall_s, **event.metrics}
+    tags = {"is_interrupted": _text(event.is_interrupted)}
+    if event.best is not None:
+        totals |= evaluation_metrics(event.best)
+        tags |= evaluation_tags(event.best)
+        tags |= {"best_trial": str(event.best_number), "best_architecture": describe_architecture(event.best)}
+    return {
+        "kind": FINISHED,
+        "time_ms": time_ms,
+        "search_id": event.search_id,
+        "is_interrupted": event.is_interrupted,
+        "metrics": _finite(totals),
+        "tags": tags,
+    }
+
+
+def architecture_params(evaluation: Evaluation) -> dict[str, str]:
+    """The design as params, buffers in binary megabytes and gigabytes as users type them."""
+    chip = evaluation.accelerator
+    counts = {name: str(getattr(chip, name)) for name in ("num_tc", "num_vc", "tc_width", "tc_depth", "vc_width")}
+    return {
+        **counts,
+        "glb_mb": f"{bytes_to_mib(chip.glb_bytes):g}",
+        "hbm_gb": f"{bytes_to_gib(chip.hbm_bytes):g}",
+        "micro_batch": str(evaluation.micro_batch),
+        "model": evaluation.model,
+        "sequence_length": str(evaluation.sequence_length),
+    }
+
+
+def _placement_params(evaluation: Evaluation) -> dict[str, str]:
+    placement = evaluation.placement
+    if placement is None:
+        return {}
+    return {
+        "tensor_parallel": str(placement.tensor_parallel),
+        "pipeline_stages": str(len(placement.stages)),
+        "data_parallel": str(placement.data_parallel),
+    }
+
+
+def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
+    """Figures of an evaluation; rates and times only if it is feasible, constraints always."""
+    metrics = {"area_mm2": evaluation.area_mm2, "tdp_w": evaluation.tdp_w}
+    metrics |= {f"constraint.{name}": value for name, value in evaluation.constraints}
+    if evaluation.is_feasible:
+        metrics |= {name: getattr(evaluation, name) for name in METRIC_FIELDS}
+        metrics["schedule_gap"] = evaluation.schedule_gap
+        breakdown = evaluation.breakdown
+        metrics |= {f"breakdown.{item.name}": getattr(breakdown, item.name) for item in fields(breakdown)}
+        for member in evaluation.members:
+            metrics[f"throughput_samples_per_s.{member.model}"] = member.throughput_samples_per_s
+        if evaluation.placement is not None:
+            metrics["devices_used"] = evaluation.placement.devices_used
+    return _finite(metrics)
+
+
+def evaluation_tags(evaluation: Evaluation) -> dict[str, str]:
+    """Status, its reason and where the figures came from."""
+    provenance = evaluation.provenance
+    tags = {
+        "status": evaluation.status.value,
+        "reason": evaluation.reason,
+        "model": evaluation.model,
+        "estimator": provenance.estimator,
+        "package_version": provenance.package_version,
+        "scenario_digest": provenance.scenario_digest,
+        "constants_digest": provenance.constants_digest,
+    }
+    return {key: value for key, value in tags.items() if value}
+
+
+def describe_architecture(evaluation: Evaluation) -> str:
+    """One line: cores, lanes, buffer and memory."""
+    chip = evaluation.accelerator
+    return (
+        f"{chip.num_tc} TC {chip.tc_width}x{chip.tc_depth}, {chip.num_vc} VC of {chip.vc_width}, "
+        f"GLB {bytes_to_mib(chip.glb_bytes):g} MB, HBM {bytes_to_gib(chip.hbm_bytes):g} GB"
+    )
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {key: float(value) for key, value in metrics.items() if math.isfinite(value)}
+
+
+def _flatten(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, item in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, Mapping):
+            yield from _flatten(item, f"{name}.")
+        else:
+            yield name, item
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ",".join(_text(item) for item in value)
+    return str(value)
