@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import version
 
 from phaze_opt import __version__
@@ -74,7 +75,6 @@ class Objective:
             glb_bytes=point.glb_bytes,
             hbm_bytes=point.hbm_bytes,
             constants=self.constants,
-            hbm_form=self.scenario.hbm_form,
         )
         return self.evaluate_accelerator(accelerator, point.micro_batch)
 
@@ -145,7 +145,7 @@ class Objective:
         busy_tc, busy_vc = utilisations(compiled, placed, blank.accelerator, constants=self.constants)
         joules = energy_j(placed, estimates, blank.area_mm2, constants=self.constants)
         peak = devices * blank.accelerator.peak_flops_per_s
-        return _replace(
+        return replace(
             blank,
             throughput_samples_per_s=throughput,
             throughput_bound_samples_per_s=self.scenario.global_batch / placed.bound_s,
@@ -159,17 +159,10 @@ class Objective:
             average_power_w=joules / seconds / placement.devices_used,
             placement=placement,
             schedules=_layer_schedules(placed),
-            breakdown=break_down(placed, split_makespans(placed, bounds)),
+            breakdown=break_down(placed, split_makespans(placed, estimates, bounds=bounds)),
             effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
             constraints=(*blank.constraints, ("memory", _memory_slack(placed, blank.accelerator))),
         )
-
-
-def _replace(evaluation: Evaluation, **changes: object) -> Evaluation:
-    """`dataclasses.replace`, typed for this module."""
-    from dataclasses import replace
-
-    return replace(evaluation, **changes)  # type: ignore[arg-type]
 
 
 def _broken_budget(blank: Evaluation, scenario: Scenario) -> Evaluation | None:
@@ -177,10 +170,10 @@ def _broken_budget(blank: Evaluation, scenario: Scenario) -> Evaluation | None:
     for name, value in blank.constraints:
         if value > 0 and name == "area":
             reason = f"area {blank.area_mm2:.1f} mm2 exceeds the budget of {scenario.max_area_mm2:g} mm2"
-            return _replace(blank, status=EvaluationStatus.OVER_AREA, reason=reason)
+            return replace(blank, status=EvaluationStatus.OVER_AREA, reason=reason)
         if value > 0 and name == "tdp":
             reason = f"TDP {blank.tdp_w:.1f} W exceeds the budget of {scenario.max_tdp_w:g} W"
-            return _replace(blank, status=EvaluationStatus.OVER_TDP, reason=reason)
+            return replace(blank, status=EvaluationStatus.OVER_TDP, reason=reason)
     return None
 
 
@@ -189,7 +182,7 @@ def _out_of_memory(blank: Evaluation, placed: PlacedModel) -> Evaluation:
     shortfall = placed.placement.shortfall
     reason = shortfall.reason if shortfall is not None else "no placement fits the memory"
     excess = shortfall.needed_bytes / shortfall.available_bytes - 1.0 if shortfall is not None else 1.0
-    return _replace(
+    return replace(
         blank,
         status=EvaluationStatus.OUT_OF_MEMORY,
         reason=reason,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_opt.estimate.protocol import Bound, Estimates
-from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.graph.operator import Phase
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.compile import PHASES, CompiledModel
@@ -30,41 +30,55 @@ class PhaseShares:
     memory_bound_s: float
 
 
-def split_makespans(placed: PlacedModel, bounds: dict[int, Bound]) -> tuple[tuple[PhaseShares, ...], ...]:
+def split_makespans(
+    placed: PlacedModel, estimates: Estimates, *, bounds: dict[int, Bound]
+) -> tuple[tuple[PhaseShares, ...], ...]:
     """Split each makespan in proportion to the time its operators run, by what bounds each.
 
     Args:
         placed: the chosen tensor degree with its schedules.
+        estimates: latencies of the compiled model's operators, row 0.
         bounds: what binds each operator, by column of the compiled model.
 
     Returns:
         Shares by distinct layer and phase. What the HBM floor adds to a schedule counts as memory-bound.
     """
     return tuple(
-        tuple(_split_phase(placed, row, column, bounds) for column in range(len(PHASES)))
+        tuple(_split_phase(placed, row, column, estimates, bounds) for column in range(len(PHASES)))
         for row in range(len(placed.option.phases))
     )
 
 
-def _split_phase(placed: PlacedModel, row: int, column: int, bounds: dict[int, Bound]) -> PhaseShares:
+def _split_phase(
+    placed: PlacedModel, row: int, column: int, estimates: Estimates, bounds: dict[int, Bound]
+) -> PhaseShares:
     """Split one makespan."""
     phase = placed.option.phases[row][column]
     result = placed.times.schedules[row][column]
     seconds = {"tensor": 0.0, "vector": 0.0, "memory": 0.0}
+    scheduled_s = 0.0
     for index, operator_column in enumerate(phase.columns):
         if not phase.is_core[index]:
             continue
-        bound = bounds[int(operator_column)]
-        cause = "memory" if bound in MEMORY_BOUNDS else "vector" if bound is Bound.VECTOR else "tensor"
-        seconds[cause] += result.duration_s[index]
-    busy = sum(seconds.values())
-    scheduled = result.scheduled_s
-    scale = scheduled / busy if busy > 0 else 0.0
+        latencies = estimates.spread_s if result.is_spread[index] else estimates.one_core_s
+        duration_s = float(latencies[0, operator_column])
+        scheduled_s = max(scheduled_s, result.start_s[index] + duration_s)
+        seconds[_cause(bounds[int(operator_column)])] += duration_s
+    busy_s = sum(seconds.values())
+    scale = min(scheduled_s, result.makespan_s) / busy_s if busy_s > 0 else 0.0
+    tensor_s, vector_s = seconds["tensor"] * scale, seconds["vector"] * scale
     return PhaseShares(
-        tensor_cores_s=seconds["tensor"] * scale,
-        vector_cores_s=seconds["vector"] * scale,
-        memory_bound_s=result.makespan_s - (seconds["tensor"] + seconds["vector"]) * scale,
+        tensor_cores_s=tensor_s,
+        vector_cores_s=vector_s,
+        memory_bound_s=max(0.0, result.makespan_s - tensor_s - vector_s),
     )
+
+
+def _cause(bound: Bound) -> str:
+    """Which share an operator bound by this resource belongs to."""
+    if bound in MEMORY_BOUNDS:
+        return "memory"
+    return "vector" if bound is Bound.VECTOR else "tensor"
 
 
 def stage_phases(placed: PlacedModel, stage: Stage) -> Iterator[tuple[int, int]]:
@@ -182,8 +196,3 @@ def core_columns(placed: PlacedModel) -> list[int]:
     """Columns of the chosen degree's operators that occupy a core."""
     phases = (phase for layer in placed.option.phases for phase in layer)
     return [int(c) for phase in phases for c, core in zip(phase.columns, phase.is_core, strict=True) if core]
-
-
-def is_core(core_type: CoreType) -> bool:
-    """Whether operators of this type occupy a core."""
-    return core_type not in (CoreType.NETWORK, CoreType.NONE)

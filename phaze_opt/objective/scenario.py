@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.build import sharding_obstacle
-from phaze_opt.hardware.design import HbmForm
+from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.schedule.problem import Exclusivity
@@ -23,8 +23,8 @@ MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 class CommonMean(StrEnum):
     """How one design's throughputs on several models become one figure.
 
-    ARITHMETIC is Phaze's; GEOMETRIC weighs ratios; WORST is the smallest share that any model reaches of its ideal
-    compute-bound throughput on the reference chip, times the geometric mean of those ideals (so it stays in samples/s).
+    ARITHMETIC is Phaze's; GEOMETRIC weighs ratios; WORST is the lowest rate of model FLOPs that any model reaches, turned
+    back into samples/s by the geometric mean of the models' samples per FLOP.
     """
 
     ARITHMETIC = "arithmetic"
@@ -45,7 +45,6 @@ class Scenario:
         tensor_parallel: degrees that placement may choose from; those a model cannot be sharded by are left out.
         common: the mean over models.
         max_area_mm2, max_tdp_w: budgets; None is no budget beyond the space's own.
-        hbm_form: how HBM bandwidth follows capacity.
         estimator: name of the estimator plug-in.
         accept_gap: schedule gap below which no further proof is attempted (0 proves to 1e-9).
         schedule_time_limit_s: wall clock an operator schedule may take before its gap is stated instead.
@@ -64,7 +63,6 @@ class Scenario:
     common: CommonMean = CommonMean.ARITHMETIC
     max_area_mm2: float | None = None
     max_tdp_w: float | None = None
-    hbm_form: HbmForm = HbmForm.STACKED
     estimator: str = "analytic"
     accept_gap: float = 0.0
     schedule_time_limit_s: float = 10.0
@@ -130,6 +128,6 @@ class Scenario:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the resolved scenario, hexadecimal; equal scenarios have equal digests on every machine."""
-        canonical = json.dumps(asdict(self), sort_keys=True, default=str)
+        """SHA-256 of the resolved scenario and the package's constants; equal on every machine for equal scenarios."""
+        canonical = json.dumps([asdict(self), load_constants().digest], sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()

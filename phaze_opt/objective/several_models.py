@@ -66,12 +66,12 @@ def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) ->
 
 
 def _ideal_throughput(member: Evaluation) -> float:
-    """Samples/s at MFU 1 up to a factor that is the same for every model and design point compared: thr / (mfu x peak)."""
+    """Samples/s of a FLOP/s of each device: the same for every design, as throughput / (MFU x peak) cancels the chip."""
     return member.throughput_samples_per_s / (member.mfu * member.accelerator.peak_flops_per_s)
 
 
 def _mean(rates: Sequence[float], ideals: Sequence[float], *, common: CommonMean) -> float:
-    """The mean of semantics: arithmetic, geometric, or worst share of the ideal times the geometric mean of ideals."""
+    """The mean of semantics: arithmetic, geometric, or lowest FLOP rate times the geometric mean of ideals."""
     if common is CommonMean.ARITHMETIC:
         return math.fsum(rates) / len(rates)
     if common is CommonMean.GEOMETRIC:

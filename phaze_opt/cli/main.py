@@ -1,0 +1,124 @@
+"""The command ``phaze-opt``: commands load when they are called, errors become one sentence."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from phaze_opt import __version__
+from phaze_opt.errors import InputError, PhazeOptError, PluginError
+
+EXIT_BAD_INPUT = 2
+EXIT_INFEASIBLE = 3
+EXIT_INTERRUPTED = 130
+MAX_MESSAGE_CHARACTERS = 1400
+USAGE_ERRORS = typer.BadParameter.__mro__[2]
+"""Root of all errors about arguments (``ClickException``); typer carries its own copy of click, so ask typer for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """A command by the module and function that implement it, with the line that ``--help`` shows."""
+
+    module: str
+    function: str
+    summary: str
+
+
+COMMANDS = {
+    "search": LazyCommand("phaze_opt.cli.search", "search", "Search for the best accelerator and placement of a model."),
+    "evaluate": LazyCommand("phaze_opt.cli.evaluate", "evaluate", "Evaluate one accelerator on a model."),
+    "schedule": LazyCommand("phaze_opt.cli.schedule", "schedule", "Schedule one operator graph, with a proven bound."),
+    "place": LazyCommand("phaze_opt.cli.place", "place", "Solve one placement instance exactly."),
+    "models": LazyCommand("phaze_opt.cli.catalogue", "models", "List the models of the zoo."),
+    "architectures": LazyCommand("phaze_opt.cli.catalogue", "architectures", "List the architecture presets."),
+    "strategies": LazyCommand("phaze_opt.cli.catalogue", "strategies", "List the search strategies."),
+    "space": LazyCommand("phaze_opt.cli.catalogue", "space", "Describe a search space."),
+    "ui": LazyCommand("phaze_opt.cli.ui", "ui", "Open the tracked runs in MLflow's user interface."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Lists commands without importing them."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # noqa: ARG002
+        """Names, in the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:
+        """Import a command's module when it is called; only summarise it for the group's help."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        if getattr(ctx, "is_listing", False):
+            return TyperCommand(cmd_name, help=entry.summary, short_help=entry.summary)
+        function = getattr(importlib.import_module(entry.module), entry.function)
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        app.command(name=cmd_name, help=function.__doc__)(function)
+        return get_command(app)
+
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+        """Format the group's help from the summaries alone."""
+        object.__setattr__(ctx, "is_listing", True)
+        super().format_help(ctx, formatter)
+
+
+def _print_version(value: bool) -> None:
+    """Print the version and stop."""
+    if value:
+        sys.stdout.write(f"phaze-opt {__version__}\n")
+        raise typer.Exit
+
+
+app = typer.Typer(cls=LazyGroup, pretty_exceptions_enable=False, rich_markup_mode="rich")
+
+
+@app.callback()
+def phaze_opt(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Find the accelerator, the placement and the operator schedule that train a model fastest.
+
+    Infeasible problems end with exit code 3, bad input with exit code 2 and one sentence on standard error.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; every expected failure is one sentence on standard error and an exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = app(args=arguments or ["--help"], prog_name="phaze-opt", standalone_mode=False)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("interrupted", EXIT_INTERRUPTED)
+    except USAGE_ERRORS as error:
+        _fail(error.format_message(), EXIT_BAD_INPUT)
+    except (InputError, PluginError) as error:
+        _fail(str(error), EXIT_BAD_INPUT)
+    except PhazeOptError as error:
+        _fail(f"{type(error).__name__}: {error}", 1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> None:
+    """Print one sentence on standard error and exit."""
+    sentence = " ".join(message.split())
+    if len(sentence) > MAX_MESSAGE_CHARACTERS:
+        sentence = sentence[: MAX_MESSAGE_CHARACTERS - 4] + " ..."
+    sys.stderr.write(f"phaze-opt: {sentence}\n")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

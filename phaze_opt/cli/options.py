@@ -1,0 +1,205 @@
+"""Options that commands share: one spelling, one set of defaults, one place that checks them."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from phaze_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze_opt.hardware.constants import Constants
+    from phaze_opt.objective.scenario import Scenario
+    from phaze_opt.space.search_space import SearchSpace
+    from phaze_opt.workload.model import ModelSpec
+
+WORKLOAD = "Workload and cluster"
+CHOICES = "Training and scheduling choices"
+BUDGETS = "Budgets"
+SPACE = "Space"
+RECORDS = "Output and records"
+
+DEFAULT_MICRO_BATCHES = "1,2,4,8"
+DEFAULT_HBM_GB = "32,64,80"
+
+ModelOption = Annotated[
+    str, typer.Option("--model", help="A model of the zoo or a Hugging Face config.json.", rich_help_panel=WORKLOAD)
+]
+DevicesOption = Annotated[int, typer.Option("--devices", help="Accelerators in the cluster.", rich_help_panel=WORKLOAD)]
+GlobalBatchOption = Annotated[
+    int, typer.Option("--global-batch", help="Samples an iteration, over all replicas.", rich_help_panel=WORKLOAD)
+]
+SequenceLengthOption = Annotated[
+    int | None,
+    typer.Option(
+        "--sequence-length",
+        help="Tokens a sample; by default the model's own maximum, at most 4096.",
+        rich_help_panel=WORKLOAD,
+    ),
+]
+NetworkOption = Annotated[
+    str, typer.Option("--network", help="two-level, phaze, or a TOML file.", rich_help_panel=WORKLOAD)
+]
+OptimizerOption = Annotated[str, typer.Option("--optimizer", help="adam or sgd.", rich_help_panel=CHOICES)]
+AttentionOption = Annotated[str, typer.Option("--attention", help="fused or unfused.", rich_help_panel=CHOICES)]
+ExclusivityOption = Annotated[
+    str,
+    typer.Option(
+        "--exclusivity",
+        help="What an operator spread over all cores excludes: chip (everything) or type (its core types).",
+        rich_help_panel=CHOICES,
+    ),
+]
+RecomputeOption = Annotated[
+    str, typer.Option("--recompute", help="auto (per stage, where needed), never or always.", rich_help_panel=CHOICES)
+]
+TensorParallelOption = Annotated[
+    str,
+    typer.Option(
+        "--tensor-parallel", help="Tensor-parallel degrees that placement may choose.", rich_help_panel=CHOICES
+    ),
+]
+SequenceParallelOption = Annotated[
+    bool,
+    typer.Option(
+        "--sequence-parallel/--no-sequence-parallel",
+        help="Shard norms and residuals over the tensor group too.",
+        rich_help_panel=CHOICES,
+    ),
+]
+MaxAreaOption = Annotated[
+    float | None, typer.Option("--max-area-mm2", help="Area budget of a chip, mm2.", rich_help_panel=BUDGETS)
+]
+MaxTdpOption = Annotated[
+    float | None, typer.Option("--max-tdp-w", help="TDP budget of a chip, W.", rich_help_panel=BUDGETS)
+]
+MicroBatchesOption = Annotated[
+    str,
+    typer.Option("--micro-batch", help="Micro-batches to search, samples, comma-separated.", rich_help_panel=SPACE),
+]
+HbmOption = Annotated[
+    str, typer.Option("--hbm", help="HBM capacities to search, GB, comma-separated.", rich_help_panel=SPACE)
+]
+SpaceOption = Annotated[
+    str | None,
+    typer.Option("--space", help="A space of your own (TOML) in place of Phaze's.", rich_help_panel=SPACE),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one line of JSON on standard output.", rich_help_panel=RECORDS)
+]
+
+_EnumT = TypeVar("_EnumT", bound=StrEnum)
+
+
+def parse_choice(enum: type[_EnumT], text: str, *, option: str) -> _EnumT:
+    """A member of a closed set by its value, with a near miss suggested."""
+    from phaze_opt.hardware.suggestion import suggest
+
+    try:
+        return enum(text)
+    except ValueError:
+        message = f"'{text}' is not one of {', '.join(enum)}; {suggest(text, list(enum))}"
+        raise InputError(message, source=option) from None
+
+
+def parse_integers(text: str, *, option: str) -> tuple[int, ...]:
+    """Comma-separated positive integers, ascending and distinct."""
+    values = []
+    for part in text.split(","):
+        word = part.strip()
+        if not word.isascii() or not word.isdigit() or int(word) < 1:
+            message = f"'{text}' must be positive integers separated by commas, such as 1,2,4,8; '{word}' is not"
+            raise InputError(message, source=option)
+        values.append(int(word))
+    return tuple(sorted(set(values)))
+
+
+def require_positive(value: float | None, *, option: str) -> float | None:
+    """The value, if it is absent, or positive and finite."""
+    if value is not None and not (math.isfinite(value) and value > 0):
+        message = f"{value} must be a positive, finite number"
+        raise InputError(message, source=option)
+    return value
+
+
+def load_models(names: str, *, option: str) -> tuple[ModelSpec, ...]:
+    """Models by comma-separated zoo names or config files; each at most once."""
+    from phaze_opt.workload.config import load_model
+
+    words = [word.strip() for word in names.split(",")]
+    if not all(words):
+        message = f"'{names}' must be model names or config files separated by commas, none of them empty"
+        raise InputError(message, source=option)
+    repeated = sorted({word for word in words if words.count(word) > 1})
+    if repeated:
+        message = f"{', '.join(repeated)} is given twice; name each model once"
+        raise InputError(message, source=option)
+    return tuple(load_model(word) for word in words)
+
+
+def build_scenario(
+    models: tuple[ModelSpec, ...],
+    *,
+    devices: int,
+    global_batch: int,
+    sequence_length: int | None,
+    network: str,
+    optimizer: str,
+    attention: str,
+    exclusivity: str,
+    recompute: str,
+    tensor_parallel: str,
+    is_sequence_parallel: bool,
+    max_area_mm2: float | None,
+    max_tdp_w: float | None,
+    common: str = "arithmetic",
+    constants: Constants,
+) -> Scenario:
+    """The scenario that a command's options describe.
+
+    Raises:
+        InputError: an option breaks a rule; the message names it.
+    """
+    from phaze_opt.hardware.network import Cluster
+    from phaze_opt.hardware.networks import load_network
+    from phaze_opt.objective.scenario import CommonMean, Scenario
+    from phaze_opt.placement.problem import RecomputePolicy
+    from phaze_opt.schedule.problem import Exclusivity
+    from phaze_opt.workload.training import AttentionForm, Optimizer
+
+    for option, count in (("--devices", devices), ("--global-batch", global_batch)):
+        if count < 1:
+            message = f"{count} must be a positive integer"
+            raise InputError(message, source=option)
+    return Scenario(
+        models=models,
+        cluster=Cluster(num_devices=devices, network=load_network(network, num_devices=devices, constants=constants)),
+        global_batch=global_batch,
+        sequence_length=sequence_length,
+        optimizer=parse_choice(Optimizer, optimizer, option="--optimizer"),
+        attention=parse_choice(AttentionForm, attention, option="--attention"),
+        exclusivity=parse_choice(Exclusivity, exclusivity, option="--exclusivity"),
+        recompute=parse_choice(RecomputePolicy, recompute, option="--recompute"),
+        tensor_parallel=parse_integers(tensor_parallel, option="--tensor-parallel"),
+        is_sequence_parallel=is_sequence_parallel,
+        common=parse_choice(CommonMean, common, option="--common"),
+        max_area_mm2=require_positive(max_area_mm2, option="--max-area-mm2"),
+        max_tdp_w=require_positive(max_tdp_w, option="--max-tdp-w"),
+    )
+
+
+def build_space(space: str | None, *, micro_batches: str, hbm_gb: str) -> SearchSpace:
+    """Phaze's space joined with micro-batches and HBM sizes, or the space of a TOML file."""
+    from pathlib import Path
+
+    from phaze_opt.space.search_space import load_space, phaze_space
+    from phaze_opt.units import gib_to_bytes
+
+    sizes = tuple(gib_to_bytes(size) for size in parse_integers(hbm_gb, option="--hbm"))
+    batches = parse_integers(micro_batches, option="--micro-batch")
+    if space is not None:
+        return load_space(Path(space))
+    return phaze_space(hbm_bytes=sizes, micro_batches=batches)
