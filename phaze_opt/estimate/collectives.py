@@ -1,0 +1,174 @@
+"""Collectives and point-to-point transfers on a network (semantics 6).
+
+Every cost is affine in its payload, so the primary form is `AffineCost`: a fixed latency and seconds per byte.
+A collective over several dimensions runs dimension by dimension: reduce-scatter from the inside out, all-gather
+back; after dimension i the payload has shrunk to S / p_i.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class AffineCost:
+    """Seconds as a function of bytes: ``latency_s + payload_bytes * s_per_byte``."""
+
+    latency_s: float
+    s_per_byte: float
+
+    def seconds(self, payload_bytes: float) -> float:
+        """Time for one payload, s."""
+        return self.latency_s + payload_bytes * self.s_per_byte
+
+    def seconds_each(self, payload_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Times for many payloads, same shape, s."""
+        return self.latency_s + payload_bytes * self.s_per_byte
+
+
+FREE = AffineCost(latency_s=0.0, s_per_byte=0.0)
+"""What a collective over one device costs."""
+
+
+def _num_hops(dimension: NetworkDimension) -> int:
+    """Latency steps of a reduce-scatter or an all-gather: p-1 (ring), ceil(log2 p) (halving-doubling), 1 (direct)."""
+    if dimension.size == 1:
+        return 0
+    if dimension.topology is Topology.RING:
+        return dimension.size - 1
+    if dimension.topology is Topology.SWITCH:
+        return (dimension.size - 1).bit_length()
+    return 1
+
+
+def _scatter_cost(dimensions: Sequence[NetworkDimension]) -> AffineCost:
+    """A reduce-scatter inside out, or an all-gather back: both move (p_i - 1)/p_i of what the inner ones left."""
+    latency_s = 0.0
+    s_per_byte = 0.0
+    share = 1.0
+    for dimension in dimensions:
+        size = dimension.size
+        latency_s += _num_hops(dimension) * dimension.latency_s
+        s_per_byte += share * (size - 1) / size / dimension.bandwidth_bytes_per_s
+        share /= size
+    return AffineCost(latency_s, s_per_byte)
+
+
+def _all_to_all_cost(dimensions: Sequence[NetworkDimension]) -> AffineCost:
+    """Dimension by dimension, the whole payload each time: the sum of (p_i - 1)/p_i S/B_i.
+
+    Conservative: the dimensions' links work one after the other, never together. Semantics 6 gives it no latency.
+    """
+    return AffineCost(0.0, sum((d.size - 1) / d.size / d.bandwidth_bytes_per_s for d in dimensions))
+
+
+def collective_coefficients(kind: CollectiveKind, dimensions: Sequence[NetworkDimension]) -> AffineCost:
+    """Cost of a collective as an affine function of its payload S.
+
+    Args:
+        kind: which collective.
+        dimensions: innermost first, each with the *group's* size in it (see `group_dimensions`).
+
+    Returns:
+        One dimension of p devices: ring all-reduce 2(p-1) latency + 2(p-1)/p S/B; halving-doubling (switch)
+        2 ceil(log2 p) latency and the same bandwidth term; direct (fully connected) 2 latency and the same;
+        all-gather and reduce-scatter half of it; all-to-all (p-1)/p S/B. Zero for a single device.
+    """
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return _all_to_all_cost(dimensions)
+    half = _scatter_cost(dimensions)
+    if kind is CollectiveKind.ALL_REDUCE:
+        return AffineCost(2.0 * half.latency_s, 2.0 * half.s_per_byte)
+    return half
+
+
+def collective_s(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]) -> float:
+    """Time of a collective with payload S = ``payload_bytes`` over a group, s; see `collective_coefficients`."""
+    _check_payload(payload_bytes)
+    return collective_coefficients(kind, dimensions).seconds(payload_bytes)
+
+
+def group_dimensions(
+    network: Network, *, size: int, stride: int, is_aligned: bool = False
+) -> tuple[NetworkDimension, ...]:
+    """The dimensions that a group of ``size`` devices, ``stride`` apart, spans, with the group's size in each.
+
+    Devices are numbered innermost first. An island of n devices (an inner dimension with all inside it) holds
+    n/stride members when the stride divides n, and is taken to hold one otherwise. A group that does not fill islands
+    evenly is priced as islands of gcd(size, members) devices: blocks that never straddle two real islands, hence
+    conservative. The outermost dimension grows to whatever is left. Because uneven groups are genuinely dearer,
+    9 devices on islands of 8 may cost more than 16: docs/decisions/0031.
+
+    Args:
+        network: dimensions from the innermost outwards.
+        size: devices in the group, at least 1.
+        stride: distance between neighbours, in devices, at least 1.
+        is_aligned: the group starts at the first island's ``stride`` first devices (data-parallel groups do), so that
+            one that fits inside an island never straddles two; groups with a stride above 1 always do.
+
+    Raises:
+        InputError: size or stride below 1.
+    """
+    if size < 1 or stride < 1:
+        message = f"group size = {size} and stride = {stride} must be at least 1"
+        raise InputError(message)
+    inside = 1
+    island = 1
+    spans: list[NetworkDimension] = []
+    for dimension in network.dimensions[:-1]:
+        island *= dimension.size
+        members = island // stride if island % stride == 0 else 1
+        fits = size <= members and (is_aligned or stride > 1)
+        reached = size if fits else math.gcd(size, members)
+        spans.append(replace(dimension, size=reached // inside))
+        inside = reached
+    spans.append(replace(network.dimensions[-1], size=size // inside))
+    return tuple(spans)
+
+
+def transfer_s(network: Network, *, position: int, payload_bytes: float) -> float:
+    """Point-to-point time across the boundary between device ``position - 1`` and device ``position``, s.
+
+    Uses the innermost dimension whose island contains both: latency + payload / bandwidth.
+
+    Raises:
+        InputError: position below 1, or a payload that is negative or not finite.
+    """
+    _check_payload(payload_bytes)
+    dimension = _boundary_dimension(network, position)
+    return dimension.latency_s + payload_bytes / dimension.bandwidth_bytes_per_s
+
+
+def transfer_coefficients(network: Network, *, position: int) -> AffineCost:
+    """`transfer_s` as an affine function of its payload."""
+    dimension = _boundary_dimension(network, position)
+    return AffineCost(dimension.latency_s, 1.0 / dimension.bandwidth_bytes_per_s)
+
+
+def _boundary_dimension(network: Network, position: int) -> NetworkDimension:
+    """Innermost dimension whose island holds both ``position - 1`` and ``position``."""
+    if position < 1:
+        message = f"boundary position = {position} must be at least 1"
+        raise InputError(message)
+    island = 1
+    for dimension in network.dimensions[:-1]:
+        island *= dimension.size
+        if position % island:
+            return dimension
+    return network.dimensions[-1]
+
+
+def _check_payload(payload_bytes: float) -> None:
+    """Refuse negative and non-finite payloads."""
+    if not (math.isfinite(payload_bytes) and payload_bytes >= 0):
+        message = f"payload_bytes = {payload_bytes} must be finite and not negative"
+        raise InputError(message)
