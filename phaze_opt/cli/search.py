@@ -1,0 +1,345 @@
+"""``phaze-opt search``: the main job."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phaze_opt.cli.options import (
+    DEFAULT_HBM_GB,
+    DEFAULT_MICRO_BATCHES,
+    RECORDS,
+    WORKLOAD,
+    AttentionOption,
+    DevicesOption,
+    ExclusivityOption,
+    GlobalBatchOption,
+    HbmOption,
+    JsonOption,
+    MaxAreaOption,
+    MaxTdpOption,
+    MicroBatchesOption,
+    NetworkOption,
+    OptimizerOption,
+    RecomputeOption,
+    SequenceLengthOption,
+    SequenceParallelOption,
+    SpaceOption,
+    TensorParallelOption,
+    build_scenario,
+    build_space,
+    load_models,
+    parse_choice,
+    parse_integers,
+)
+from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze_opt.objective.evaluation import Evaluation
+    from phaze_opt.objective.scenario import Scenario
+    from phaze_opt.search.config import SearchConfig
+    from phaze_opt.search.result import SearchResult
+    from phaze_opt.space.search_space import SearchSpace
+    from phaze_opt.track.protocol import Delivery, TrackingSession
+
+EXIT_INFEASIBLE = 3
+SEARCH = "Search"
+
+
+def search(
+    devices: DevicesOption,
+    global_batch: GlobalBatchOption,
+    model: Annotated[
+        str,
+        typer.Option("--model", help="A model of the zoo or a Hugging Face config.json.", rich_help_panel=WORKLOAD),
+    ] = "",
+    models: Annotated[
+        str,
+        typer.Option("--models", help="Several, comma-separated: one design for all.", rich_help_panel=WORKLOAD),
+    ] = "",
+    common: Annotated[
+        str,
+        typer.Option("--common", help="Mean over models: arithmetic, geometric or worst.", rich_help_panel=WORKLOAD),
+    ] = "arithmetic",
+    trials: Annotated[int, typer.Option("--trials", help="Evaluations at most.", rich_help_panel=SEARCH)] = 60,
+    strategy: Annotated[
+        str, typer.Option("--strategy", help="See `phaze-opt strategies`.", rich_help_panel=SEARCH)
+    ] = "tpe",
+    strategy_option: Annotated[
+        list[str] | None,
+        typer.Option("--strategy-option", help="An option of the strategy, NAME=VALUE.", rich_help_panel=SEARCH),
+    ] = None,
+    objective: Annotated[
+        str,
+        typer.Option("--objective", help="throughput, throughput_per_tdp or pareto.", rich_help_panel=SEARCH),
+    ] = "throughput",
+    seed: Annotated[int, typer.Option("--seed", help="The only source of randomness.", rich_help_panel=SEARCH)] = 0,
+    batch: Annotated[
+        int,
+        typer.Option("--batch", help="Points asked for at a time, whatever --jobs is.", rich_help_panel=SEARCH),
+    ] = 4,
+    jobs: Annotated[
+        int, typer.Option("--jobs", help="Processes; changes the time, never a number.", rich_help_panel=SEARCH)
+    ] = 1,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue the same search where it was interrupted.", rich_help_panel=SEARCH),
+    ] = False,
+    sequence_length: SequenceLengthOption = None,
+    network: NetworkOption = "two-level",
+    optimizer: OptimizerOption = "adam",
+    attention: AttentionOption = "fused",
+    exclusivity: ExclusivityOption = "chip",
+    recompute: RecomputeOption = "auto",
+    tensor_parallel: TensorParallelOption = "1,2,4,8",
+    sequence_parallel: SequenceParallelOption = True,
+    max_area_mm2: MaxAreaOption = None,
+    max_tdp_w: MaxTdpOption = None,
+    micro_batch: MicroBatchesOption = DEFAULT_MICRO_BATCHES,
+    hbm: HbmOption = DEFAULT_HBM_GB,
+    space: SpaceOption = None,
+    work_dir: Annotated[
+        Path,
+        typer.Option("--work-dir", help="Where journals and the local store are kept.", rich_help_panel=RECORDS),
+    ] = Path(),
+    tracking_uri: Annotated[
+        str,
+        typer.Option(
+            "--tracking-uri",
+            help="An MLflow store; by default MLFLOW_TRACKING_URI, else a sqlite file in the working directory.",
+            rich_help_panel=RECORDS,
+        ),
+    ] = "",
+    experiment: Annotated[
+        str, typer.Option("--experiment", help="Name of the MLflow experiment.", rich_help_panel=RECORDS)
+    ] = "phaze-opt",
+    tracking: Annotated[
+        bool, typer.Option("--tracking/--no-tracking", help="Record the search.", rich_help_panel=RECORDS)
+    ] = True,
+    tracker: Annotated[
+        str, typer.Option("--tracker", help="Tracker plug-in that records.", rich_help_panel=RECORDS)
+    ] = "mlflow",
+    json: JsonOption = False,
+) -> None:
+    """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
+    from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.search.config import SearchConfig
+    from phaze_opt.search.strategy import Goal
+
+    names, option = _one_of(model, models)
+    constants = load_constants()
+    scenario = build_scenario(
+        load_models(names, option=option),
+        devices=devices,
+        global_batch=global_batch,
+        sequence_length=sequence_length,
+        network=network,
+        optimizer=optimizer,
+        attention=attention,
+        exclusivity=exclusivity,
+        recompute=recompute,
+        tensor_parallel=tensor_parallel,
+        is_sequence_parallel=sequence_parallel,
+        max_area_mm2=max_area_mm2,
+        max_tdp_w=max_tdp_w,
+        common=common,
+        constants=constants,
+    )
+    for flag, count in (("--trials", trials), ("--batch", batch), ("--jobs", jobs)):
+        if count < 1:
+            message = f"{count} must be a positive integer"
+            raise InputError(message, source=flag)
+    config = SearchConfig(
+        strategy=strategy,
+        options=_parse_strategy_options(strategy_option or []),
+        goal=parse_choice(Goal, objective, option="--objective"),
+        num_trials=trials,
+        seed=seed,
+        batch=batch,
+        jobs=jobs,
+        work_dir=_runs_directory(work_dir),
+        resume=resume,
+        name=f"{names} on {devices} with {strategy}",
+    )
+    points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm)
+    session = _open_session(tracker if tracking else "null", tracking_uri, experiment, work_dir)
+    result = _run(config, scenario, points, session, is_quiet=json)
+    references = _references(scenario, micro_batch)
+    delivery = _record(session, result, scenario, references)
+    if json:
+        print_json(_result_to_json(result, session))
+    else:
+        _print_result(result, scenario, references, session)
+    if not delivery.is_complete:
+        console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+    if result.best is None and not result.is_interrupted:
+        console().print("infeasible: no trial satisfied every constraint; " + _common_reason(result), soft_wrap=True)
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _one_of(model: str, models: str) -> tuple[str, str]:
+    """The names given by exactly one of --model and --models, and which option that was."""
+    if bool(model) == bool(models):
+        message = "give either --model (one) or --models (several, one design for all), and not both"
+        raise InputError(message)
+    return (model, "--model") if model else (models, "--models")
+
+
+def _parse_strategy_options(words: list[str]) -> dict[str, str | int | float | bool]:
+    """NAME=VALUE pairs, the value read as boolean, integer, number or text."""
+    options: dict[str, str | int | float | bool] = {}
+    for word in words:
+        name, separator, text = word.partition("=")
+        if not separator or not name or name in options:
+            message = f"'{word}' must be NAME=VALUE, each name once"
+            raise InputError(message, source="--strategy-option")
+        options[name] = _read_value(text)
+    return options
+
+
+def _read_value(text: str) -> str | int | float | bool:
+    """A boolean, integer or number where the text is one."""
+    if text in {"true", "false"}:
+        return text == "true"
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _runs_directory(work_dir: Path) -> Path:
+    """The directory of journals, once the working directory is known to be one."""
+    if work_dir.exists() and not work_dir.is_dir():
+        message = f"'{work_dir}' is a file; give a directory"
+        raise InputError(message, source="--work-dir")
+    return work_dir / "phaze-opt-runs"
+
+
+def _open_session(name: str, tracking_uri: str, experiment: str, work_dir: Path) -> TrackingSession:
+    """Begin recording."""
+    from phaze_opt.errors import PluginError
+    from phaze_opt.plugins import PluginGroup, load_plugin
+    from phaze_opt.track.protocol import Tracker, TrackerConfig
+
+    plugin = load_plugin(PluginGroup.TRACKERS, name)
+    if not isinstance(plugin, Tracker):
+        message = f"{PluginGroup.TRACKERS}: plug-in '{name}' lacks one of name and open"
+        raise PluginError(message)
+    return plugin.open(TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir))
+
+
+def _run(
+    config: SearchConfig, scenario: Scenario, space: SearchSpace, session: TrackingSession, *, is_quiet: bool
+) -> SearchResult:
+    """Run the search under a progress bar on standard error."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from phaze_opt.search.result import SearchProgress
+    from phaze_opt.search.run import run_search
+
+    screen = console()
+    bar = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[best]}"),
+        console=screen,
+        transient=is_quiet,
+        disable=not screen.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(config.strategy, total=config.num_trials, best="")
+
+        def show(progress: SearchProgress) -> None:
+            best = progress.best.evaluation if progress.best is not None else None
+            text = f"best {best.throughput_samples_per_s:,.1f} samples/s" if best is not None else "nothing feasible yet"
+            bar.update(task, completed=progress.num_finished, best=text)
+
+        return run_search(config, scenario=scenario, space=space, observers=(session,), on_progress=show)
+
+
+def _references(scenario: Scenario, micro_batches: str) -> dict[str, Evaluation]:
+    """Both TPUv4 references at their best micro-batch."""
+    from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.objective.references import evaluate_references
+
+    batches = parse_integers(micro_batches, option="--micro-batch")
+    return dict(evaluate_references(scenario, batches, constants=load_constants()))
+
+
+def _record(
+    session: TrackingSession, result: SearchResult, scenario: Scenario, references: dict[str, Evaluation]
+) -> Delivery:
+    """Write the artifacts, hand them to the tracker and deliver what waits."""
+    if session.tracking_uri and result.trials:
+        from phaze_opt.cli.artifacts import write_artifacts
+
+        with write_artifacts(result, scenario, references) as files:
+            session.log_artifacts(files)
+    screen = console()
+    status = screen.status("recording") if screen.is_terminal else nullcontext()
+    with status:
+        return session.close()
+
+
+def _result_to_json(result: SearchResult, session: TrackingSession) -> dict[str, Any]:
+    """The line that ``--json`` prints."""
+    from phaze_opt.objective.serialize import evaluation_to_json
+
+    return {
+        "best": evaluation_to_json(result.best) if result.best is not None else None,
+        "best_number": result.best_number,
+        "evaluations": result.evaluations,
+        "distinct_evaluations": result.distinct_evaluations,
+        "probes": result.probes,
+        "ilp_solves": result.ilp_solves,
+        "placements": result.placements,
+        "pruned": result.pruned,
+        "wall_s": result.wall_s,
+        "is_interrupted": result.is_interrupted,
+        "pareto_front": [
+            {"number": record.number, "values": list(record.values), "evaluation": evaluation_to_json(record.evaluation)}
+            for record in result.pareto_front
+        ],
+        "search_id": result.search_id,
+        "tracking_uri": session.tracking_uri,
+        "run_id": session.run_id,
+    }
+
+
+def _print_result(
+    result: SearchResult, scenario: Scenario, references: dict[str, Evaluation], session: TrackingSession
+) -> None:
+    """What a hardware architect acts on."""
+    from phaze_opt.report.tables import limits_sentence, search_tables
+
+    screen = out()
+    if result.is_interrupted:
+        console().print(
+            f"interrupted after {result.evaluations} trials; everything finished is kept, --resume continues",
+            soft_wrap=True,
+        )
+    if result.best is not None:
+        for table in search_tables(result, references=references):
+            screen.print(table)
+        screen.print(limits_sentence(result.best))
+    if session.url_hint:
+        screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
+        screen.print(f"  {session.url_hint}", soft_wrap=True)
+
+
+def _common_reason(result: SearchResult) -> str:
+    """The reason that most trials were infeasible for."""
+    from collections import Counter
+
+    reasons = Counter(record.evaluation.reason for record in result.trials)
+    return f"most often: {reasons.most_common(1)[0][0]}" if reasons else "the strategy proposed nothing"
+
+
