@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, parse_toml, read_toml, shorten
+from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, read_toml, shorten
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 _OPTIONS_TABLE = "estimator_options"
@@ -262,8 +261,7 @@ def _validate(model: type[_ModelT], table: object, *, document: TomlDocument, pa
 
 
 def _check_value(value: float, *, key: str, may_be_zero: bool, source: str | None = None) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value) and (value > 0 or (may_be_zero and value == 0))):
+    if not (is_number(value) and (value > 0 or (may_be_zero and value == 0))):
         message = f"value {shorten(value)} must be a finite {'non-negative' if may_be_zero else 'positive'} number"
         raise InputError(message, key=key, source=source)
 

@@ -13,7 +13,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, read_toml, shorten
+from phaze_opt.hardware.toml_file import TomlDocument, is_number, read_toml, shorten
 from phaze_opt.units import MICRO, gb_per_s_to_bytes_per_s
 
 MAX_DEVICES = 1 << 24
@@ -133,6 +133,5 @@ def _find_faults(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "size", f"value {shorten(size)} must be an integer from 1 to {MAX_DEVICES}"
     for key, rule in (("bandwidth_gb_per_s", "positive"), ("latency_us", "non-negative")):
         value = table[key]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (is_number and math.isfinite(value) and (value > 0 or (key == "latency_us" and value == 0))):
+        if not (is_number(value) and (value > 0 or (key == "latency_us" and value == 0))):
             yield key, f"value {shorten(value)} must be a finite {rule} number"

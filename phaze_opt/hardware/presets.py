@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.design import DTYPE_BYTES, HbmForm, build_accelerator
 from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, parse_toml, read_text_file, shorten
+from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, read_text_file, shorten
 from phaze_opt.units import GIGA, KIBI, gb_per_s_to_bytes_per_s, gib_to_bytes, mib_to_bytes
 
 _FILE_KIND = "an architecture file (TOML or JSON)"
@@ -123,8 +122,8 @@ def _read_file(path: Path) -> TomlDocument:
         raise InputError(message, source=source, line=error.lineno) from error
     except InputError as error:
         raise InputError(str(error), source=source) from error
-    except RecursionError as error:
-        message = "is nested too deeply to be an architecture"
+    except (ValueError, RecursionError) as error:
+        message = f"is not usable JSON: {str(error)[:120]}"
         raise InputError(message, source=source) from error
     if not isinstance(values, dict):
         message = "must hold one object with num_tc, num_vc, tc_width, ..."
@@ -214,11 +213,7 @@ def _find_fault(key: str, value: object) -> str | None:
         return f"is unknown; {suggest(key, (*_KEYS, *_WORDS))}"
     is_right_kind = isinstance(value, int) or not rule.is_integer
     # The lower limit keeps a size from rounding to no byte at all.
-    if _is_number(value) and is_right_kind and 1e-6 <= value <= rule.most:
+    if is_number(value) and is_right_kind and 1e-6 <= value <= rule.most:
         return None
     kind = "integer" if rule.is_integer else "number"
     return f"value {shorten(value)} must be a positive {kind} up to {rule.most:.10g}"
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

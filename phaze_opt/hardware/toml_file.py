@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from phaze_opt.errors import InputError
 
@@ -101,6 +102,9 @@ def parse_toml(text: str, *, source: str) -> TomlDocument:
             reason = "a key is set twice"
         message = f"is not valid TOML: {reason[:200]}"
         raise InputError(message, source=source, line=line) from error
+    except (ValueError, RecursionError) as error:
+        message = f"is not usable TOML: {str(error)[:120]}"
+        raise InputError(message, source=source) from error
     return TomlDocument(values=values, text=text, source=source)
 
 
@@ -115,5 +119,18 @@ def read_toml(path: Path, *, kind: str) -> TomlDocument:
 
 def shorten(value: object) -> str:
     """``repr`` of a value a user gave, cut to what fits in a sentence."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer too long to print
+        return "a number too large"
     return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[: _MAX_VALUE_CHARACTERS - 3]}..."
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value from a file is a finite number that fits a float; booleans are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

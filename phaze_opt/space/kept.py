@@ -1,0 +1,109 @@
+"""Which architectures of a space are kept, held as ranges: one row per (GLB, width, depth, tensor cores).
+
+Area rises with the number of vector cores, so the kept numbers of vector cores of a row are one range, plus a single
+vector core where that is kept although it lies under the band. Counting, indexing and decoding work on the rows;
+the architectures themselves are written out only when asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.area import glb_area_um2, l2_bytes_of, tc_area_um2, vc_area_um2
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.space.axes import Axes
+
+MAX_ROWS = 20_000_000
+"""Most rows a space may have; above it the columns alone would take gigabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Kept architectures by row; arrays have shape (num_rows,) in row order (GLB, width, depth, tensor cores).
+
+    Attributes:
+        low: first index on the num_vc axis that lies in the area band.
+        high: one past the last index on the num_vc axis that fits the area.
+        has_single: whether one vector core is kept although it lies under the band.
+        starts: index of the row's first kept architecture, shape (num_rows + 1,); the last is their total.
+    """
+
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+    has_single: NDArray[np.bool_]
+    starts: NDArray[np.int64]
+
+    @property
+    def num_architectures(self) -> int:
+        """Kept architectures."""
+        return int(self.starts[-1])
+
+    def row_and_vc(self, index: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Row and index on the num_vc axis of kept architectures by index; all of one shape."""
+        row = np.searchsorted(self.starts, index, side="right") - 1
+        position = index - self.starts[row]
+        single = self.has_single[row]
+        vc = np.where(single & (position == 0), 0, self.low[row] + position - single)
+        return row, vc
+
+    def index_of(self, row: NDArray[np.int64], vc: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Index of kept architectures by row and index on the num_vc axis; -1 where not kept; all of one shape."""
+        low, single = self.low[row], self.has_single[row]
+        in_band = (vc >= low) & (vc < self.high[row])
+        position = np.where(in_band, vc - low + single, 0)
+        return np.where(in_band | (single & (vc == 0)), self.starts[row] + position, -1)
+
+
+def compile_kept_rows(axes: Axes, *, band_um2: float, cap_um2: float) -> KeptRows:
+    """Kept architectures: area <= cap and (area >= band or one tensor core or one vector core).
+
+    Args:
+        axes: the space's axes.
+        band_um2: lower end of the area band.
+        cap_um2: largest area.
+
+    Raises:
+        InputError: the axes are too fine to hold.
+    """
+    num_rows = int(np.prod(axes.shape))
+    if num_rows > MAX_ROWS:
+        message = (
+            f"the space has {num_rows} combinations of GLB, width, depth and tensor cores; "
+            f"at most {MAX_ROWS} can be held: take coarser axes"
+        )
+        raise InputError(message)
+    tensor_um2, vector_um2, buffer_um2 = _row_areas(axes)
+    low = np.zeros(num_rows, dtype=np.int32)
+    high = np.zeros(num_rows, dtype=np.int32)
+    for num_vc in axes.num_vc:
+        # The order of the sum is that of `area_um2_table`, so that both agree to the last bit.
+        area_um2 = tensor_um2 + num_vc * vector_um2 + buffer_um2
+        high += area_um2 <= cap_um2
+        low += area_um2 < band_um2
+    low = np.minimum(low, high)
+    if axes.num_tc[0] == 1:
+        low[:: len(axes.num_tc)] = 0
+    has_single = (low > 0) & (axes.num_vc[0] == 1)
+    starts = np.zeros(num_rows + 1, dtype=np.int64)
+    np.cumsum(high - low + has_single, out=starts[1:])
+    return KeptRows(low=low, high=high, has_single=has_single, starts=starts)
+
+
+def _row_areas(axes: Axes) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Area of all tensor cores, of one vector core and of the GLB, um^2, each of shape (num_rows,)."""
+    constants = load_constants()
+    width = np.array(axes.tc_width, dtype=np.int64)
+    num_macs = width[:, None] * np.array(axes.tc_depth, dtype=np.int64)
+    one_tc_um2 = tc_area_um2(num_macs, l2_bytes_of(num_macs, constants=constants))
+    tensor_um2 = np.array(axes.num_tc, dtype=np.int64) * one_tc_um2[:, :, None]
+    vector_um2 = vc_area_um2(width)[:, None, None]
+    buffer_um2 = glb_area_um2(np.array(axes.glb_bytes, dtype=np.int64))[:, None, None, None]
+    return (
+        np.broadcast_to(tensor_um2, axes.shape).ravel(),
+        np.broadcast_to(vector_um2, axes.shape).ravel(),
+        np.broadcast_to(buffer_um2, axes.shape).ravel(),
+    )
