@@ -1,0 +1,70 @@
+# Two commands on a machine with Python 3.11 and make: `make demo`, `make test`.
+# uv is used when it is there, else venv and pip.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+DEMO := demo-output
+
+ifeq ($(UV),)
+CREATE := $(PYTHON) -m venv $(VENV)
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+else
+CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+INSTALL := $(UV) pip install --quiet --python $(BIN)/python
+endif
+
+.PHONY: help demo ui test test-slow test-reference lint bench clean
+
+help:
+	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
+	@echo "make ui              open the demo's runs in MLflow"
+	@echo "make test            every check: ruff, mypy, import-linter, pytest"
+	@echo "make test-slow       the checks that take minutes"
+	@echo "make test-reference  parameter and FLOP counts against transformers and torch (downloads gigabytes)"
+	@echo "make bench           the benchmarks of experiments/"
+
+$(BIN)/python:
+	$(CREATE)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing phaze-opt into $(VENV) (a minute or two the first time)"
+	$(INSTALL) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(INSTALL) -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(VENV)/.installed-reference: $(VENV)/.installed-dev
+	$(INSTALL) -c constraints.txt -e ".[dev,reference]"
+	@touch $@
+
+demo: $(VENV)/.installed
+	@mkdir -p $(DEMO)
+	$(BIN)/phaze-opt search --model bert-large --devices 1024 --global-batch 4096 --trials 60 --strategy tpe --work-dir $(DEMO)
+
+ui: $(VENV)/.installed
+	$(BIN)/phaze-opt ui --work-dir $(DEMO)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/pytest -m slow
+
+test-reference: $(VENV)/.installed-reference
+	$(BIN)/pytest -m reference
+
+bench: $(VENV)/.installed-dev
+	@for script in experiments/*/bench*.py; do echo "$$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) $(DEMO) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
