@@ -21,10 +21,11 @@ class RecomputePolicy(StrEnum):
 
 
 class PlacementStatus(StrEnum):
-    """A placement is proven optimal, or none fits."""
+    """A placement is proven optimal, or none fits; FEASIBLE only for a given one that `evaluate_placement` priced."""
 
     OPTIMAL = "optimal"
     INFEASIBLE = "infeasible"
+    FEASIBLE = "feasible"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class PlacementResult:
 
     @property
     def devices_used(self) -> int:
-        """t x stages x d."""
+        """Devices of all replicas: t x stages x d."""
         return self.tensor_parallel * len(self.stages) * self.data_parallel
 
     @property

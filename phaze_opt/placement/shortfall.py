@@ -1,0 +1,134 @@
+"""Why nothing fits: the least memory any placement needs, the layer behind it, and what would make it fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from phaze_opt.placement.kernels import INPUT, STASH, STATE, WORKING_SET, Floats, Ints
+from phaze_opt.placement.memory_kernel import least_memory, memory_by_stages
+from phaze_opt.placement.options import POLICY_CODE, pack_options
+from phaze_opt.placement.problem import PlacementProblem, RecomputePolicy, Shortfall
+from phaze_opt.placement.search_kernel import Options, num_micro_batches
+from phaze_opt.units import bytes_to_gib
+
+
+def explain_shortfall(problem: PlacementProblem, options: Options) -> Shortfall:
+    """The certificate of infeasibility: no placement on these devices needs less than ``needed_bytes`` a device.
+
+    Exact: the placement recurrence with memory as its objective, over every degree and number of stages.
+    """
+    needed, chosen, cuts = least_memory(options)
+    if len(cuts) == 0:
+        return _too_few_devices(problem)
+    heaviest, first, last = _heaviest_layer(options, chosen, cuts)
+    degree = int(options.degrees[chosen[0]])
+    if first == last:
+        head = f"layer {heaviest} needs {_gib(needed)} even alone in a stage"
+    else:
+        head = f"layers {first} to {last} share a stage that needs {_gib(needed)}, layer {heaviest} most of them"
+    reason = (
+        f"{head} at tensor-parallel degree {degree}, {_gib(needed - problem.memory_bytes)} more than a device has "
+        f"({_gib(problem.memory_bytes)}), and no placement needs less; it would fit with "
+        f"{'; or with '.join(_remedies(problem, options, needed, degree))}"
+    )
+    return Shortfall(heaviest, degree, float(needed), float(problem.memory_bytes), reason)
+
+
+def explain_stage(problem: PlacementProblem, options: Options, chosen: Ints, cuts: Ints, rows: Floats) -> Shortfall:
+    """The fullest stage of a given placement that does not fit; ``rows`` as `describe_stages` gives them."""
+    worst = int(np.argmax(rows[:, 2]))
+    heaviest, first, last = _heaviest_layer(options, chosen, cuts)
+    needed, degree = float(rows[worst, 2]), int(options.degrees[chosen[0]])
+    reason = (
+        f"the stage of layers {first} to {last} needs {_gib(needed)} at tensor-parallel degree {degree}, "
+        f"{_gib(needed - problem.memory_bytes)} more than a device has ({_gib(problem.memory_bytes)}); "
+        f"give devices {int(np.ceil(needed))} bytes, more stages or a larger tensor-parallel degree"
+    )
+    return Shortfall(heaviest, degree, needed, float(problem.memory_bytes), reason)
+
+
+def _gib(num_bytes: float) -> str:
+    """Bytes as people read capacities."""
+    return f"{bytes_to_gib(num_bytes):.2f} GiB"
+
+
+def _too_few_devices(problem: PlacementProblem) -> Shortfall:
+    """Every tensor degree offered is larger than the cluster."""
+    degree = min(option.tensor_parallel for option in problem.options)
+    reason = (
+        f"the smallest tensor-parallel degree offered, {degree}, exceeds the {problem.cluster.num_devices} devices; "
+        "give more devices or offer a smaller degree"
+    )
+    return Shortfall(0, degree, 0.0, float(problem.memory_bytes), reason)
+
+
+def _heaviest_layer(options: Options, chosen: Ints, cuts: Ints) -> tuple[int, int, int]:
+    """(layer, first, last): the fullest stage of a placement and the layer that takes most of it."""
+    option, num_stages, data_parallel = (int(value) for value in chosen)
+    costs = np.diff(options.prefix[option], axis=1)
+    num_micro = num_micro_batches(options, data_parallel)
+    fullest = (-1.0, 0, 0, 0)
+    for position in range(num_stages):
+        first, stop = int(cuts[position]), int(cuts[position + 1])
+        in_flight = min(num_stages - position, num_micro)
+        stash = costs[STATE] + in_flight * costs[STASH]
+        recomputed = costs[STATE] + in_flight * costs[INPUT]
+        working = options.layer[option, WORKING_SET]
+        stage_bytes = min(stash[first:stop].sum(), recomputed[first:stop].sum() + working[first:stop].max())
+        heaviest = first + int(np.argmax(np.minimum(stash, recomputed + working)[first:stop]))
+        fullest = max(fullest, (float(stage_bytes), heaviest, first, stop - 1))
+    return fullest[1:]
+
+
+def _remedies(problem: PlacementProblem, options: Options, needed: float, degree: int) -> list[str]:
+    """Single changes that would make it fit, the surest first."""
+    remedies = [f"{int(np.ceil(needed))} bytes of memory a device"]
+    if problem.recompute is not RecomputePolicy.AUTO and _fits(
+        options._replace(policy=POLICY_CODE[RecomputePolicy.AUTO])
+    ):
+        remedies.append("recompute auto")
+    micro_batch = _fitting_micro_batch(problem)
+    if micro_batch:
+        remedies.append(f"micro-batch {micro_batch} instead of {problem.micro_batch} (if activations shrink with it)")
+    num_devices = _fitting_devices(options)
+    if num_devices > problem.cluster.num_devices:
+        remedies.append(f"{num_devices} devices instead of {problem.cluster.num_devices}")
+    if degree == max(option.tensor_parallel for option in problem.options):
+        remedies.append(f"a tensor-parallel degree above {degree}, should the model admit one")
+    return remedies
+
+
+def _fits(options: Options) -> bool:
+    """Whether some placement fits the memory."""
+    return bool(least_memory(options)[0] <= options.memory_bytes)
+
+
+def _fitting_micro_batch(problem: PlacementProblem) -> int:
+    """Largest halving of the micro-batch under which it would fit, activations shrinking in proportion; 0 if none."""
+    micro_batch = problem.micro_batch // 2
+    while micro_batch >= 1:
+        share = micro_batch / problem.micro_batch
+        shrunk = tuple(
+            replace(
+                option,
+                stash_bytes=option.stash_bytes * share,
+                input_bytes=option.input_bytes * share,
+                working_set_bytes=option.working_set_bytes * share,
+            )
+            for option in problem.options
+        )
+        if _fits(pack_options(replace(problem, options=shrunk, micro_batch=micro_batch))):
+            return micro_batch
+        micro_batch //= 2
+    return 0
+
+
+def _fitting_devices(options: Options) -> int:
+    """Fewest devices of one replica that fits the memory; 0 if no number does."""
+    counts = []
+    for option, degree in enumerate(options.degrees):
+        stages = np.nonzero(memory_by_stages(options, option) <= options.memory_bytes)[0]
+        counts += [int(degree) * int(stages[0])] if len(stages) else []
+    return min(counts, default=0)

@@ -1,0 +1,213 @@
+"""Conformance suite of placers: what any solver of `PlacementProblem` must satisfy.
+
+Apply it by subclassing `PlacerConformance` in a test module and overriding nothing but the ``placer`` fixture::
+
+    class TestMyPlacer(PlacerConformance):
+        @pytest.fixture
+        def placer(self):
+            return my_solve
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from phaze_opt.errors import VerificationError
+from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
+from phaze_opt.placement.problem import (
+    LayerCosts,
+    PlacementProblem,
+    PlacementResult,
+    PlacementStatus,
+    RecomputePolicy,
+    Stage,
+)
+from phaze_opt.placement.verify import recompute_batch_time, stage_memory_bytes, verify_placement
+
+Placer = Callable[[PlacementProblem], PlacementResult]
+"""Anything that solves a placement problem."""
+
+
+def brute_force_batch_time(problem: PlacementProblem) -> float | None:
+    """Smallest `batch_time` over every tensor degree, data degree and set of cuts, s; None if nothing fits.
+
+    Exponential in the layers: for chains of at most about 7.
+    """
+    return min(
+        (recompute_batch_time(problem, candidate) for candidate in _fitting_placements(problem)),
+        default=None,
+    )
+
+
+def _fitting_placements(problem: PlacementProblem) -> Iterator[PlacementResult]:
+    """Every placement within devices and memory, each stage recomputed as the policy says."""
+    num_layers, num_devices = problem.options[0].num_layers, problem.cluster.num_devices
+    for option in problem.options:
+        for num_stages in range(1, min(num_layers, num_devices // option.tensor_parallel) + 1):
+            for data_parallel in range(1, num_devices // (option.tensor_parallel * num_stages) + 1):
+                for cuts in combinations(range(1, num_layers), num_stages - 1):
+                    candidate = _placement(problem, option.tensor_parallel, data_parallel, (0, *cuts, num_layers))
+                    if candidate is not None:
+                        yield candidate
+
+
+def _placement(
+    problem: PlacementProblem, tensor_parallel: int, data_parallel: int, bounds: tuple[int, ...]
+) -> PlacementResult | None:
+    """One placement with recomputation decided, without its times; None if a stage does not fit."""
+    num_micro = math.ceil(problem.global_batch / (problem.micro_batch * data_parallel))
+    stages = tuple(Stage(a, b - 1, False, 0.0, 0.0, 0.0) for a, b in zip(bounds, bounds[1:], strict=False))
+    draft = PlacementResult(PlacementStatus.FEASIBLE, 0.0, tensor_parallel, data_parallel, num_micro, stages)
+    decided = []
+    for number, stage in enumerate(stages):
+        stash, recomputed = stage_memory_bytes(problem, draft, number)
+        is_recomputed = problem.recompute is RecomputePolicy.ALWAYS or (
+            problem.recompute is RecomputePolicy.AUTO and stash > problem.memory_bytes
+        )
+        if (recomputed if is_recomputed else stash) > problem.memory_bytes:
+            return None
+        decided.append(replace(stage, is_recomputed=is_recomputed))
+    return replace(draft, stages=tuple(decided))
+
+
+def two_level_cluster(num_devices: int, *, island: int = 4, speed: float = 1.0) -> Cluster:
+    """Islands of ``island`` devices at 450 GB/s and 1 us, joined at 50 GB/s and 5 us; ``speed`` scales bandwidths."""
+    inner = NetworkDimension(Topology.SWITCH, island, speed * 450e9, 1e-6)
+    outer = NetworkDimension(Topology.SWITCH, max(1, num_devices // island), speed * 50e9, 5e-6)
+    return Cluster(num_devices, Network("two-level", (inner, outer)))
+
+
+def random_costs(num_layers: int, tensor_parallel: int, rng: np.random.Generator) -> LayerCosts:
+    """A chain of random costs in which every term of time and memory matters."""
+
+    def draw(low: float, high: float) -> NDArray[np.float64]:
+        return rng.uniform(low, high, num_layers)
+
+    def size(low: float, high: float) -> NDArray[np.float64]:
+        return np.floor(draw(low, high))
+
+    t = tensor_parallel
+    return LayerCosts(
+        tensor_parallel=t,
+        forward_s=draw(1e-3, 4e-3) / t**0.8,
+        backward_s=draw(2e-3, 6e-3) / t**0.8,
+        update_s=draw(1e-4, 2e-3) / t,
+        state_bytes=size(1e8, 1e9) // t,
+        gradient_bytes=size(1e6, 4e8) // t,
+        stash_bytes=size(1e8, 1e9) // t,
+        input_bytes=size(1e6, 1e8),
+        working_set_bytes=size(1e8, 1e9) // t,
+        output_bytes=size(1e5, 1e8),
+        tied_state_bytes=float(rng.integers(0, 10**8)) / t,
+        tied_gradient_bytes=float(rng.integers(0, 10**6)) / t,
+    )
+
+
+def random_problem(
+    seed: int,
+    *,
+    num_layers: int | None = None,
+    num_devices: int | None = None,
+    recompute: RecomputePolicy = RecomputePolicy.AUTO,
+) -> PlacementProblem:
+    """A small random problem; about a quarter are infeasible, and most of the rest recompute somewhere."""
+    rng = np.random.default_rng(seed)
+    layers = num_layers or int(rng.integers(1, 7))
+    degrees = [1, 2, 4][: int(rng.integers(1, 4))]
+    return PlacementProblem(
+        options=tuple(random_costs(layers, degree, rng) for degree in degrees),
+        cluster=two_level_cluster(num_devices or int(rng.integers(1, 14))),
+        memory_bytes=float(rng.integers(10**9, 6 * 10**9)),
+        global_batch=int(rng.integers(1, 40)),
+        micro_batch=int(rng.integers(1, 4)),
+        recompute=recompute,
+    )
+
+
+class PlacerConformance:
+    """Tests that every placer passes; override the ``placer`` fixture."""
+
+    seeds = range(25)
+    """Seeds of the random problems."""
+
+    @pytest.fixture
+    def placer(self) -> Placer:
+        """The placer under test."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("policy", list(RecomputePolicy))
+    def test_equals_brute_force(self, placer: Placer, policy: RecomputePolicy) -> None:
+        """Optimal over all cuts, degrees and recomputation on small chains; infeasible exactly when nothing fits."""
+        for seed in self.seeds:
+            problem = random_problem(seed, recompute=policy)
+            expected, result = brute_force_batch_time(problem), placer(problem)
+            if expected is None:
+                assert result.status is PlacementStatus.INFEASIBLE
+            else:
+                assert result.batch_time_s == pytest.approx(expected, rel=1e-9)
+
+    def test_verifies(self, placer: Placer) -> None:
+        """Layers once and contiguous, devices and memory within budget, every figure recomputed independently."""
+        for seed in self.seeds:
+            problem = random_problem(seed)
+            verify_placement(problem, placer(problem))
+
+    def test_infeasible_says_why(self, placer: Placer) -> None:
+        """An infeasible problem yields a shortfall with a layer, sizes and a remedy."""
+        problem = replace(random_problem(1, num_layers=4), memory_bytes=1e6)
+        shortfall = placer(problem).shortfall
+        assert shortfall is not None
+        assert 0 <= shortfall.layer < 4
+        assert shortfall.needed_bytes > shortfall.available_bytes == 1e6
+        assert len(shortfall.reason) > 20
+
+    def test_more_memory_never_worse(self, placer: Placer) -> None:
+        """Capacity only adds choices."""
+        for seed in self.seeds:
+            problem = random_problem(seed)
+            richer = replace(problem, memory_bytes=problem.memory_bytes * 1.5)
+            _assert_not_worse(placer(richer), placer(problem))
+
+    def test_more_devices_never_worse(self, placer: Placer) -> None:
+        """Devices may stay unused."""
+        for seed in self.seeds:
+            problem = random_problem(seed)
+            cluster = Cluster(problem.cluster.num_devices + 3, problem.cluster.network)
+            _assert_not_worse(placer(replace(problem, cluster=cluster)), placer(problem))
+
+    def test_more_bandwidth_never_worse(self, placer: Placer) -> None:
+        """Every transfer and all-reduce only gets faster."""
+        for seed in self.seeds:
+            problem = random_problem(seed)
+            faster = two_level_cluster(problem.cluster.num_devices, speed=2.0)
+            faster = Cluster(faster.num_devices, faster.network)
+            _assert_not_worse(placer(replace(problem, cluster=faster)), placer(problem))
+
+    def test_is_deterministic_and_leaves_its_input_alone(self, placer: Placer) -> None:
+        """Same problem, same result; arrays untouched."""
+        problem = random_problem(3)
+        before = [option.forward_s.copy() for option in problem.options]
+        assert placer(problem) == placer(problem)
+        assert all((old == option.forward_s).all() for old, option in zip(before, problem.options, strict=True))
+
+    def test_verifier_refuses_a_wrong_time(self, placer: Placer) -> None:
+        """The check bites: a batch time off by a millionth is refused."""
+        problem = replace(random_problem(3), memory_bytes=1e12)
+        result = placer(problem)
+        with pytest.raises(VerificationError):
+            verify_placement(problem, replace(result, batch_time_s=result.batch_time_s * (1 + 1e-6)))
+
+
+def _assert_not_worse(richer: PlacementResult, poorer: PlacementResult) -> None:
+    """Feasibility and time may only improve."""
+    if poorer.status is PlacementStatus.INFEASIBLE:
+        return
+    assert richer.status is not PlacementStatus.INFEASIBLE
+    assert richer.batch_time_s <= poorer.batch_time_s * (1 + 1e-9)
