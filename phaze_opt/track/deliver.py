@@ -180,6 +180,8 @@ def tail(journal: Journal, destination: Destination, *, ended: threading.Event) 
             if is_fine:
                 pause_s = FIRST_PAUSE_S
                 ended.wait(POLL_S)
+            elif ended.is_set():
+                return False
             else:
                 delivery = JournalDelivery(journal, destination)
                 ended.wait(pause_s)

@@ -1,19 +1,23 @@
 r"""The local journal: one JSON line per event, and beside it how far each store has acknowledged it.
 
-    <work_dir>/phaze-opt-runs/<search_id>/tracking.jsonl         events, appended and flushed one by one
-                                          tracking.state.json    per store: run id, lines acknowledged, last trouble
-                                          tracking.lock          held by the one process that delivers
-                                          artifacts/             files as they were when logged
+    <work_dir>/phaze-opt-runs/<search_id>/tracking/<attempt>/
+        tracking.jsonl         events, appended and flushed one by one
+        tracking.state.json    per store: run id, lines acknowledged, last trouble
+        tracking.lock          held by the one process that delivers
+        artifacts/             files as they were when logged
 
+A search that is run again from its start is a new attempt, hence a new run; a resumed one continues its last attempt.
 Only the search writes the journal; only who holds the lock writes the state, by atomic replacement.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,9 +49,22 @@ class Journal:
     directory: Path
 
     @classmethod
-    def of(cls, work_dir: Path, search_id: str) -> Journal:
-        """The journal of a search; characters that no file name should hold become ``_``."""
-        return cls(work_dir / RUNS_DIRECTORY / re.sub(r"[^A-Za-z0-9._-]", "_", search_id))
+    def begin(cls, work_dir: Path, search_id: str) -> Journal:
+        """A new attempt at a search, named by time and chance; characters no file name should hold become ``_``."""
+        now = datetime.datetime.now(datetime.UTC)
+        attempt = f"{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
+        return cls(_attempts(work_dir, search_id) / attempt)
+
+    @classmethod
+    def latest(cls, work_dir: Path, search_id: str) -> Journal | None:
+        """The last attempt at a search, if there was one."""
+        found = sorted(_attempts(work_dir, search_id).glob(f"*/{JOURNAL_NAME}"))
+        return cls(found[-1].parent) if found else None
+
+    @property
+    def attempt(self) -> str:
+        """Name of the attempt, unique among all searches."""
+        return self.directory.name
 
     @property
     def path(self) -> Path:
@@ -80,9 +97,13 @@ class Journal:
         return dict(targets)
 
 
+def _attempts(work_dir: Path, search_id: str) -> Path:
+    return work_dir / RUNS_DIRECTORY / re.sub(r"[^A-Za-z0-9._-]", "_", search_id) / "tracking"
+
+
 def list_journals(work_dir: Path) -> tuple[Journal, ...]:
     """Every journal under a working directory, oldest first."""
-    paths = list((work_dir / RUNS_DIRECTORY).glob(f"*/{JOURNAL_NAME}"))
+    paths = list((work_dir / RUNS_DIRECTORY).glob(f"*/tracking/*/{JOURNAL_NAME}"))
     return tuple(Journal(path.parent) for path in sorted(paths, key=lambda path: path.stat().st_mtime))
 
 

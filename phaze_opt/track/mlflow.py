@@ -6,6 +6,7 @@ to the store while the search goes on; what the store does not take stays in the
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import final
 
 from phaze_opt.errors import InputError, TrackingError
+from phaze_opt.objective.serialize import evaluation_to_json
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.track.courier import Courier
 from phaze_opt.track.deliver import deliver_once
@@ -75,6 +77,7 @@ class MLflowSession:
         self._destination = destination
         self._experiment = experiment
         self._tracker = tracker
+        self._started: tuple[SearchStarted, int] | None = None
         self._journal: Journal | None = None
         self._writer: JournalWriter | None = None
         self._courier: Courier | None = None
@@ -109,19 +112,28 @@ class MLflowSession:
     def observe(self, event: SearchEvent) -> None:
         """Append one event to the journal; a trial that the journal already has (a resumed search) is left out.
 
+        Only the first trial tells whether a search is resumed, so `SearchStarted` is held back until then.
+
         Raises:
             TrackingError: an event before `SearchStarted`, or after `close`.
             OSError: the journal cannot be written.
         """
         time_ms = round(1000 * time.time())
         if isinstance(event, SearchStarted):
-            self._start(event, time_ms=time_ms)
+            if self._journal is not None:
+                message = f"a session records one search; open another session for {event.search_id}"
+                raise TrackingError(message)
+            self._started = (event, time_ms)
         elif isinstance(event, TrialFinished):
+            self._begin(is_resumed=event.is_resumed)
             if event.number not in self._logged:
                 self._append(trial_record(event, context=self._context, time_ms=time_ms))
                 self._logged.add(event.number)
         elif isinstance(event, SearchFinished):
+            self._begin(is_resumed=False)
             self._append(finished_record(event, time_ms=time_ms))
+            if event.best is not None:
+                self._log_json("best_design.json", evaluation_to_json(event.best))
 
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Copy files beside the journal and record them.
@@ -130,6 +142,7 @@ class MLflowSession:
             TrackingError: a name that leaves the run's directory, or an event is missing (see `observe`).
             OSError: a file cannot be read or copied.
         """
+        self._begin(is_resumed=False)
         for name, path in files.items():
             relative = PurePosixPath(name)
             if self._journal is None or relative.is_absolute() or ".." in relative.parts:
@@ -148,10 +161,14 @@ class MLflowSession:
             self._delivery = self._close(on_progress)
         return self._delivery
 
-    def _start(self, event: SearchStarted, *, time_ms: int) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        journal = Journal.of(self._destination.work_dir, event.search_id)
+    def _begin(self, *, is_resumed: bool) -> None:
+        """Open the journal for the search announced last, if that has not been done."""
+        if self._started is None:
+            return
+        (event, time_ms), self._started = self._started, None
+        work_dir = self._destination.work_dir
+        journal = Journal.latest(work_dir, event.search_id) if is_resumed else None
+        journal = journal or Journal.begin(work_dir, event.search_id)
         known = JournalReader(journal).read()
         self._logged = {record["number"] for record in known if record.get("kind") == TRIAL}
         self._num_records = len(known)
@@ -160,8 +177,16 @@ class MLflowSession:
         self._context = {"strategy": event.strategy, "goal": event.goal, "seed": str(event.seed)}
         target = self._destination.key
         self._append(started_record(event, target=target, experiment=self._experiment, time_ms=time_ms))
-        if self._tracker.is_background and self._courier is None:
+        self._log_json("config.json", event.config)
+        if self._tracker.is_background:
             self._courier = self._hire(journal)
+
+    def _log_json(self, name: str, value: Mapping[str, object]) -> None:
+        assert self._journal is not None
+        path = self._journal.artifacts / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
+        self.log_artifacts({name: path})
 
     def _hire(self, journal: Journal) -> Courier | None:
         try:

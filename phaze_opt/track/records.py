@@ -5,6 +5,7 @@ Names are those of the command line and its JSON, so that a column of the tracki
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -158,15 +159,17 @@ def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
 def _flatten(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, item in value.items():
         name = f"{prefix}{key}"
-        if isinstance(item, Mapping):
+        if isinstance(item, Mapping) and item:
             yield from _flatten(item, f"{name}.")
-        else:
+        elif item not in (None, "", {}):
             yield name, item
 
 
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return str(value["name"]) if "name" in value else json.dumps(value, default=str)
     if isinstance(value, (list, tuple)):
-        return ",".join(_text(item) for item in value)
+        return ", ".join(_text(item) for item in value)
     return str(value)

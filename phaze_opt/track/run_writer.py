@@ -1,6 +1,6 @@
 """Writes one search into MLflow through `MlflowClient`: a parent run, a child run per trial, never one twice.
 
-Every write is idempotent: runs are found by the tags `SEARCH_TAG`, `ROLE_TAG` and `NUMBER_TAG` before they are made,
+Every write is idempotent: runs are found by the tags `ATTEMPT_TAG`, `ROLE_TAG` and `NUMBER_TAG` before they are made,
 metrics carry the time of the event (the store drops exact duplicates), params are written only where absent.
 """
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SEARCH_TAG = "phaze_opt.search_id"
+ATTEMPT_TAG = "phaze_opt.attempt"
 ROLE_TAG = "phaze_opt.role"
 NUMBER_TAG = "phaze_opt.trial"
 PARENT_TAG = "mlflow.parentRunId"
@@ -59,13 +60,13 @@ class RunWriter:
         """Find the search's run, or make it; whether it was there already, with its children."""
         self._name = str(started.get("name", ""))
         self.experiment_id = find_experiment(self.client, str(started["experiment"]), self.destination)
-        query = f"tags.`{SEARCH_TAG}` = '{started['search_id']}' AND tags.`{ROLE_TAG}` = '{ROLE_SEARCH}'"
+        query = f"tags.`{ATTEMPT_TAG}` = '{self.journal.attempt}' AND tags.`{ROLE_TAG}` = '{ROLE_SEARCH}'"
         found = self.client.search_runs([self.experiment_id], query, max_results=1)
         if found:
             self.run_id = found[0].info.run_id
-            self._children = dict(self._find_children(str(started["search_id"])))
+            self._children = dict(self._find_children())
             return True
-        tags = {SEARCH_TAG: started["search_id"], ROLE_TAG: ROLE_SEARCH, "mlflow.source.name": "phaze-opt search"}
+        tags = {**self._identity(started), ROLE_TAG: ROLE_SEARCH}
         run = self.client.create_run(self.experiment_id, started["time_ms"], tags=tags, run_name=self._name)
         self.run_id = run.info.run_id
         return False
@@ -112,11 +113,10 @@ class RunWriter:
         if not run_id:
             start_ms = time_ms - round(1000 * record["wall_s"])
             tags = {
+                **self._identity(record),
                 PARENT_TAG: self.run_id,
-                SEARCH_TAG: record["search_id"],
                 ROLE_TAG: ROLE_TRIAL,
                 NUMBER_TAG: str(number),
-                "mlflow.source.name": "phaze-opt search",
                 **{key: str(value)[:MAX_TAG_LENGTH] for key, value in record["tags"].items()},
             }
             name = f"{self._name}-{number:04d}" if self._name else f"trial-{number:04d}"
@@ -140,8 +140,16 @@ class RunWriter:
         status = "KILLED" if record["is_interrupted"] else "FINISHED"
         self.client.set_terminated(self.run_id, status, end_time=record["time_ms"])
 
-    def _find_children(self, search_id: str) -> Iterator[tuple[int, tuple[str, bool]]]:
-        query = f"tags.`{SEARCH_TAG}` = '{search_id}' AND tags.`{PARENT_TAG}` = '{self.run_id}'"
+    def _identity(self, record: Record) -> dict[str, str]:
+        return {
+            SEARCH_TAG: str(record["search_id"]),
+            ATTEMPT_TAG: self.journal.attempt,
+            "mlflow.source.name": "phaze-opt search",
+            "mlflow.source.type": "LOCAL",
+        }
+
+    def _find_children(self) -> Iterator[tuple[int, tuple[str, bool]]]:
+        query = f"tags.`{ATTEMPT_TAG}` = '{self.journal.attempt}' AND tags.`{PARENT_TAG}` = '{self.run_id}'"
         token: str | None = None
         while True:
             page = self.client.search_runs([self.experiment_id], query, max_results=PAGE, page_token=token)
