@@ -1,0 +1,148 @@
+"""From counts of halvings to kept architectures, vectorised: the inner half of the codec (semantics 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.space.search_space import SearchSpace
+
+
+class HalvingsMapping(StrEnum):
+    """What a fixed range of halvings 0..h-1 means where only n < h values fit.
+
+    CLAMP: halvings beyond n - 1 mean the smallest value, which then takes most of the range.
+    PROPORTIONAL: value number floor(halvings n / h), so that every value takes an equal share.
+    """
+
+    CLAMP = "clamp"
+    PROPORTIONAL = "proportional"
+
+
+@dataclass(frozen=True, slots=True)
+class Lifts:
+    """What decoding needs beside the kept rows.
+
+    Attributes:
+        block_of: live block nearest to each block (one GLB, width and depth), shape (num_blocks,); itself if live.
+        num_tc_fitting: numbers of tensor cores that fit with the fewest vector cores, shape (num_blocks,).
+        lifted_row: row that a design under the band is lifted to, shape (num_rows,).
+        lifted_vc: index on the num_vc axis that it is lifted to, shape (num_rows,).
+        num_tc_halvings: length of the range of tc_halvings.
+        num_vc_halvings: length of the range of vc_halvings.
+    """
+
+    block_of: NDArray[np.int64]
+    num_tc_fitting: NDArray[np.int64]
+    lifted_row: NDArray[np.int64]
+    lifted_vc: NDArray[np.int64]
+    num_tc_halvings: int
+    num_vc_halvings: int
+
+
+def steps_below(
+    halvings: NDArray[np.int64], count: NDArray[np.int64], *, length: int, mapping: HalvingsMapping
+) -> NDArray[np.int64]:
+    """Steps below the largest of ``count`` values, 0..count-1; ``halvings`` in 0..length-1; all of one shape."""
+    if mapping is HalvingsMapping.CLAMP:
+        return np.minimum(halvings, count - 1)
+    return halvings * count // length
+
+
+def halvings_of(steps: int, count: int, *, length: int, mapping: HalvingsMapping) -> int:
+    """A number of halvings that means ``steps`` below the largest: the middle of those that do."""
+    if mapping is HalvingsMapping.CLAMP:
+        return steps
+    first = -(-steps * length // count)
+    last = -(-(steps + 1) * length // count) - 1
+    return (first + last) // 2
+
+
+def decode_architectures(
+    space: SearchSpace,
+    block: NDArray[np.int64],
+    *,
+    tc_halvings: NDArray[np.int64],
+    vc_halvings: NDArray[np.int64],
+    mapping: HalvingsMapping,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row of `SearchSpace.kept` and index on the num_vc axis of what each proposal means; always kept.
+
+    The largest num_tc that fits, so many steps down; then the largest num_vc that then fits, so many steps down; a
+    design that falls under the band is lifted.
+
+    Args:
+        space: the space.
+        block: indices over (GLB, width, depth), flattened; shape (n,) as all arguments.
+        tc_halvings: steps below the largest num_tc.
+        vc_halvings: steps below the largest num_vc.
+        mapping: what halvings mean where few values fit.
+    """
+    lifts, kept = compile_lifts(space), space.kept
+    live = lifts.block_of[block]
+    fitting = lifts.num_tc_fitting[live]
+    tc = fitting - 1 - steps_below(tc_halvings, fitting, length=lifts.num_tc_halvings, mapping=mapping)
+    row = live * len(space.axes.num_tc) + tc
+    high = kept.high[row].astype(np.int64)
+    vc = high - 1 - steps_below(vc_halvings, high, length=lifts.num_vc_halvings, mapping=mapping)
+    is_kept = kept.index_of(row, vc) >= 0
+    return np.where(is_kept, row, lifts.lifted_row[row]), np.where(is_kept, vc, lifts.lifted_vc[row])
+
+
+@lru_cache(maxsize=8)
+def compile_lifts(space: SearchSpace) -> Lifts:
+    """Work out where proposals go that are not kept themselves."""
+    kept, num_tc = space.kept, len(space.axes.num_tc)
+    high = kept.high.reshape(-1, num_tc)
+    lifted_row, lifted_vc = _lift_targets(space)
+    return Lifts(
+        block_of=_nearest_live_blocks(space),
+        num_tc_fitting=np.maximum((high > 0).sum(axis=1), 1).astype(np.int64),
+        lifted_row=lifted_row,
+        lifted_vc=lifted_vc,
+        num_tc_halvings=max(1, int((high > 0).sum(axis=1).max())),
+        num_vc_halvings=max(1, int(high.max())),
+    )
+
+
+def _lift_targets(space: SearchSpace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where a design under the band goes, by row: num_vc doubled, then num_tc doubled, then one vector core.
+
+    Where none of these is kept (spaces without single cores) it goes to the nearest row below that keeps anything.
+    """
+    kept, num_tc = space.kept, len(space.axes.num_tc)
+    low, high = kept.low.reshape(-1, num_tc), kept.high.reshape(-1, num_tc)
+    single = kept.has_single.reshape(-1, num_tc)
+    rows = np.arange(low.size, dtype=np.int64).reshape(-1, num_tc)
+    target_row, target_vc = np.full_like(rows, -1), np.zeros_like(rows)
+    above_row, above_vc = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+    for tc in range(num_tc - 1, -1, -1):
+        in_band = low[:, tc] < high[:, tc]
+        alone = single[:, tc] & (above_row < 0)
+        target_row[:, tc] = np.where(in_band | alone, rows[:, tc], above_row)
+        target_vc[:, tc] = np.where(in_band, low[:, tc], np.where(alone, 0, above_vc))
+        above_row = np.where(in_band, rows[:, tc], above_row)
+        above_vc = np.where(in_band, high[:, tc] - 1, above_vc)
+    for tc in range(1, num_tc):
+        unresolved = target_row[:, tc] < 0
+        target_row[:, tc] = np.where(unresolved, target_row[:, tc - 1], target_row[:, tc])
+        target_vc[:, tc] = np.where(unresolved, target_vc[:, tc - 1], target_vc[:, tc])
+    return target_row.ravel(), target_vc.ravel()
+
+
+def _nearest_live_blocks(space: SearchSpace) -> NDArray[np.int64]:
+    """Nearest block, by steps on the axes, that keeps any architecture; each block itself in the Phaze space."""
+    shape = space.axes.shape[:3]
+    counts = np.diff(space.kept.starts).reshape(-1, space.axes.shape[3]).sum(axis=1)
+    blocks = np.arange(len(counts), dtype=np.int64)
+    if counts.all():
+        return blocks
+    from scipy.ndimage import distance_transform_edt
+
+    nearest = distance_transform_edt(counts.reshape(shape) == 0, return_distances=False, return_indices=True)
+    blocks_of: NDArray[np.int64] = np.ravel_multi_index(tuple(nearest), shape).ravel().astype(np.int64)
+    return blocks_of
