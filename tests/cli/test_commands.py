@@ -1,0 +1,141 @@
+"""Commands as their users call them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from phaze_opt.cli.main import COMMANDS, main
+
+INLINE = "num_tc=4,num_vc=8,tc_width=128,tc_depth=128,glb_mb=64,hbm_gb=32"
+EVALUATE = ["evaluate", "--model", "tiny", "--arch", INLINE, "--devices", "16", "--global-batch", "64"]
+EVALUATION_KEYS = {
+    "throughput_samples_per_s",
+    "throughput_tokens_per_s",
+    "iteration_time_s",
+    "area_mm2",
+    "tdp_w",
+    "throughput_per_tdp",
+    "mfu",
+    "parameters",
+    "status",
+    "placement",
+    "schedule",
+    "breakdown",
+}
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    captured = capsys.readouterr()
+    assert stop.value.code == 0, captured.err
+    return captured.out, captured.err
+
+
+def run_json(arguments, capsys):
+    out, _ = run([*arguments, "--json"], capsys)
+    assert len(out.splitlines()) == 1
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command(command, capsys):
+    out, _ = run([command, "--help"], capsys)
+    assert "--help" in out
+
+
+def test_help_lists_every_command(capsys):
+    out, _ = run(["--help"], capsys)
+    for command in COMMANDS:
+        assert command in out
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\nfrom phaze_opt.cli.main import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'mlflow', 'torch', 'optuna', 'pyomo', 'numpy', 'pandas'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_evaluate_json(capsys):
+    document = run_json([*EVALUATE, "--micro-batch", "2"], capsys)
+    assert document.keys() >= EVALUATION_KEYS
+    assert document["architecture"]["glb_mb"] == 64
+    assert document["micro_batch"] == 2
+    assert sum(document["breakdown"].values()) == pytest.approx(document["iteration_time_s"], rel=1e-9)
+    assert document["throughput_samples_per_s"] == 64 / document["iteration_time_s"]
+    placement = document["placement"]
+    assert len(placement["recompute"]) == placement["pipeline_stages"]
+    assert {"makespan_s", "lower_bound_s", "gap"} <= document["schedule"]["block"].keys()
+
+
+def test_evaluate_for_people(capsys):
+    out, _ = run([*EVALUATE, "--sensitivity"], capsys)
+    for word in ("samples/s", "tpu-v4", "sequence", "glb.bytes_per_cycle"):
+        assert word in out
+
+
+def test_catalogues(capsys):
+    models = {row["name"]: row for row in run_json(["models"], capsys)}
+    assert models["bert-large"]["parameters"] == 336226108
+    assert models["llama-2-7b"]["parameters"] == 6738415616
+    assert {"name", "parameters", "layers", "hidden", "source"} <= models["tiny"].keys()
+    architectures = {row["name"] for row in run_json(["architectures"], capsys)}
+    assert architectures >= {"tpu-v4", "tpu-v4-published", "nvdla-like", "a100-80g", "h100"}
+    strategies = {row["name"] for row in run_json(["strategies"], capsys)}
+    assert strategies >= {"random", "tpe", "cma-es", "gp", "nsga2", "qmc", "grid"}
+    space = run_json(["space"], capsys)
+    assert space["candidates"] == 75712
+    assert space["feasible"] == 29360
+    assert space["points"] == 29360 * 12
+    for command in ("models", "architectures", "strategies", "space"):
+        run([command], capsys)
+
+
+SEARCH = ["search", "--model", "tiny", "--devices", "16", "--global-batch", "64", "--trials", "6", "--seed", "3"]
+
+
+def trials_of(directory):
+    (path,) = directory.glob("phaze-opt-runs/*/trials.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows if "number" in row]
+
+
+@pytest.mark.parametrize("strategy", ["tpe", "random"])
+def test_search_json_and_reproducibility(strategy, tmp_path, capsys):
+    arguments = [*SEARCH, "--strategy", strategy, "--no-tracking", "--work-dir"]
+    first = run_json([*arguments, str(tmp_path / "a")], capsys)
+    assert {"best", "evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned"} <= first.keys()
+    assert {"wall_s", "tracking_uri", "run_id"} <= first.keys()
+    assert first["evaluations"] == 6
+    assert first["best"].keys() >= EVALUATION_KEYS
+    keys = {"num_tc", "num_vc", "tc_width", "tc_depth", "vc_width", "glb_mb", "hbm_gb"}
+    assert first["best"]["architecture"].keys() >= keys
+    second = run_json([*arguments, str(tmp_path / "b")], capsys)
+    assert {**first, "wall_s": 0} == {**second, "wall_s": 0}
+    assert trials_of(tmp_path / "a") == trials_of(tmp_path / "b")
+
+
+def test_two_jobs_give_the_numbers_of_one(tmp_path, capsys):
+    arguments = [*SEARCH, "--no-tracking", "--work-dir"]
+    one = run_json([*arguments, str(tmp_path / "one")], capsys)
+    two = run_json([*arguments, str(tmp_path / "two"), "--jobs", "2"], capsys)
+    assert {**one, "wall_s": 0} == {**two, "wall_s": 0}
+
+
+def test_search_for_people_with_several_models_and_tracking(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    arguments = ["search", "--models", "tiny,bert-large", "--common", "geometric", "--devices", "16"]
+    out, _ = run([*arguments, "--global-batch", "64", "--trials", "3", "--work-dir", str(tmp_path)], capsys)
+    assert "phaze-opt ui" in out
+    assert (tmp_path / "mlflow.db").exists()
+
+
+@pytest.mark.parametrize("objective", ["throughput_per_tdp", "pareto"])
+def test_search_objectives(objective, tmp_path, capsys):
+    document = run_json([*SEARCH, "--objective", objective, "--no-tracking", "--work-dir", str(tmp_path)], capsys)
+    assert document["best"] is not None
+    assert document["pareto_front"]
