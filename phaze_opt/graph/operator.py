@@ -185,7 +185,10 @@ class OperatorGraph:
         count = len(self.operators)
         for source, target in self.edges:
             if not (0 <= source < target < count):
-                message = f"edge ({source}, {target}) must point forward inside 0..{count - 1}: operators are listed in topological order"
+                message = (
+                    f"edge ({source}, {target}) must point forward inside 0..{count - 1}: operators are listed in "
+                    "topological order"
+                )
                 raise InputError(message)
 
     def __len__(self) -> int:

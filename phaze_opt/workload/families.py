@@ -165,7 +165,7 @@ class OptConfig(FamilyConfig):
 
 
 class RotaryDecoderConfig(FamilyConfig):
-    """What Llama, Mistral, Qwen2 and Mixtral share: RMS norms, rotary positions, gated MLPs, grouped-query attention."""
+    """What Llama, Mistral, Qwen2 and Mixtral share: RMS norms, rotary positions, gated MLPs, grouped queries."""
 
     hidden_size: Width
     num_hidden_layers: Layers

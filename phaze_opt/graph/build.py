@@ -1,0 +1,52 @@
+"""Build the sharded operator graphs of a model: the one entry into this room."""
+
+from __future__ import annotations
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.block import record_block
+from phaze_opt.graph.embedding import record_embedding
+from phaze_opt.graph.fusion import fuse
+from phaze_opt.graph.head import record_head
+from phaze_opt.graph.layer import ModelGraph
+from phaze_opt.graph.lowering import lower
+from phaze_opt.graph.program import Program
+from phaze_opt.graph.sharding import Sharding, sharding_obstacle
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.training import TrainingSpec
+
+__all__ = ["build_model_graph", "build_programs", "sharding_obstacle"]
+
+
+def build_model_graph(
+    model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int, is_fused: bool = True
+) -> ModelGraph:
+    """The chain embedding, blocks, head on one device of a tensor-parallel group; identical blocks appear once.
+
+    Raises:
+        InputError: `sharding_obstacle` names one, or the sequence is longer than a learned position table.
+    """
+    programs = build_programs(model, training, tensor_parallel=tensor_parallel)
+    layers = tuple(lower(fuse(p) if is_fused else p, optimizer=training.optimizer) for p in programs)
+    chain = (0, *[1] * model.num_layers, 2)
+    return ModelGraph(model=model.name, tensor_parallel=tensor_parallel, layers=layers, chain=chain)
+
+
+def build_programs(
+    model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int
+) -> tuple[Program, Program, Program]:
+    """Embedding, block and head as unfused programs.
+
+    Raises:
+        InputError: as `build_model_graph`.
+    """
+    obstacle = sharding_obstacle(model, tensor_parallel)
+    if obstacle is not None:
+        raise InputError(obstacle)
+    if not model.has_rotary_positions and training.sequence_length > model.max_sequence_length:
+        message = (
+            f"sequence length {training.sequence_length} exceeds the {model.max_sequence_length} learned positions "
+            f"of {model.name}; give at most that"
+        )
+        raise InputError(message, key="sequence_length")
+    sharding = Sharding(model, training, tensor_parallel)
+    return record_embedding(sharding), record_block(sharding), record_head(sharding)

@@ -1,0 +1,116 @@
+"""Lower a program to operator graphs and sizes of a layer: traffic, edges and activation memory from its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase
+from phaze_opt.graph.program import Node, Program, Tensor, TensorRole
+from phaze_opt.graph.update import build_update_graph
+from phaze_opt.workload.training import Optimizer
+
+_NO_TRAFFIC = (OperatorKind.COLLECTIVE, OperatorKind.VIEW)
+
+
+def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
+    """The layer graph of a program, fused or not."""
+    forward = [node for node in program.nodes if node.phase is Phase.FORWARD]
+    backward = [node for node in program.nodes if node.phase is Phase.BACKWARD]
+    kept = kept_bytes(backward)
+    stash_bytes = sum(kept.values())
+    return LayerGraph(
+        name=program.name,
+        forward=_graph(forward, _stash_by_node(forward, kept)),
+        backward=_graph(backward, {}),
+        update=build_update_graph(program.num_parameters, optimizer=optimizer),
+        num_parameters=program.num_parameters,
+        num_tied_parameters=program.num_tied_parameters,
+        stash_bytes=float(stash_bytes),
+        input_bytes=float(program.input.num_bytes),
+        working_set_bytes=float(stash_bytes + peak_gradient_bytes(backward)),
+        output_bytes=float(program.output_bytes),
+    )
+
+
+def kept_bytes(backward: Sequence[Node]) -> dict[str, int]:
+    """Bytes of each tensor that forward must keep for backward; views and gathered tensors count as their origin."""
+    kept: dict[str, int] = {}
+    for node in backward:
+        for tensor in node.inputs:
+            if tensor.role is TensorRole.ACTIVATION:
+                name = tensor.kept_as or tensor.name
+                kept[name] = tensor.kept_bytes if tensor.kept_as else tensor.num_bytes
+    return kept
+
+
+def peak_gradient_bytes(backward: Sequence[Node]) -> int:
+    """Largest sum of activation gradients alive at once when the backward nodes run in their order."""
+    last_use = {tensor.name: i for i, node in enumerate(backward) for tensor in node.inputs}
+    alive: dict[str, int] = {}
+    peak = 0
+    for index, node in enumerate(backward):
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor.role is TensorRole.GRADIENT:
+                alive[tensor.name] = tensor.num_bytes
+        peak = max(peak, sum(alive.values()))
+        for tensor in node.inputs:
+            if last_use[tensor.name] == index:
+                alive.pop(tensor.name, None)
+    return peak
+
+
+def _stash_by_node(forward: Sequence[Node], kept: Mapping[str, int]) -> dict[str, int]:
+    """Kept bytes by the node that produces them; the layer's own input counts at its first reader."""
+    owner: dict[str, str] = {}
+    for node in forward:
+        for tensor in (*node.inputs, *node.outputs):
+            owner.setdefault(tensor.name, node.name)
+    stash: dict[str, int] = {}
+    for name, num_bytes in kept.items():
+        stash[owner[name]] = stash.get(owner[name], 0) + num_bytes
+    return stash
+
+
+def _graph(nodes: Sequence[Node], stash: Mapping[str, int]) -> OperatorGraph:
+    """Operators in the nodes' order; edges from each tensor's producer to its readers."""
+    producer = {tensor.name: index for index, node in enumerate(nodes) for tensor in node.outputs}
+    edges = {
+        (producer[tensor.name], index)
+        for index, node in enumerate(nodes)
+        for tensor in node.inputs
+        if tensor.name in producer
+    }
+    operators = tuple(_operator(node, stash.get(node.name, 0)) for node in nodes)
+    return OperatorGraph(operators, tuple(sorted(edges)))
+
+
+def _operator(node: Node, stash_bytes: int) -> Operator:
+    has_traffic = node.kind not in _NO_TRAFFIC
+    return Operator(
+        name=node.name,
+        phase=node.phase,
+        kind=node.kind,
+        core_type=_core_type(node),
+        matmuls=node.matmuls,
+        vector_works=node.vector_works,
+        bytes_read=_total_bytes(node.inputs) if has_traffic else 0.0,
+        bytes_written=_total_bytes(node.outputs) if has_traffic else 0.0,
+        parameter_bytes=float(sum(t.num_bytes for t in node.inputs if t.role is TensorRole.WEIGHT)),
+        stash_bytes=float(stash_bytes),
+        collective=node.collective,
+    )
+
+
+def _total_bytes(tensors: Sequence[Tensor]) -> float:
+    return float(sum({tensor.name: tensor.num_bytes for tensor in tensors}.values()))
+
+
+def _core_type(node: Node) -> CoreType:
+    if node.kind is OperatorKind.COLLECTIVE:
+        return CoreType.NETWORK
+    if node.kind is OperatorKind.VIEW:
+        return CoreType.NONE
+    if not node.matmuls:
+        return CoreType.VC
+    return CoreType.TC_AND_VC if node.vector_works else CoreType.TC

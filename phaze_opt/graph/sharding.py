@@ -1,0 +1,80 @@
+"""Megatron tensor sharding: which degrees are possible, the sizes on one device, and the regions' collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.graph.program import Tensor
+from phaze_opt.graph.tape import Tape
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.training import TrainingSpec
+
+
+def sharding_obstacle(model: ModelSpec, tensor_parallel: int) -> str | None:
+    """Why a model cannot be sharded ``tensor_parallel`` ways, as a sentence; None if it can.
+
+    Heads, key-value heads, MLP width (or experts) and a projected embedding must divide; the vocabulary need not.
+    """
+    if tensor_parallel < 1:
+        return f"tensor parallel degree {tensor_parallel} must be at least 1"
+    divided = [("attention heads", model.num_heads), ("key-value heads", model.num_kv_heads)]
+    if model.has_experts:
+        divided.append(("experts", model.num_experts))
+    else:
+        divided.append(("MLP channels", model.ffn_size))
+    if model.has_embedding_projection:
+        divided.append(("embedding channels", model.embedding_size))
+    for what, count in divided:
+        if count % tensor_parallel:
+            degrees = [str(t) for t in range(1, min(count, tensor_parallel) + 1) if count % t == 0]
+            return (
+                f"{model.name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
+                f"its divisors up to that are {', '.join(degrees)}"
+            )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """Sizes on one device of one model, training set-up and tensor-parallel degree."""
+
+    model: ModelSpec
+    training: TrainingSpec
+    degree: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one micro-batch."""
+        return self.training.micro_batch * self.training.sequence_length
+
+    @property
+    def has_sequence_shards(self) -> bool:
+        """Whether activations between the tensor-parallel regions are split along the sequence."""
+        return self.training.is_sequence_parallel and self.degree > 1
+
+    @property
+    def outside_tokens(self) -> int:
+        """Tokens that one device holds between the tensor-parallel regions."""
+        return self.split(self.tokens) if self.has_sequence_shards else self.tokens
+
+    def split(self, count: int) -> int:
+        """Share of one device, rounded up."""
+        return -(-count // self.degree)
+
+    def enter(self, tape: Tape, name: str, tensor: Tensor, *, channels: int) -> Tensor:
+        """Before a column-parallel matmul: all-gather the sequence shards, or Megatron's f."""
+        if self.degree == 1:
+            return tensor
+        if self.has_sequence_shards:
+            return tape.collective(name, tensor, kind=CollectiveKind.ALL_GATHER, elements=self.tokens * channels)
+        return tape.view(name, tensor, adjoint=CollectiveKind.ALL_REDUCE)
+
+    def leave(self, tape: Tape, name: str, tensor: Tensor, *, channels: int) -> Tensor:
+        """After a row-parallel matmul: reduce-scatter to sequence shards, or Megatron's g."""
+        if self.degree == 1:
+            return tensor
+        if self.has_sequence_shards:
+            elements = self.outside_tokens * channels
+            return tape.collective(name, tensor, kind=CollectiveKind.REDUCE_SCATTER, elements=elements)
+        return tape.all_reduce(name, tensor)
