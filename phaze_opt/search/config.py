@@ -16,7 +16,6 @@ from phaze_opt.search.options import OptionValue
 from phaze_opt.search.strategy import Goal
 from phaze_opt.space.search_space import SearchSpace
 
-_NUM_FINGERPRINT_POINTS = 512
 _MAX_SEED = 2**32 - 1
 
 
@@ -77,7 +76,7 @@ def search_id(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) 
     identity = {
         "version": __version__,
         "scenario": scenario.digest,
-        "space": space_digest(space),
+        "space": space.digest,
         "strategy": config.strategy,
         "options": dict(sorted(config.options.items())),
         "goal": config.goal.value,
@@ -86,14 +85,6 @@ def search_id(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) 
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     return f"{config.strategy}-{digest[:16]}"
-
-
-def space_digest(space: SearchSpace) -> str:
-    """SHA-256 of the size of a space and of up to 512 of its points, evenly spread over their indices."""
-    num_points = min(space.size, _NUM_FINGERPRINT_POINTS)
-    indices = [position * (space.size - 1) // max(1, num_points - 1) for position in range(num_points)]
-    points = [dataclasses.astuple(space.point(index)) for index in indices]
-    return hashlib.sha256(json.dumps([space.size, points]).encode()).hexdigest()
 
 
 def resolved_config(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) -> dict[str, object]:
@@ -109,9 +100,15 @@ def resolved_config(config: SearchConfig, *, scenario: HasDigest, space: SearchS
         "name": config.name,
         "package_version": __version__,
         "space_size": space.size,
-        "space_digest": space_digest(space),
+        "space_digest": space.digest,
         "scenario_digest": scenario.digest,
     }
-    if dataclasses.is_dataclass(scenario) and not isinstance(scenario, type):
-        plain["scenario"] = json.loads(json.dumps(dataclasses.asdict(scenario), default=str))
+    plain["scenario"] = _plain(scenario)
     return plain
+
+
+def _plain(value: object) -> object:
+    """A dataclass as JSON values; anything else as None."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return None
+    return json.loads(json.dumps(dataclasses.asdict(value), default=str))

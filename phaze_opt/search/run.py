@@ -87,28 +87,36 @@ def load_strategy(name: str) -> Strategy:
     """
     strategy = load_plugin(PluginGroup.STRATEGIES, name)
     if not isinstance(strategy, Strategy):
-        message = f"{PluginGroup.STRATEGIES}: plug-in '{name}' ({type(strategy).__name__}) has no name, capabilities and start"
+        kind = type(strategy).__name__
+        message = f"{PluginGroup.STRATEGIES}: plug-in '{name}' ({kind}) lacks one of name, capabilities and start"
         raise PluginError(message)
     return strategy
+
+
+def check_goal(strategy: Strategy, goal: Goal) -> None:
+    """Refuse a goal that a strategy does not declare itself capable of.
+
+    Raises:
+        InputError: it lacks the capability.
+    """
+    if len(goal_directions(goal)) > 1 and Capability.MULTI_OBJECTIVE not in strategy.capabilities:
+        message = (
+            f"strategy '{strategy.name}' handles one objective, and the goal '{goal}' has several; "
+            "use a multi-objective strategy such as nsga2 or tpe, or another goal"
+        )
+        raise InputError(message)
+    if len(goal_directions(goal)) == 1 and Capability.SINGLE_OBJECTIVE not in strategy.capabilities:
+        message = f"strategy '{strategy.name}' handles several objectives only; use the goal '{Goal.PARETO}'"
+        raise InputError(message)
 
 
 def _start_strategy(config: SearchConfig, space: SearchSpace) -> StrategyRun:
     """The run of the configured strategy, if it can do what is asked."""
     strategy = load_strategy(config.strategy)
-    directions = goal_directions(config.goal)
-    needed = Capability.MULTI_OBJECTIVE if len(directions) > 1 else Capability.SINGLE_OBJECTIVE
-    if needed not in strategy.capabilities:
-        remedy = (
-            "use a multi-objective one such as nsga2 or tpe, or one objective"
-            if needed is Capability.MULTI_OBJECTIVE
-            else f"use the objective {Goal.PARETO}"
-        )
-        number = "several objectives" if len(directions) > 1 else "a single objective"
-        message = f"strategy '{config.strategy}' cannot search for {number}, which {config.goal} needs; {remedy}"
-        raise InputError(message)
+    check_goal(strategy, config.goal)
     context = StrategyContext(
         space=space,
-        directions=directions,
+        directions=goal_directions(config.goal),
         num_trials=config.num_trials,
         seed=config.seed,
         options=config.options,

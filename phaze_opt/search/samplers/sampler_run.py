@@ -4,7 +4,7 @@ What the samplers of Optuna 5 do with a point that breaks a constraint decides h
 disappears: TPE, GP, CMA-ES and NSGA-II read finished trials only, so they would propose the same region again. Hence an
 infeasible point is told as a COMPLETE trial with its constraint values (`Trial.set_constraint`, feasible when <= 0):
 TPE ranks it below every feasible trial by total violation, GP fits the constraints beside the objective, NSGA-II uses
-constrained domination; none of them ranks it by its value. A value must be told all the same, and `InfeasibleValue` says
+constrained domination; none of them ranks it by its value. A value must be told all the same: `InfeasibleValue` says
 which one.
 """
 
@@ -161,5 +161,6 @@ def start_sampler(
     """A run of an Optuna sampler over the space of a context."""
     codec = codec or Codec(context.space)
     with quiet_optuna():
-        study = optuna.create_study(directions=list(context.directions), sampler=sampler)
+        directions = [optuna.study.StudyDirection[direction.upper()] for direction in context.directions]
+        study = optuna.create_study(directions=directions, sampler=sampler)
     return SamplerRun(study=study, codec=codec, infeasible=infeasible, _distributions=codec.distributions())

@@ -1,0 +1,283 @@
+"""The conformance suite of search strategies.
+
+A plug-in author derives a test class and overrides one fixture:
+
+    class TestMine(StrategyConformance):
+        @pytest.fixture
+        def strategy(self):
+            return MyStrategy()
+
+Every test holds for every strategy; what depends on a capability asks the strategy for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.search.goals import goal_directions, goal_values
+from phaze_opt.search.options import OptionValue
+from phaze_opt.search.run import check_goal
+from phaze_opt.search.strategy import Capability, Goal, Outcome, Strategy, StrategyContext
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+
+HEAVY_MODULES = ("mlflow", "torch", "optuna", "pyomo", "plotly")
+"""What importing a strategy must not pull in; a run may."""
+
+Judge = Callable[[int, DesignPoint], Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class ToyJudge:
+    """Tells outcomes of the toy objective."""
+
+    goal: Goal = Goal.THROUGHPUT
+    scenario: ToyScenario = field(default_factory=ToyScenario)
+
+    def __call__(self, number: int, point: DesignPoint) -> Outcome:
+        """The outcome of a trial."""
+        evaluation = ToyObjective(self.scenario).evaluate(point)
+        return Outcome(number, point, goal_values(self.goal, evaluation), evaluation.constraints)
+
+
+@dataclass(frozen=True, slots=True)
+class AllInfeasible:
+    """Every point breaks something: always the same, a named constraint, or a different one each time."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, number: int, point: DesignPoint) -> Outcome:
+        """An outcome without values."""
+        constraints = ((self.names[number % len(self.names)], 0.5 + number % 3),) if self.names else ()
+        return Outcome(number, point, (), constraints)
+
+
+def propose(
+    strategy: Strategy,
+    context: StrategyContext,
+    *,
+    judge: Judge,
+    batch: int = 4,
+) -> tuple[DesignPoint, ...]:
+    """The points that a run proposes until its budget or the space is spent."""
+    run = strategy.start(context)
+    points: list[DesignPoint] = []
+    while len(points) < context.num_trials:
+        asked = tuple(run.ask(min(batch, context.num_trials - len(points))))
+        if not asked:
+            break
+        run.tell([judge(len(points) + position, point) for position, point in enumerate(asked)])
+        points.extend(asked)
+    return tuple(points)
+
+
+def assert_all_kept(space: SearchSpace, points: Sequence[DesignPoint]) -> None:
+    """Every point is one of the space.
+
+    Raises:
+        AssertionError: one is not, with its fields.
+    """
+    strange = [point for point in points if not space.contains(point)]
+    assert not strange, f"{len(strange)} proposals are not in the space, first {strange[0]}"
+
+
+class StrategyConformance:
+    """Tests that every strategy passes; override `strategy`, and `num_trials` if yours is slow."""
+
+    num_trials = 24
+
+    @pytest.fixture
+    def strategy(self) -> Strategy:
+        """The strategy under test."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def space(self) -> SearchSpace:
+        """A small space."""
+        return tiny_space()
+
+    def context(
+        self,
+        space: SearchSpace,
+        *,
+        seed: int = 7,
+        goal: Goal = Goal.THROUGHPUT,
+        options: Mapping[str, OptionValue] | None = None,
+    ) -> StrategyContext:
+        """What a run starts from."""
+        return StrategyContext(
+            space=space,
+            directions=goal_directions(goal),
+            num_trials=self.num_trials,
+            seed=seed,
+            options=options or {},
+        )
+
+    def goal_of(self, strategy: Strategy) -> Goal:
+        """A goal that the strategy can search for."""
+        return Goal.THROUGHPUT if Capability.SINGLE_OBJECTIVE in strategy.capabilities else Goal.PARETO
+
+    def propose(self, strategy: Strategy, space: SearchSpace, *, seed: int = 7) -> tuple[DesignPoint, ...]:
+        """A run on the toy objective."""
+        goal = self.goal_of(strategy)
+        return propose(strategy, self.context(space, seed=seed, goal=goal), judge=ToyJudge(goal))
+
+    def test_declares_itself(self, strategy: Strategy) -> None:
+        """It has a name and says which objectives it can search for."""
+        assert isinstance(strategy, Strategy)
+        assert strategy.name
+        assert all(isinstance(capability, Capability) for capability in strategy.capabilities)
+        assert strategy.capabilities & {Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE}
+
+    def test_pickles(self, strategy: Strategy, space: SearchSpace) -> None:
+        """A copy by pickle proposes the same."""
+        twin = pickle.loads(pickle.dumps(strategy))
+        assert twin.name == strategy.name
+        assert twin.capabilities == strategy.capabilities
+        assert self.propose(twin, space) == self.propose(strategy, space)
+
+    def test_imports_cheaply(self, strategy: Strategy) -> None:
+        """Importing its module pulls in no heavy package."""
+        code = f"import sys, {type(strategy).__module__}; print([m for m in {HEAVY_MODULES!r} if m in sys.modules])"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.strip() == "[]"
+
+    def test_same_seed_same_proposals(self, strategy: Strategy, space: SearchSpace) -> None:
+        """Two runs of one strategy value do not influence one another."""
+        assert self.propose(strategy, space) == self.propose(strategy, space)
+
+    def test_same_proposals_in_a_spawned_process(self, strategy: Strategy, space: SearchSpace) -> None:
+        """Nothing depends on this process: hash seed, import order, global generators."""
+        goal = self.goal_of(strategy)
+        context = self.context(space, goal=goal)
+        here = propose(strategy, context, judge=ToyJudge(goal))
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            there = pool.submit(propose, strategy, context, judge=ToyJudge(goal)).result()
+        assert here == there
+
+    def test_leaves_global_generators_alone(self, strategy: Strategy, space: SearchSpace) -> None:
+        """The seed is the only source of randomness, and nobody else's randomness is disturbed."""
+        legacy = np.random.get_state()  # noqa: NPY002 (the global generator is what is tested)
+        before = (random.getstate(), legacy[1].tolist(), legacy[2])  # type: ignore[index]
+        self.propose(strategy, space)
+        legacy = np.random.get_state()  # noqa: NPY002
+        assert (random.getstate(), legacy[1].tolist(), legacy[2]) == before  # type: ignore[index]
+
+    def test_every_proposal_is_in_the_space(self, strategy: Strategy, space: SearchSpace) -> None:
+        """Each is a kept point, and no ask gives more than asked for."""
+        for seed in (0, 1, 2**32 - 1):
+            points = self.propose(strategy, space, seed=seed)
+            assert 0 < len(points) <= self.num_trials
+            assert_all_kept(space, points)
+        run = strategy.start(self.context(space, goal=self.goal_of(strategy)))
+        assert 1 <= len(run.ask(3)) <= 3
+
+    def test_large_batch(self, strategy: Strategy, space: SearchSpace) -> None:
+        """One ask for the whole budget works."""
+        goal = self.goal_of(strategy)
+        context = self.context(space, goal=goal)
+        points = propose(strategy, context, judge=ToyJudge(goal), batch=self.num_trials)
+        assert points
+        assert_all_kept(space, points)
+
+    @pytest.mark.parametrize("names", [(), ("area",), ("area", "memory", "tdp")])
+    def test_goes_on_when_everything_is_infeasible(
+        self, strategy: Strategy, space: SearchSpace, names: tuple[str, ...]
+    ) -> None:
+        """It is told no value at all, and constraints that differ from trial to trial."""
+        context = self.context(space, goal=self.goal_of(strategy))
+        points = propose(strategy, context, judge=AllInfeasible(names))
+        assert len(points) == min(self.num_trials, space.size)
+        assert_all_kept(space, points)
+
+    def test_constrained_space(self, strategy: Strategy, space: SearchSpace) -> None:
+        """Feasible and infeasible outcomes mix, and which constraints they name changes."""
+        hbm = max(point.hbm_bytes for point in space.points())
+        goal = self.goal_of(strategy)
+        judge = ToyJudge(goal, ToyScenario(max_macs=1 << 15, min_hbm_bytes=hbm))
+        points = propose(strategy, self.context(space, goal=goal), judge=judge)
+        assert len(points) == min(self.num_trials, space.size)
+        assert_all_kept(space, points)
+
+    def test_resumes_by_replay(self, strategy: Strategy, space: SearchSpace) -> None:
+        """Told again what an interrupted run was told, a new run goes on as the old one would have."""
+        goal = self.goal_of(strategy)
+        context = self.context(space, goal=goal)
+        recorded: dict[int, Outcome] = {}
+        judge = ToyJudge(goal)
+
+        def record(number: int, point: DesignPoint) -> Outcome:
+            recorded[number] = judge(number, point)
+            return recorded[number]
+
+        whole = propose(strategy, context, judge=record)
+        half = {number: outcome for number, outcome in recorded.items() if number < len(whole) // 2}
+
+        def replay(number: int, point: DesignPoint) -> Outcome:
+            outcome = half.get(number)
+            assert outcome is None or outcome.point == point
+            return outcome or judge(number, point)
+
+        assert propose(strategy, context, judge=replay) == whole
+
+    def test_exhausts_the_space(self, strategy: Strategy, space: SearchSpace) -> None:
+        """If it declares so, it proposes each point once and then nothing; otherwise it fills any budget."""
+        goal = self.goal_of(strategy)
+        if Capability.EXHAUSTS not in strategy.capabilities:
+            assert len(self.propose(strategy, space)) == self.num_trials
+            return
+        context = replace(self.context(space, goal=goal), num_trials=space.size + 5)
+        points = propose(strategy, context, judge=ToyJudge(goal))
+        assert sorted(points) == sorted(space.points())
+
+    def test_several_objectives(self, strategy: Strategy, space: SearchSpace) -> None:
+        """It searches for the Pareto front, or a search that asks it to is refused in one sentence."""
+        if Capability.MULTI_OBJECTIVE not in strategy.capabilities:
+            with pytest.raises(InputError, match=strategy.name):
+                check_goal(strategy, Goal.PARETO)
+            return
+        points = propose(strategy, self.context(space, goal=Goal.PARETO), judge=ToyJudge(Goal.PARETO))
+        assert points
+        assert_all_kept(space, points)
+
+    def test_inputs_are_not_changed(self, strategy: Strategy, space: SearchSpace) -> None:
+        """Space, options and outcomes are as before."""
+        options: dict[str, OptionValue] = {}
+        goal = self.goal_of(strategy)
+        context = self.context(space, goal=goal, options=options)
+        before = pickle.dumps(space)
+        told: list[Outcome] = []
+        copies: list[Outcome] = []
+        judge = ToyJudge(goal)
+
+        def note(number: int, point: DesignPoint) -> Outcome:
+            told.append(judge(number, point))
+            copies.append(copy.deepcopy(told[-1]))
+            return told[-1]
+
+        propose(strategy, context, judge=note)
+        assert pickle.dumps(space) == before
+        assert options == {}
+        assert told == copies
+
+    def test_unknown_option_is_refused(self, strategy: Strategy, space: SearchSpace) -> None:
+        """A misspelt option is an error that names it, never silently ignored."""
+        context = self.context(space, goal=self.goal_of(strategy), options={"no_such_option": 1})
+        with pytest.raises(InputError, match="no_such_option"):
+            strategy.start(context)

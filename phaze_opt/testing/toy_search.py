@@ -1,0 +1,103 @@
+"""A toy search: a space of a few hundred points and a closed-form objective, for testing strategies and the loop.
+
+No estimator, scheduler or placer takes part, so a test of a strategy takes milliseconds and its optimum is known by
+enumeration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import astuple, dataclass
+
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.objective.evaluation import Effort, Evaluation, EvaluationStatus
+from phaze_opt.space.point import DesignPoint
+
+
+@dataclass(frozen=True, slots=True)
+class ToyScenario:
+    """Stands in for a `Scenario`.
+
+    Attributes:
+        max_macs: points with more multiply-accumulate units are over area; they are most of the best ones.
+        min_hbm_bytes: points with less memory are out of memory, and say nothing of the area constraint.
+    """
+
+    max_macs: int = 1 << 14
+    min_hbm_bytes: int = 0
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the fields."""
+        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ToyObjective:
+    """Prices a point in closed form: more compute is better, with the best shape, buffer and micro-batch inside.
+
+    throughput = sqrt(macs) * lanes^(1/4) / (1 + |log2 width/depth| + |log2 glb/16 MiB| / 2) * micro_batch^(1/8)
+    """
+
+    scenario: ToyScenario
+
+    def evaluate(self, point: DesignPoint) -> Evaluation:
+        """The evaluation of a point."""
+        accelerator = toy_accelerator(point)
+        excess = accelerator.num_macs / self.scenario.max_macs - 1.0
+        shortage = self.scenario.min_hbm_bytes / point.hbm_bytes - 1.0
+        if shortage > 0:
+            return _evaluation(point, EvaluationStatus.OUT_OF_MEMORY, (("memory", shortage),))
+        if excess > 0:
+            return _evaluation(point, EvaluationStatus.OVER_AREA, (("area", excess),))
+        return _evaluation(point, EvaluationStatus.FEASIBLE, (("area", excess), ("memory", shortage)))
+
+
+def toy_accelerator(point: DesignPoint) -> Accelerator:
+    """The accelerator of a point, with made-up bandwidths."""
+    return Accelerator(
+        num_tc=point.num_tc,
+        num_vc=point.num_vc,
+        tc_width=point.tc_width,
+        tc_depth=point.tc_depth,
+        vc_width=point.vc_width,
+        glb_bytes=point.glb_bytes,
+        glb_bandwidth_bytes_per_s=1e12,
+        l2_bytes=1024,
+        hbm_bytes=point.hbm_bytes,
+        hbm_bandwidth_bytes_per_s=1e12,
+    )
+
+
+def toy_throughput(point: DesignPoint) -> float:
+    """The formula of `ToyObjective`, samples/s, as if every point were feasible."""
+    accelerator = toy_accelerator(point)
+    shape = abs(math.log2(point.tc_width / point.tc_depth))
+    buffer = abs(math.log2(point.glb_bytes / (16 << 20)))
+    compute = math.sqrt(accelerator.num_macs) * math.pow(accelerator.num_lanes, 0.25)
+    return compute / (1.0 + shape + buffer / 2.0) * math.pow(point.micro_batch, 0.125)
+
+
+def _evaluation(point: DesignPoint, status: EvaluationStatus, constraints: tuple[tuple[str, float], ...]) -> Evaluation:
+    """The evaluation of a status, with rates only where feasible."""
+    accelerator = toy_accelerator(point)
+    is_feasible = status is EvaluationStatus.FEASIBLE
+    tdp_w = 20.0 + accelerator.num_macs * 1e-3 + accelerator.num_lanes * 1e-2
+    throughput = toy_throughput(point) if is_feasible else 0.0
+    return Evaluation(
+        model="toy",
+        status=status,
+        reason="" if is_feasible else f"toy point is {status.value}",
+        accelerator=accelerator,
+        micro_batch=point.micro_batch,
+        sequence_length=128,
+        num_parameters=1,
+        area_mm2=accelerator.num_macs * 1e-3 + accelerator.glb_bytes * 1e-6,
+        tdp_w=tdp_w,
+        throughput_samples_per_s=throughput,
+        throughput_per_tdp=throughput / tdp_w,
+        iteration_time_s=1.0 / throughput if is_feasible else 0.0,
+        constraints=constraints,
+        effort=Effort(num_ilp_solves=point.num_tc % 2, num_placements=1),
+    )
