@@ -1,0 +1,190 @@
+"""The analytic estimator of semantics 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.estimate.array_rows import ArrayRows, build_array_rows, distinct_rows
+from phaze_opt.estimate.backend import (
+    ChipEnergies,
+    ChipRates,
+    Workload,
+    combine,
+    price_matmuls,
+    tiled_traffic_elements,
+)
+from phaze_opt.estimate.breakdown import Resources, explain_operators
+from phaze_opt.estimate.matmul_oracle import MatmulPrices
+from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, compile_operators
+from phaze_opt.estimate.options import Backend, EstimatorOptions
+from phaze_opt.estimate.protocol import Estimates, OperatorBreakdown
+from phaze_opt.graph.operator import Operator
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.energy import access_energies
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """Prices of distinct matmuls on distinct rows, and HBM bytes of operators for distinct buffers."""
+
+    matmuls: MatmulPrices
+    row_of: NDArray[np.intp]
+    buffer_of: NDArray[np.intp]
+    hbm_bytes: Floats
+
+
+class AnalyticEstimator:
+    """Closed-form latencies and energies: systolic arrays, vector lanes, a shared buffer and HBM.
+
+    Deterministic and without side effects. A fused epilogue runs beside its matmul, and several matmuls of one
+    operator (fused attention) run one after the other: latency = max(sum over matmuls of max(compute, GLB), vector,
+    HBM). One core alone has one array (or the lanes of one vector core) and 1/num_cores of the GLB and HBM bandwidth;
+    an operator on both types takes its tensor core's share (docs/decisions/0030).
+
+    Args:
+        constants: vector cycles, energies and the options in force; the package's own when None.
+        options: choices that override those of ``constants``, and the backend.
+    """
+
+    def __init__(self, constants: Constants | None = None, options: EstimatorOptions | None = None) -> None:
+        """Keep the constants; resolve the options."""
+        self._constants = load_constants() if constants is None else constants
+        self._given_options = options
+        self._options = EstimatorOptions.from_constants(self._constants) if options is None else options
+        self._cycles = np.array([self._constants.value(f"vector_cycles.{kind}") for kind in VECTOR_KINDS])
+
+    @property
+    def name(self) -> str:
+        """Name it is registered under."""
+        return "analytic"
+
+    @property
+    def options(self) -> EstimatorOptions:
+        """Choices in force."""
+        return self._options
+
+    @property
+    def constants(self) -> Constants:
+        """Constants in force."""
+        return self._constants
+
+    def with_constants(self, constants: Constants) -> AnalyticEstimator:
+        """The same estimator under other constants; options given at construction stay."""
+        return AnalyticEstimator(constants, self._given_options)
+
+    @staticmethod
+    def compile(operators: Sequence[Operator]) -> CompiledOperators:
+        """Operators as columns, to be estimated again and again; `estimate` and `explain` accept it."""
+        return compile_operators(operators)
+
+    def estimate(self, operators: Sequence[Operator] | CompiledOperators, accelerators: AcceleratorTable) -> Estimates:
+        """Latency and energy of every operator on every accelerator.
+
+        Args:
+            operators: operators, or what `compile` made of them.
+            accelerators: table of accelerators.
+
+        Returns:
+            Arrays of shape (num_accelerators, num_operators).
+        """
+        compiled = _as_compiled(operators)
+        if len(accelerators) == 0 or len(compiled) == 0:
+            return Estimates(*(np.zeros((len(accelerators), len(compiled))) for _ in range(4)))
+        prices = self._price(compiled, accelerators)
+        work = Workload(
+            row_of=prices.row_of,
+            buffer_of=prices.buffer_of,
+            cycles=compiled.add_up(prices.matmuls.cycles),
+            one_core_cycles=compiled.add_up(prices.matmuls.one_core_cycles),
+            glb_bytes=compiled.add_up(prices.matmuls.glb_bytes),
+            l2_bytes=compiled.add_up(prices.matmuls.l2_bytes),
+            hbm_bytes=prices.hbm_bytes,
+            lane_cycles=compiled.vector_elements @ self._cycles,
+            macs=compiled.macs,
+            on_tc=compiled.on_tc,
+            on_vc=compiled.on_vc,
+        )
+        result = combine(work, chip_rates(accelerators), self._energies(accelerators), self._options.backend)
+        return Estimates(result.one_core_s, result.spread_s, result.energy_j, result.hbm_bytes)
+
+    def explain(
+        self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator
+    ) -> tuple[OperatorBreakdown, ...]:
+        """What bounds each operator on one accelerator when spread over all its cores."""
+        compiled = _as_compiled(operators)
+        if len(compiled) == 0:
+            return ()
+        table = AcceleratorTable.from_accelerators([accelerator])
+        prices = self._price(compiled, table)
+        rates = chip_rates(table)
+        resources = Resources(
+            cycle_s=float(rates.cycle_s[0]),
+            num_macs=accelerator.num_macs,
+            vector_s=compiled.vector_elements @ self._cycles * rates.spread_lane_s[0],
+            hbm_s=prices.hbm_bytes[0] * rates.spread_byte_s[0],
+            hbm_bytes=prices.hbm_bytes[0],
+        )
+        return explain_operators(compiled, prices.matmuls, resources)
+
+    def _price(self, compiled: CompiledOperators, table: AcceleratorTable) -> _Prices:
+        """Matmuls on distinct rows; HBM bytes for distinct buffers."""
+        reference = self._constants.value("glb.proportional_reference_bytes")
+        rows, row_of = build_array_rows(table, self._options.glb_limit, reference_glb_bytes=reference)
+        buffers = distinct_rows(table.glb_bytes, table.dtype_bytes)
+        glb_bytes, dtype_bytes = table.glb_bytes[buffers.first], table.dtype_bytes[buffers.first]
+        hbm_bytes = operator_hbm_bytes(compiled, glb_bytes, dtype_bytes, backend=self._options.backend)
+        return _Prices(self._price_rows(compiled, rows), row_of, buffers.inverse, hbm_bytes)
+
+    def _price_rows(self, compiled: CompiledOperators, rows: ArrayRows) -> MatmulPrices:
+        """Matmuls on distinct rows, under the options in force."""
+        return price_matmuls(compiled.shapes, rows, self._options)
+
+    def _energies(self, table: AcceleratorTable) -> ChipEnergies:
+        """Joules per unit of work on each accelerator."""
+        energies = access_energies(table, self._constants)
+        return ChipEnergies(
+            mac_j=energies.mac_j + energies.l1_j_per_mac,
+            l2_byte_j=energies.l2_j_per_byte,
+            glb_byte_j=energies.glb_j_per_byte,
+            hbm_byte_j=energies.hbm_j_per_byte,
+            lane_cycle_j=energies.lane_j,
+        )
+
+
+def operator_hbm_bytes(
+    compiled: CompiledOperators, glb_bytes: NDArray[np.int64], dtype_bytes: NDArray[np.int64], *, backend: Backend
+) -> Floats:
+    """HBM bytes of every operator for every buffer, shape (num_buffers, num_operators).
+
+    MATMUL: the tiled traffic of its matmuls, plus what its compulsory bytes exceed theirs by (a fused epilogue's
+    operands); all others: their compulsory bytes, exactly.
+    """
+    elements = np.maximum(1, glb_bytes // (2 * dtype_bytes))
+    tiled = compiled.add_up(tiled_traffic_elements(compiled.shapes, elements, backend)) * dtype_bytes[:, None]
+    excess = np.maximum(0.0, compiled.hbm_bytes - compiled.tiled_elements * dtype_bytes[:, None])
+    return np.where(compiled.is_tiled, tiled + excess, compiled.hbm_bytes)
+
+
+def chip_rates(table: AcceleratorTable) -> ChipRates:
+    """Seconds per unit of work on each accelerator, all cores together and one core alone."""
+    bandwidth = table.hbm_bandwidth_bytes_per_s
+    return ChipRates(
+        cycle_s=1.0 / table.clock_hz,
+        spread_lane_s=1.0 / (table.num_vc * table.vc_width * table.clock_hz),
+        one_core_lane_s=1.0 / (table.vc_width * table.clock_hz),
+        spread_byte_s=1.0 / bandwidth,
+        one_tc_byte_s=1.0 / (bandwidth / table.num_tc),
+        one_vc_byte_s=1.0 / (bandwidth / table.num_vc),
+    )
+
+
+def _as_compiled(operators: Sequence[Operator] | CompiledOperators) -> CompiledOperators:
+    """Operators compiled, unless they are already."""
+    return operators if isinstance(operators, CompiledOperators) else compile_operators(operators)

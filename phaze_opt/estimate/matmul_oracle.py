@@ -1,0 +1,152 @@
+"""Matmul costs of semantics 3 in plain chunked numpy: the oracle that the compiled kernels must equal.
+
+A matmul b x (m x n x k) on c arrays of w (width) x d (depth) is split (c_b, r_m, r_n, r_k), powers of two with
+c_b r_m r_n r_k <= c, into b' = ceil(b/c_b), m' = ceil(m/r_m), n' = ceil(n/r_n), k' = ceil(k/r_k) per array. Of all
+splits the first with the least max(compute, GLB) is taken, fewest arrays first; HBM does not depend on the split, so
+max with it afterwards is the exact minimum of max(compute, GLB, HBM).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.estimate.array_rows import ArrayRows
+from phaze_opt.estimate.operator_table import MatmulShapes
+from phaze_opt.estimate.options import FillAndDrain, Multicast
+
+CHUNK_ROWS = 512
+"""Rows whose splits are priced at once; bounds the memory."""
+DATAFLOWS = ("weight_stationary", "output_stationary", "input_stationary")
+"""Names by dataflow code; -1 where there is no matmul."""
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulPrices:
+    """Costs of distinct matmuls on distinct configurations; every array of shape (num_rows, num_matmuls).
+
+    Attributes:
+        cycles: max(compute, GLB) of the best split over all arrays.
+        one_core_cycles: the same on one array with its 1/num_tc of the GLB's bandwidth.
+        stream_cycles: folds times stream of that best split, without fill and drain.
+        fill_cycles: its fill and drain.
+        glb_bytes: bytes through the GLB.
+        l2_bytes: bytes out of and into the L2s.
+        dataflow: index into `DATAFLOWS`.
+    """
+
+    cycles: Floats
+    one_core_cycles: Floats
+    stream_cycles: Floats
+    fill_cycles: Floats
+    glb_bytes: Floats
+    l2_bytes: Floats
+    dataflow: NDArray[np.int64]
+
+
+def price_matmuls(
+    shapes: MatmulShapes, rows: ArrayRows, *, fill_and_drain: FillAndDrain, multicast: Multicast
+) -> MatmulPrices:
+    """Price every matmul on every configuration, `CHUNK_ROWS` configurations at a time."""
+    shape = (len(rows), len(shapes))
+    prices = MatmulPrices(*(np.zeros(shape) for _ in range(6)), dataflow=np.zeros(shape, np.int64))
+    for start in range(0, len(rows), CHUNK_ROWS):
+        chunk = slice(start, start + CHUNK_ROWS)
+        for column in range(len(shapes)):
+            _price_chunk(shapes, column, rows, chunk, fill_and_drain, multicast, prices)
+    return prices
+
+
+def _price_chunk(  # noqa: PLR0917
+    shapes: MatmulShapes,
+    column: int,
+    rows: ArrayRows,
+    chunk: slice,
+    fill_and_drain: FillAndDrain,
+    multicast: Multicast,
+    prices: MatmulPrices,
+) -> None:
+    """Price one matmul on a chunk of configurations into ``prices``."""
+    width, depth = rows.width[chunk, None].astype(float), rows.depth[chunk, None].astype(float)
+    tile, dtype = rows.tile_elements[chunk, None], rows.dtype_bytes[chunk, None].astype(float)
+    bandwidth = rows.glb_bytes_per_cycle[chunk, None]
+    size = (int(shapes.batch[column]), int(shapes.m[column]), int(shapes.n[column]), int(shapes.k[column]))
+    splits = _splits(size, int(rows.num_tc[chunk].max()))
+    used = splits.prod(axis=1)
+    shares = np.ceil(np.array(size) / splits)
+    stream, fill, l2_elements, dataflow = _compute(shares, width, depth, fill_and_drain)
+    glb_bytes = dtype * _glb_elements(shares, splits.astype(float), tile, multicast)
+    cycles = np.maximum(stream + fill, glb_bytes / bandwidth)
+    fits = np.where(used <= rows.num_tc[chunk, None], cycles, np.inf)
+    best = fits.argmin(axis=1)
+    line = np.arange(len(best))
+    prices.cycles[chunk, column] = cycles[line, best]
+    prices.stream_cycles[chunk, column] = stream[line, best]
+    prices.fill_cycles[chunk, column] = fill[line, best]
+    prices.glb_bytes[chunk, column] = glb_bytes[line, best]
+    prices.l2_bytes[chunk, column] = (dtype * used * l2_elements)[line, best]
+    prices.dataflow[chunk, column] = dataflow[line, best]
+    one_core_bandwidth = rows.glb_bytes_per_cycle[chunk] / rows.num_tc[chunk]
+    prices.one_core_cycles[chunk, column] = np.maximum((stream + fill)[:, 0], glb_bytes[:, 0] / one_core_bandwidth)
+
+
+def _splits(size: tuple[int, int, int, int], num_tc: int) -> NDArray[np.int64]:
+    """Splits (c_b, r_m, r_n, r_k) of at most ``num_tc`` arrays, fewest arrays first, shape (num_splits, 4).
+
+    Splitting a dimension beyond its next power of two leaves every share as it is and only adds arrays, so such
+    splits are left out: they cost no less.
+    """
+    most = num_tc.bit_length() - 1
+    axes = [np.arange(min(most, (extent - 1).bit_length()) + 1) for extent in size]
+    exponents = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 4)
+    exponents = exponents[exponents.sum(axis=1) <= most]
+    return np.int64(1) << exponents[np.argsort(exponents.sum(axis=1), kind="stable")]
+
+
+def _compute(
+    shares: Floats, width: Floats, depth: Floats, fill_and_drain: FillAndDrain
+) -> tuple[Floats, Floats, Floats, NDArray[np.int64]]:
+    """Stream and fill cycles, L2 elements of one array, and dataflow; each of shape (rows, splits).
+
+    Compute cycles = b' folds (stream + 2d + w - 2). Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m',
+    output-stationary ceil(m'/d) ceil(n'/w) and k', input-stationary ceil(k'/d) ceil(m'/w) and n'.
+    """
+    batch, m, n, k = shares.T[:, None, :]
+    ramp = 2 * depth + width - 2
+    flows = []
+    for down, across, stream in ((k, n, m), (m, n, k), (k, m, n)):
+        folds = batch * (np.ceil(down / depth) * np.ceil(across / width))
+        ramps = {FillAndDrain.PER_FOLD: folds, FillAndDrain.PER_OPERATOR: 1.0, FillAndDrain.NONE: 0.0}[fill_and_drain]
+        flows.append((folds * stream, ramps * ramp, folds * (stream * (width + depth) + width * depth)))
+    totals = np.stack([stream + fill for stream, fill, _ in flows])
+    dataflow = totals.argmin(axis=0)
+    stream, fill, l2_elements = (
+        np.take_along_axis(np.stack([np.broadcast_to(flow[i], totals.shape[1:]) for flow in flows]), dataflow[None], 0)
+        for i in range(3)
+    )
+    return stream[0], fill[0], l2_elements[0], dataflow
+
+
+def _glb_elements(shares: Floats, splits: Floats, tile: NDArray[np.int64], multicast: Multicast) -> Floats:
+    """Elements through the GLB, shape (rows, splits).
+
+    c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) + m'n' (3 times if r_k > 1)] without multicast; with ideal multicast
+    an operand that r_n (or r_m) arrays share is read once for all of them. t_m = t_n = floor(sqrt(tile)), stretched
+    when an edge is shorter.
+    """
+    batch, m, n, k = shares.T[:, None, :]
+    c_b, r_m, r_n, r_k = splits.T[:, None, :]
+    edge = np.floor(np.sqrt(tile))
+    is_short_m, is_short_n = m < edge, n < edge
+    t_m = np.where(is_short_m, m, np.where(is_short_n, np.floor(tile / n), edge))
+    t_n = np.where(is_short_m, np.floor(tile / m), np.where(is_short_n, n, edge))
+    left = m * k * np.ceil(n / t_n)
+    right = k * n * np.ceil(m / t_m)
+    result = m * n * np.where(r_k > 1, 3.0, 1.0)
+    used = c_b * r_m * r_n * r_k
+    if multicast is Multicast.NONE:
+        return used * batch * (left + right + result)
+    return used * batch * (left / r_n + right / r_m + result)

@@ -1,0 +1,110 @@
+"""Operators as columns: each distinct matmul shape once, vector work by kind, HBM bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, VectorKind
+
+VECTOR_KINDS = tuple(VectorKind)
+"""Order of the columns of `CompiledOperators.vector_elements`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulShapes:
+    """Distinct matmuls: ``batch`` products of an m x k by a k x n matrix; each column of shape (num_matmuls,)."""
+
+    batch: NDArray[np.int64]
+    m: NDArray[np.int64]
+    n: NDArray[np.int64]
+    k: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Number of distinct matmuls."""
+        return len(self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledOperators:
+    """Operators ready for estimating, again and again; independent of constants, options and accelerators.
+
+    Attributes:
+        operators: the operators, in order (the columns of every estimate).
+        shapes: their distinct matmuls.
+        terms: for j = 0, 1 ...: (operators that have a j-th matmul, its index into ``shapes``).
+        macs: multiply-accumulates, shape (num_operators,).
+        vector_elements: elements by `VECTOR_KINDS`, shape (num_operators, num_kinds).
+        hbm_bytes: compulsory HBM bytes, shape (num_operators,).
+        tiled_elements: for MATMUL operators the operand elements, whose traffic is tiled; else 0.
+        is_tiled, on_tc, on_vc: flags, shape (num_operators,); both ``on_`` flags are off for NETWORK and NONE.
+    """
+
+    operators: tuple[Operator, ...]
+    shapes: MatmulShapes
+    terms: tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...]
+    macs: NDArray[np.float64]
+    vector_elements: NDArray[np.float64]
+    hbm_bytes: NDArray[np.float64]
+    tiled_elements: NDArray[np.float64]
+    is_tiled: NDArray[np.bool_]
+    on_tc: NDArray[np.bool_]
+    on_vc: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        """Number of operators."""
+        return len(self.operators)
+
+    def add_up(self, per_matmul: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum over each operator's matmuls: (rows, num_matmuls) to (rows, num_operators)."""
+        total = np.zeros((per_matmul.shape[0], len(self)))
+        for owners, matmuls in self.terms:
+            total[:, owners] += per_matmul[:, matmuls]
+        return total
+
+
+def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
+    """Columns of a sequence of operators, in its order."""
+    operators = tuple(operators)
+    index_of: dict[Matmul, int] = {}
+    terms: list[tuple[list[int], list[int]]] = []
+    for column, operator in enumerate(operators):
+        for position, matmul in enumerate(operator.matmuls):
+            if position == len(terms):
+                terms.append(([], []))
+            terms[position][0].append(column)
+            terms[position][1].append(index_of.setdefault(matmul, len(index_of)))
+    tiled = np.array([operator.kind is OperatorKind.MATMUL for operator in operators], dtype=np.bool_)
+    elements = np.array([sum(m.operand_elements() for m in o.matmuls) for o in operators], dtype=np.float64)
+    return CompiledOperators(
+        operators=operators,
+        shapes=_shapes(tuple(index_of)),
+        terms=tuple((np.array(owners, np.intp), np.array(matmuls, np.intp)) for owners, matmuls in terms),
+        macs=np.array([operator.macs for operator in operators], dtype=np.float64),
+        vector_elements=_vector_elements(operators),
+        hbm_bytes=np.array([operator.hbm_bytes for operator in operators], dtype=np.float64),
+        tiled_elements=np.where(tiled, elements, 0.0),
+        is_tiled=tiled,
+        on_tc=np.array([o.core_type in (CoreType.TC, CoreType.TC_AND_VC) for o in operators], dtype=np.bool_),
+        on_vc=np.array([o.core_type in (CoreType.VC, CoreType.TC_AND_VC) for o in operators], dtype=np.bool_),
+    )
+
+
+def _shapes(matmuls: tuple[Matmul, ...]) -> MatmulShapes:
+    """Columns of distinct matmuls."""
+    table = np.array([(x.batch, x.m, x.n, x.k) for x in matmuls], dtype=np.int64).reshape(-1, 4)
+    batch, m, n, k = np.ascontiguousarray(table.T)
+    return MatmulShapes(batch, m, n, k)
+
+
+def _vector_elements(operators: tuple[Operator, ...]) -> NDArray[np.float64]:
+    """Elements of each kind of vector work, shape (num_operators, num_kinds)."""
+    column_of = {kind: column for column, kind in enumerate(VECTOR_KINDS)}
+    table = np.zeros((len(operators), len(VECTOR_KINDS)))
+    for row, operator in enumerate(operators):
+        for work in operator.vector_works:
+            table[row, column_of[work.kind]] += work.elements
+    return table
