@@ -15,7 +15,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.design import DTYPE_BYTES, HbmForm, build_accelerator
 from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, read_text_file, shorten
+from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, read_text_file, shorten, shorten_path
 from phaze_opt.units import GIGA, KIBI, gb_per_s_to_bytes_per_s, gib_to_bytes, mib_to_bytes
 
 _FILE_KIND = "an architecture file (TOML or JSON)"
@@ -112,7 +112,7 @@ def _read_preset(name: str) -> TomlDocument:
 
 def _read_file(path: Path) -> TomlDocument:
     text = read_text_file(path, kind=_FILE_KIND)
-    source = str(path)
+    source = shorten_path(path)
     if path.suffix != ".json" and not text.lstrip().startswith("{"):
         return parse_toml(text, source=source)
     try:

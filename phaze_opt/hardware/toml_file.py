@@ -14,6 +14,7 @@ from phaze_opt.errors import InputError
 
 _MAX_FILE_BYTES = 4 << 20
 _MAX_VALUE_CHARACTERS = 60
+_MAX_PATH_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +55,12 @@ def read_text_file(path: Path, *, kind: str) -> str:
     Raises:
         InputError: the path is missing, a directory, unreadable, too large, binary or empty.
     """
-    source = str(path)
-    if path.is_dir():
-        message = f"is a directory; give {kind}"
-        raise InputError(message, source=source)
+    source = shorten_path(path)
     try:
         with path.open("rb") as stream:
             content = stream.read(_MAX_FILE_BYTES + 1)
-    except FileNotFoundError as error:
-        message = f"no such file; give {kind}"
-        raise InputError(message, source=source) from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"cannot be read ({reason}); give {kind}"
-        raise InputError(message, source=source) from error
+        raise InputError(_unreadable(error, kind=kind), source=source) from error
     if len(content) > _MAX_FILE_BYTES:
         message = f"is larger than {_MAX_FILE_BYTES >> 20} MiB, which is no {kind.split(' ', 1)[-1]}"
         raise InputError(message, source=source)
@@ -83,6 +76,16 @@ def read_text_file(path: Path, *, kind: str) -> str:
         message = f"is empty; give {kind}"
         raise InputError(message, source=source)
     return text
+
+
+def _unreadable(error: OSError | ValueError, *, kind: str) -> str:
+    """Why a file could not be opened; a path with a NUL byte is a ValueError."""
+    if isinstance(error, IsADirectoryError):
+        return f"is a directory; give {kind}"
+    if isinstance(error, FileNotFoundError):
+        return f"no such file; give {kind}"
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"cannot be read ({reason}); give {kind}"
 
 
 def parse_toml(text: str, *, source: str) -> TomlDocument:
@@ -114,7 +117,13 @@ def read_toml(path: Path, *, kind: str) -> TomlDocument:
     Raises:
         InputError: as `read_text_file` and `parse_toml`.
     """
-    return parse_toml(read_text_file(path, kind=kind), source=str(path))
+    return parse_toml(read_text_file(path, kind=kind), source=shorten_path(path))
+
+
+def shorten_path(path: Path) -> str:
+    """A path as it is reported: its end, if it is too long for a sentence."""
+    text = str(path)
+    return text if len(text) <= _MAX_PATH_CHARACTERS else f"...{text[-_MAX_PATH_CHARACTERS:]}"
 
 
 def shorten(value: object) -> str:

@@ -1,0 +1,156 @@
+"""Constants: sources, ranges, overrides, options, digest, and faults of a constants file."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.operator import VectorKind
+from phaze_opt.hardware.accelerator import DESIGN_CLOCK_HZ, GLB_BYTES_PER_CYCLE
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.design import HbmForm
+
+CONSTANTS = load_constants()
+MINIMAL = '[glb.bytes_per_cycle]\nvalue = 6144\nunit = "B"\nassumption = "x"\n'
+
+
+def test_every_constant_has_unit_origin_and_a_range_around_its_value() -> None:
+    for key, entry in CONSTANTS.entries.items():
+        assert entry.unit, key
+        assert entry.source, key
+        assert entry.low <= entry.value <= entry.high, key
+        if entry.is_assumption:
+            assert (entry.low, entry.high) == (entry.value / 2, entry.value * 2), key
+
+
+def test_values_of_the_specification() -> None:
+    expected = {
+        "design.clock_hz": 1.05e9,
+        "glb.bytes_per_cycle": 6144,
+        "hbm.stack_bandwidth_bytes_per_s": 400e9,
+        "hbm.fixed_bandwidth_bytes_per_s": 900e9,
+        "network.two_level.inner_bandwidth_bytes_per_s": 450e9,
+        "network.two_level.inner_latency_s": 1e-6,
+        "network.two_level.outer_bandwidth_bytes_per_s": 50e9,
+        "network.two_level.outer_latency_s": 5e-6,
+        "network.phaze.bandwidth_bytes_per_s": 4 * 2**30,
+        "network.phaze.latency_s": 0,
+        "energy.hbm_pj_per_bit": 5,
+        "energy.link_pj_per_bit": 10,
+        "energy.static_w_per_mm2": 0.05,
+        "space.min_area_fraction": 0.3,
+    }
+    assert {key: CONSTANTS.value(key) for key in expected} == expected
+    cycles = [CONSTANTS.value(f"vector_cycles.{kind.value}") for kind in VectorKind]
+    assert cycles == [1, 3, 8, 10, 8, 5, 4, 8, 10, 2, 12]
+
+
+def test_constants_agree_with_the_defaults_of_an_accelerator() -> None:
+    assert CONSTANTS.value("design.clock_hz") == DESIGN_CLOCK_HZ
+    assert CONSTANTS.value("glb.bytes_per_cycle") == GLB_BYTES_PER_CYCLE
+
+
+def test_options_and_their_alternatives() -> None:
+    assert {name: option.choice for name, option in CONSTANTS.options.items()} == {
+        "glb_limit": "fixed",
+        "fill_and_drain": "per_fold",
+        "multicast": "none",
+        "vector_cycles": "nominal",
+        "hbm_form": "stacked",
+    }
+    assert set(CONSTANTS.options["hbm_form"].alternatives) == {form.value for form in HbmForm}
+    assert CONSTANTS.with_options({"glb_limit": "none"}).option("glb_limit") == "none"
+
+
+def test_vector_cycles_option_scales_all_and_returns() -> None:
+    doubled = CONSTANTS.with_overrides({"vector_cycles.add": 1.5}).with_options({"vector_cycles": "doubled"})
+    assert doubled.value("vector_cycles.add") == 3.0
+    assert doubled.value("vector_cycles.adam") == 24.0
+    assert doubled.with_options({"vector_cycles": "halved"}).value("vector_cycles.adam") == 6.0
+    assert CONSTANTS.with_options({"vector_cycles": "doubled"}).with_options({"vector_cycles": "nominal"}) == CONSTANTS
+
+
+@given(st.sampled_from(sorted(CONSTANTS.entries)), st.floats(min_value=1e-9, max_value=1e15))
+def test_override_changes_one_value_and_the_digest(key: str, value: float) -> None:
+    changed = CONSTANTS.with_overrides({key: value})
+    assert changed.value(key) == value
+    assert (changed.digest == CONSTANTS.digest) == (CONSTANTS.value(key) == value)
+    assert changed.with_overrides({key: CONSTANTS.value(key)}) == CONSTANTS
+    assert all(changed.value(other) == CONSTANTS.value(other) for other in CONSTANTS.entries if other != key)
+
+
+def test_pickle_keeps_equality_and_hash() -> None:
+    copy = pickle.loads(pickle.dumps(CONSTANTS))
+    assert copy == CONSTANTS
+    assert hash(copy) == hash(CONSTANTS)
+    assert isinstance(copy, Constants)
+
+
+def test_entries_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        CONSTANTS.entries["energy.hbm_pj_per_bit"] = CONSTANTS.entries["l2.bytes_per_mac"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"energy.hbm_pj_per_bits": 1.0}, "energy.hbm_pj_per_bit"),
+        ({"nonsense": 1.0}, "known:"),
+        ({"glb.bytes_per_cycle": 0.0}, "positive"),
+        ({"glb.bytes_per_cycle": -1.0}, "positive"),
+        ({"glb.bytes_per_cycle": float("nan")}, "finite"),
+        ({"glb.bytes_per_cycle": float("inf")}, "finite"),
+        ({"network.phaze.latency_s": -1e-9}, "non-negative"),
+    ],
+)
+def test_faulty_overrides(overrides: dict[str, float], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        CONSTANTS.with_overrides(overrides)
+
+
+def test_unknown_names_get_a_near_miss() -> None:
+    with pytest.raises(InputError, match="glb_limit"):
+        CONSTANTS.with_options({"glb_limits": "none"})
+    with pytest.raises(InputError, match="proportional"):
+        CONSTANTS.with_options({"glb_limit": "proportionel"})
+    with pytest.raises(InputError, match="multicast"):
+        CONSTANTS.option("multi_cast")
+    with pytest.raises(InputError, match="energy.link_pj_per_bit"):
+        CONSTANTS.value("energy.link_pj")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (MINIMAL.replace("value", "valeu"), "glb.bytes_per_cycle"),
+        (MINIMAL.replace("6144", '"many"'), r":2: key 'glb.bytes_per_cycle.value'"),
+        (MINIMAL + 'colour = "red"\n', r":5: key 'glb.bytes_per_cycle.colour': is unknown"),
+        (MINIMAL + 'source = "y"\n', "exactly one of source and assumption"),
+        (MINIMAL + "low = 7000\n", "must lie within"),
+        (MINIMAL.replace("6144", "-1"), "positive"),
+        (MINIMAL, "is missing"),
+        (MINIMAL.replace("glb", "gbl"), "glb.bytes_per_cycle"),
+        ("[glb.bytes_per_cycle\nvalue = 6144\n", r"c\.toml:1: is not valid TOML"),
+        (MINIMAL + "value = 2\n", r":5: is not valid TOML: a key is set twice"),
+        ("x = 3\n", "key 'x'"),
+        ("estimator_options = 3\n", "must be a table"),
+        ('[estimator_options.glb_limit]\nchoice = "a"\nalternatives = ["b"]\nsource = "s"\n', "must be one of b"),
+    ],
+)
+def test_faulty_files(tmp_path, text: str, says: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=says) as caught:
+        load_constants(path)
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value)) < 1500
+
+
+def test_a_copy_of_the_file_loads_equal(tmp_path) -> None:
+    from importlib import resources
+
+    path = tmp_path / "copy.toml"
+    path.write_text(resources.files("phaze_opt.hardware").joinpath("constants.toml").read_text())
+    assert load_constants(path) == CONSTANTS
