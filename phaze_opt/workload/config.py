@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pydantic import AliasChoices, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from phaze_opt.errors import InputError
@@ -132,7 +132,9 @@ def _family(config: Mapping[str, Any], source: str) -> ModelFamily:
     known = [family.value for family in ModelFamily]
     given = config.get("model_type")
     if given in known:
-        return ModelFamily(given)
+        family = ModelFamily(given)
+        _refuse_other_architecture(config, family=family, source=source)
+        return family
     if given is None:
         message = f"is missing; it names the family, one of {', '.join(known)}"
         raise InputError(message, source=source, key="model_type")
@@ -142,29 +144,32 @@ def _family(config: Mapping[str, Any], source: str) -> ModelFamily:
     raise InputError(message, source=source, key="model_type")
 
 
-def _key_names(schema: type[FamilyConfig]) -> dict[str, tuple[str, ...]]:
-    """For each field, the keys it is read from, the usual one first."""
-    names: dict[str, tuple[str, ...]] = {}
-    for field, info in schema.model_fields.items():
-        alias = info.validation_alias
-        if isinstance(alias, AliasChoices):
-            names[field] = tuple(str(choice) for choice in alias.choices)
-        else:
-            names[field] = (field if alias is None else str(alias),)
-    return names
+def _refuse_other_architecture(config: Mapping[str, Any], *, family: ModelFamily, source: str) -> None:
+    """A config whose ``architectures`` name another known family contradicts its ``model_type``."""
+    architectures = config.get("architectures")
+    for architecture in architectures if isinstance(architectures, list) else ():
+        named = [other for other in ModelFamily if str(architecture).lower().startswith(other.value)]
+        if named and family not in named:
+            message = f"{_shown(architecture)} is of family {named[0]}, but model_type is {family}; correct one of them"
+            raise InputError(message, source=source, key="architectures")
+
+
+def _key_names(schema: type[FamilyConfig]) -> list[str]:
+    """The keys that a family's config is read from."""
+    fields = schema.model_fields.items()
+    return [field if info.validation_alias is None else str(info.validation_alias) for field, info in fields]
 
 
 def _refuse_near_misses(
     config: Mapping[str, Any], schema: type[FamilyConfig], *, family: ModelFamily, source: str
 ) -> None:
     """An unknown key that almost spells an absent known one would be ignored silently: refuse it."""
-    names = _key_names(schema)
-    known = {key for keys in names.values() for key in keys}
-    absent = [keys[0] for keys in names.values() if not any(key in config for key in keys)]
+    known = _key_names(schema)
+    absent = [key for key in known if key not in config]
     for key in config:
         near = [] if key in known else difflib.get_close_matches(str(key), absent, n=1, cutoff=NEAR_KEY)
         if near:
-            message = f"is not a key of a {family} config; did you mean '{near[0]}'?"
+            message = f"is no key of family {family}; did you mean '{near[0]}'?"
             raise InputError(message, source=source, key=_shown(key))
 
 
@@ -174,10 +179,17 @@ def _refuse_field(details: ErrorDetails, config: Mapping[str, Any], *, family: M
     if details["type"] == "missing":
         near = difflib.get_close_matches(key, [str(name) for name in config], n=1, cutoff=0.75)
         hint = f"did you mean it by '{near[0]}'?" if near else "add it, or correct model_type"
-        message = f"is missing; a {family} config needs it; {hint}"
+        message = f"is missing; configs of family {family} need it; {hint}"
         raise InputError(message, source=source, key=key)
-    rule = details["msg"].removeprefix("Input ").replace("valid integer", "whole number").replace("should", "must")
-    message = f"{_shown(details['input'])} {rule}; correct it"
+    rule = (
+        details["msg"]
+        .removeprefix("Input ")
+        .replace("valid integer", "whole number")
+        .replace("should", "must")
+        .replace("False", "false")
+    )
+    shown = _shown(json.dumps(details["input"], default=str))
+    message = f"{shown} {rule}; correct it"
     raise InputError(message, source=source, key=key)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from phaze_opt.workload.model import ModelFamily, ModelSpec, NormKind
 
@@ -23,11 +23,6 @@ Probability = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 OPT_POSITION_OFFSET = 2
 """OPT's position table has two rows that no token uses."""
-
-
-def _named(name: str, *others: str) -> Any:  # noqa: ANN401 - pydantic's Field is untyped
-    """A required key with the other names transformers accepts for it."""
-    return Field(validation_alias=AliasChoices(name, *others))
 
 
 class FamilyConfig(BaseModel):
@@ -87,10 +82,10 @@ class BertConfig(FamilyConfig):
 class Gpt2Config(FamilyConfig):
     """GPT-2, and every model of its shape (GPT-3, Megatron GPT-2)."""
 
-    n_embd: Width = _named("n_embd", "hidden_size")
-    n_layer: Layers = _named("n_layer", "num_hidden_layers")
-    n_head: Heads = _named("n_head", "num_attention_heads")
-    n_positions: Rows = _named("n_positions", "max_position_embeddings", "n_ctx")
+    n_embd: Width
+    n_layer: Layers
+    n_head: Heads
+    n_positions: Rows
     n_inner: Width | None = None
     resid_pdrop: Probability = 0.1
     attn_pdrop: Probability = 0.1
