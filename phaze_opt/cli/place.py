@@ -1,0 +1,112 @@
+"""``phaze-opt place``: one placement instance, as a table or as one line of JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze_opt.placement.phaze_solve import PhazePlacement, PhazeStage
+
+EXIT_INFEASIBLE = 3
+LAYERS_SHOWN = 6
+"""A stage of more layers is shown as a range."""
+
+
+def place(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="An instance as JSON: the instance object, or a file with it as 'input'."),
+    ],
+    semantics: Annotated[
+        str, typer.Option("--semantics", help="Rules of time and memory: phaze (the original framework's).")
+    ] = "phaze",
+    json: Annotated[bool, typer.Option("--json", help="Print exactly one line of JSON on standard output.")] = False,
+) -> None:
+    """Place one instance exactly: stages, tensor and data parallel degrees with the smallest time per batch."""
+    from phaze_opt.placement.phaze_instance import load_phaze_instance
+    from phaze_opt.placement.phaze_solve import solve_phaze
+    from phaze_opt.placement.phaze_verify import verify_phaze
+
+    if semantics != "phaze":
+        message = f"'{semantics}' is unknown: files are placed under 'phaze'; evaluate and search use the native rules"
+        raise InputError(message, key="--semantics")
+    instance = load_phaze_instance(file)
+    placement = solve_phaze(instance)
+    verify_phaze(instance, placement)
+    if json:
+        print_json(placement_to_json(placement))
+    elif placement.shortfall is None:
+        _print_table(file, placement)
+    else:
+        console().print(f"[bold red]infeasible[/]: {placement.shortfall.reason}", soft_wrap=True)
+    if placement.shortfall is not None:
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def placement_to_json(placement: PhazePlacement) -> dict[str, Any]:
+    """The result as JSON values; seconds, bytes and the file's own layer ids."""
+    shortfall = placement.shortfall
+    result: dict[str, Any] = {
+        "status": placement.status.value,
+        "batch_time": None if shortfall else placement.batch_time_s,
+        "tensor_parallel": None if shortfall else placement.tensor_parallel,
+        "data_parallel": None if shortfall else placement.data_parallel,
+        "micro_batches": None if shortfall else placement.num_micro_batches,
+        "stages": [_stage_to_json(stage) for stage in placement.stages],
+    }
+    if shortfall is not None:
+        result["reason"] = shortfall.reason
+        result["shortfall"] = {
+            "layer": shortfall.layer,
+            "tensor_parallel": shortfall.tensor_parallel,
+            "needed_bytes": shortfall.needed_bytes,
+            "available_bytes": shortfall.available_bytes,
+        }
+    return result
+
+
+def _stage_to_json(stage: PhazeStage) -> dict[str, Any]:
+    """One stage as JSON values."""
+    return {
+        "layers": list(stage.layers),
+        "devices": stage.num_devices,
+        "load_s": stage.load_s,
+        "memory_bytes": stage.memory_bytes,
+    }
+
+
+def _print_table(file: str, placement: PhazePlacement) -> None:
+    """The placement for people."""
+    from rich.table import Table
+
+    from phaze_opt.units import bytes_to_gib
+
+    table = Table(title=f"Optimal placement of {Path(file).stem}", title_justify="left")
+    table.add_column("stage", justify="right")
+    table.add_column("layers")
+    for heading in ("devices", "load (ms)", "memory (GiB)"):
+        table.add_column(heading, justify="right")
+    for number, stage in enumerate(placement.stages):
+        load, memory = f"{stage.load_s * 1e3:.3f}", f"{bytes_to_gib(stage.memory_bytes):.2f}"
+        table.add_row(str(number), _layers(stage.layers), str(stage.num_devices), load, memory)
+    out().print(table)
+    devices = sum(stage.num_devices for stage in placement.stages) * placement.data_parallel
+    out().print(
+        f"time per batch {placement.batch_time_s:.6g} s (optimal): tensor {placement.tensor_parallel} x "
+        f"{len(placement.stages)} stages x data {placement.data_parallel}, {placement.num_micro_batches} micro-batches "
+        f"a replica, {devices} devices",
+        soft_wrap=True,
+    )
+
+
+def _layers(layers: tuple[int, ...]) -> str:
+    """Layer ids, long stages as a range."""
+    if len(layers) <= LAYERS_SHOWN:
+        return ", ".join(str(layer) for layer in layers)
+    return f"{layers[0]} ... {layers[-1]} ({len(layers)} layers)"
