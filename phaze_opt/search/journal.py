@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -60,13 +61,15 @@ class Journal:
             self._file.flush()
         except OSError as error:
             _LOGGER.warning("%s: cannot write (%s); this search goes on but cannot be resumed", self.path, error)
-            self._file = None
+            self.close()
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            # Closing writes what is still buffered, which fails again on a full disk.
+            with suppress(OSError):
+                file.close()
 
 
 def open_journal(directory: Path, *, header: Mapping[str, object], is_resumed: bool) -> Journal:
@@ -88,6 +91,7 @@ def open_journal(directory: Path, *, header: Mapping[str, object], is_resumed: b
             journal._file.write(json.dumps({"format": _FORMAT, **header}) + "\n")
             journal._file.flush()
     except OSError as error:
+        journal.close()
         reason = error.strerror or str(error)
         message = f"the journal of the search cannot be written: {reason}; choose another working directory"
         raise InputError(message, source=str(path)) from error

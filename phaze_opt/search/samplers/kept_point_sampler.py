@@ -11,15 +11,16 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from phaze_opt.space.codec import Codec
+from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 
 class KeptPointSampler(BaseSampler):
     """Draws every kept point of a space with the same probability.
 
-    The encoding of semantics 8 maps many coordinates to one point (halvings below a limit that is smaller for large
-    cores), so uniform coordinates favour the points at the end of an axis. This sampler draws an index and encodes
-    the point. Parameters of any other search space, or a part of this one, are drawn uniformly and independently.
+    The encoding of semantics 8 maps many coordinates to one point where few cores fit, so uniform coordinates favour
+    the points of large cores. This sampler draws a point for each trial, from the seed and the trial's number alone,
+    and gives its coordinates. Parameters that are not the space's own are drawn uniformly and independently.
 
     Args:
         space: the points.
@@ -32,37 +33,33 @@ class KeptPointSampler(BaseSampler):
         self._space = space
         self._codec = codec or Codec(space)
         self._distributions: dict[str, BaseDistribution] = dict(self._codec.distributions())
-        self._rng = np.random.default_rng(seed)
+        self._seeds = np.random.SeedSequence(seed)
         self._independent = RandomSampler(seed=seed)
+
+    def point_of(self, trial_number: int) -> DesignPoint:
+        """The point of a trial."""
+        seeds = np.random.SeedSequence(self._seeds.entropy, spawn_key=(trial_number,))
+        return self._space.point(int(np.random.default_rng(seeds).integers(self._space.size)))
 
     def reseed_rng(self) -> None:
         """Draw new entropy, as Optuna asks of the copies of a sampler in parallel workers."""
-        self._rng = np.random.default_rng()
+        self._seeds = np.random.SeedSequence()
         self._independent.reseed_rng()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """The space's own distributions, unless the study is known to hold another search space."""
-        for past in study.get_trials(deepcopy=False):
-            if past.distributions and any(
-                self._distributions.get(name) != distribution for name, distribution in past.distributions.items()
-            ):
-                return {}
-        return dict(self._distributions)
+        """Nothing: which parameters a trial has is known only when it asks for them."""
+        return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """A kept point's parameters, or uniform ones if ``search_space`` is not the space's own."""
-        if search_space != self._distributions:
-            return {
-                name: self._independent.sample_independent(study, trial, name, distribution)
-                for name, distribution in search_space.items()
-            }
-        index = int(self._rng.integers(self._space.size))
-        return dict(self._codec.encode(self._space.point(index)))
+        """Each parameter as `sample_independent` gives it."""
+        return {name: self.sample_independent(study, trial, name, search_space[name]) for name in search_space}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Uniform over the distribution."""
+        """The coordinate of the trial's point, or a uniform value if the parameter is not the space's own."""
+        if self._distributions.get(param_name) == param_distribution:
+            return self._codec.encode(self.point_of(trial.number))[param_name]
         return self._independent.sample_independent(study, trial, param_name, param_distribution)

@@ -1,0 +1,41 @@
+"""Objectives that fail or are slow, importable by worker processes and by scripts that tests run."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+
+
+def fail(scenario: ToyScenario) -> ToyObjective:
+    """No objective can be made."""
+    message = "models: no such model"
+    raise InputError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Suicidal:
+    """Its process ends in an evaluation."""
+
+    scenario: ToyScenario
+
+    def evaluate(self, point: DesignPoint) -> Evaluation:
+        os._exit(9)
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Takes its time, and notes the process it runs in in the directory ``PIDS``."""
+
+    scenario: ToyScenario
+
+    def evaluate(self, point: DesignPoint) -> Evaluation:
+        (Path(os.environ["PIDS"]) / str(os.getpid())).touch()
+        time.sleep(0.15)
+        return ToyObjective(self.scenario).evaluate(point)

@@ -1,0 +1,41 @@
+"""A search slow enough to be interrupted; prints its result as one line of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from search_faults import Slow
+
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.run import run_search
+from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+
+
+def main() -> None:
+    """Search, interruptibly."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("work_dir", type=Path)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--fast", action="store_true")
+    given = parser.parse_args()
+    result = run_search(
+        SearchConfig("tpe", num_trials=40, jobs=given.jobs, work_dir=given.work_dir, resume=given.resume),
+        scenario=ToyScenario(),
+        space=tiny_space(),
+        objective_factory=ToyObjective if given.fast else Slow,
+    )
+    figures = {
+        "is_interrupted": result.is_interrupted,
+        "num_resumed": sum(trial.is_resumed for trial in result.trials),
+        "throughputs": {trial.number: trial.evaluation.throughput_samples_per_s for trial in result.trials},
+    }
+    sys.stdout.write(json.dumps(figures) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Resuming: whatever was lost, the result is that of an uninterrupted run, and finished work is not done again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.config import SearchConfig, search_id
+from phaze_opt.search.journal import open_journal
+from phaze_opt.search.result import SearchProgress, SearchResult
+from phaze_opt.search.run import run_search
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+
+SPACE = tiny_space()
+
+
+@dataclass(slots=True)
+class Counter:
+    """Counts evaluations, and presses Ctrl-C in the one numbered ``stop_at``."""
+
+    stop_at: int = -1
+    count: int = 0
+
+    def __call__(self, scenario: ToyScenario) -> Counter:
+        return self
+
+    def evaluate(self, point: DesignPoint) -> Evaluation:
+        if self.count == self.stop_at:
+            raise KeyboardInterrupt
+        self.count += 1
+        return ToyObjective(ToyScenario()).evaluate(point)
+
+
+def search(config: SearchConfig, counter: Counter | None = None) -> SearchResult:
+    factory = counter or Counter()
+    return run_search(config, scenario=ToyScenario(), space=SPACE, objective_factory=factory)
+
+
+def same(first: SearchResult, second: SearchResult) -> bool:
+    def plain(result: SearchResult) -> SearchResult:
+        def bare(trials: tuple) -> tuple:  # type: ignore[type-arg]
+            return tuple(replace(trial, wall_s=0.0, is_resumed=False) for trial in trials)
+
+        return replace(result, wall_s=0.0, trials=bare(result.trials), pareto_front=bare(result.pareto_front))
+
+    return plain(first) == plain(second)
+
+
+def journal_of(config: SearchConfig) -> Path:
+    return config.work_dir / search_id(config, scenario=ToyScenario(), space=SPACE) / "trials.jsonl"
+
+
+@pytest.mark.parametrize("strategy", ["random", "tpe", "cma-es", "nsga2", "qmc", "grid"])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.5, 0.99])
+def test_interrupted_and_resumed_equals_uninterrupted(strategy: str, share: float, tmp_path: Path) -> None:
+    config = SearchConfig(strategy, num_trials=22, work_dir=tmp_path / "whole", seed=4)
+    whole_counter = Counter()
+    whole = search(config, whole_counter)
+    stop_at = int(share * whole_counter.count)
+    config = replace(config, work_dir=tmp_path / "parts")
+    part = search(config, Counter(stop_at))
+    assert part.is_interrupted
+    assert part.distinct_evaluations == stop_at
+    assert all(trial.evaluation == whole.trials[trial.number].evaluation for trial in part.trials)
+    rest = Counter()
+    resumed = search(replace(config, resume=True), rest)
+    assert same(resumed, whole)
+    assert rest.count == whole_counter.count - stop_at
+    finished = {trial.number for trial in part.trials}
+    assert [trial.is_resumed for trial in resumed.trials] == [number in finished for number in range(22)]
+
+
+def test_resumed_twice_and_when_complete(tmp_path: Path) -> None:
+    config = SearchConfig("tpe", num_trials=16, work_dir=tmp_path, resume=True)
+    whole = search(replace(config, work_dir=tmp_path / "whole"))
+    for stop_at in (3, 5):
+        assert search(config, Counter(stop_at)).is_interrupted
+    assert same(search(config), whole)
+    text = journal_of(config).read_text()
+    idle = Counter(stop_at=0)
+    assert same(search(config, idle), whole)
+    assert idle.count == 0
+    assert journal_of(config).read_text() == text
+    assert len(text.splitlines()) == 17
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.integers(min_value=0))
+def test_a_journal_torn_anywhere_resumes(cut: int, tmp_path: Path) -> None:
+    config = SearchConfig("tpe", num_trials=14, work_dir=tmp_path)
+    whole = search(config)
+    path = journal_of(config)
+    data = path.read_bytes()
+    path.write_bytes(data[: cut % (len(data) + 1)])
+    assert same(search(replace(config, resume=True)), whole)
+    assert len(path.read_bytes().splitlines()) == 15
+
+
+def test_a_longer_search_continues_a_shorter_one(tmp_path: Path) -> None:
+    config = SearchConfig("tpe", num_trials=10, work_dir=tmp_path)
+    search(config)
+    longer = Counter()
+    resumed = search(replace(config, num_trials=20, resume=True), longer)
+    assert same(resumed, search(replace(config, num_trials=20, work_dir=tmp_path / "whole")))
+    assert longer.count < 20
+
+
+def test_without_resume_it_starts_afresh(tmp_path: Path) -> None:
+    config = SearchConfig("tpe", num_trials=10, work_dir=tmp_path)
+    search(config)
+    again = Counter()
+    assert not any(trial.is_resumed for trial in search(config, again).trials)
+    assert again.count > 0
+    assert len(journal_of(config).read_text().splitlines()) == 11
+
+
+def test_what_decides_the_trials_decides_the_identity(tmp_path: Path) -> None:
+    config = SearchConfig("tpe")
+    base = search_id(config, scenario=ToyScenario(), space=SPACE)
+    others = [
+        search_id(replace(config, strategy="qmc"), scenario=ToyScenario(), space=SPACE),
+        search_id(replace(config, options={"candidates": 3}), scenario=ToyScenario(), space=SPACE),
+        search_id(replace(config, seed=1), scenario=ToyScenario(), space=SPACE),
+        search_id(replace(config, batch=2), scenario=ToyScenario(), space=SPACE),
+        search_id(config, scenario=ToyScenario(max_macs=5), space=SPACE),
+        search_id(config, scenario=ToyScenario(), space=replace(SPACE, min_area_fraction=0.5)),
+    ]
+    assert len({base, *others}) == 7
+    same_trials = replace(config, jobs=3, name="x", resume=True, work_dir=tmp_path, num_trials=1)
+    assert search_id(same_trials, scenario=ToyScenario(), space=SPACE) == base
+
+
+def test_lines_are_json_and_say_what_was_tried(tmp_path: Path) -> None:
+    config = SearchConfig("random", num_trials=5, work_dir=tmp_path, name="readable")
+    result = search(config)
+    header, *lines = (json.loads(line) for line in journal_of(config).read_text().splitlines())
+    assert header["name"] == "readable"
+    assert header["scenario"]["max_macs"] == ToyScenario().max_macs
+    assert [line["number"] for line in lines] == [0, 1, 2, 3, 4]
+    assert [DesignPoint(**line["point"]) for line in lines] == [trial.point for trial in result.trials]
+
+
+@pytest.mark.parametrize(
+    "damage", ["not json\n", "[]\n", '{"number": 1}\n', '{"number":0,"point":{},"evaluation":{}}\n']
+)
+def test_a_damaged_journal_is_refused_with_its_line(damage: str, tmp_path: Path) -> None:
+    config = SearchConfig("random", num_trials=5, work_dir=tmp_path)
+    search(config)
+    path = journal_of(config)
+    path.write_text(path.read_text().splitlines()[0] + "\n" + damage)
+    with pytest.raises(InputError, match=r"trials\.jsonl:2: .*without --resume") as caught:
+        search(replace(config, resume=True))
+    assert len(str(caught.value)) < 1500
+    assert search(config).evaluations == 5
+
+
+@pytest.mark.parametrize("header", ["{}\n", '{"format": 99}\n', "\0\1\n"])
+def test_a_file_that_is_no_journal_is_refused(header: str, tmp_path: Path) -> None:
+    config = SearchConfig("random", num_trials=5, work_dir=tmp_path, resume=True)
+    path = journal_of(config)
+    path.parent.mkdir(parents=True)
+    path.write_text(header)
+    with pytest.raises(InputError, match=r"trials\.jsonl:1: "):
+        search(config)
+
+
+def test_an_unwritable_working_directory_is_an_input_error_at_the_start(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    counter = Counter()
+    with pytest.raises(InputError, match="cannot be written: .*another working directory"):
+        search(SearchConfig("random", num_trials=5, work_dir=blocked), counter)
+    assert counter.count == 0
+
+
+def test_a_journal_in_place_of_a_directory_is_an_input_error(tmp_path: Path) -> None:
+    config = SearchConfig("random", num_trials=5, work_dir=tmp_path)
+    journal_of(config).mkdir(parents=True)
+    with pytest.raises(InputError, match="cannot be written"):
+        search(config)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_full_at_the_start_is_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "trials.jsonl").symlink_to("/dev/full")
+    with pytest.raises(InputError, match="No space left"):
+        open_journal(tmp_path, header={}, is_resumed=False)
+
+
+class FullDisk:
+    """A file that takes no more."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_disk_that_fills_up_later_costs_the_journal_not_the_search(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = SearchConfig("tpe", num_trials=9, work_dir=tmp_path / "a")
+    whole = search(config)
+
+    def fill(progress: SearchProgress) -> None:
+        if progress.num_finished == 3:
+            journals[0].close()
+            journals[0]._file = FullDisk()
+
+    journals = []
+
+    def spy(*args: object, **kwargs: object) -> object:
+        journals.append(open_journal(*args, **kwargs))  # type: ignore[arg-type]
+        return journals[-1]
+
+    monkeypatch.setattr("phaze_opt.search.run.open_journal", spy)
+    with caplog.at_level(logging.WARNING, logger="phaze_opt"):
+        result = run_search(
+            replace(config, work_dir=tmp_path / "b"),
+            scenario=ToyScenario(),
+            space=SPACE,
+            objective_factory=Counter(),
+            on_progress=fill,
+        )
+    assert same(result, whole)
+    assert [record.getMessage().count("cannot be resumed") for record in caplog.records] == [1]
