@@ -59,7 +59,7 @@ def trial_record(event: TrialFinished, *, context: Mapping[str, str], time_ms: i
         "number": event.number,
         "values": list(event.values),
         "wall_s": event.wall_s,
-        "params": {**architecture_params(evaluation), **context, **_placement_params(evaluation)},
+        "params": {**architecture_params(evaluation), **context},
         "metrics": {**evaluation_metrics(evaluation), "wall_s": event.wall_s},
         "tags": {
             **evaluation_tags(evaluation),
@@ -101,17 +101,6 @@ def architecture_params(evaluation: Evaluation) -> dict[str, str]:
     }
 
 
-def _placement_params(evaluation: Evaluation) -> dict[str, str]:
-    placement = evaluation.placement
-    if placement is None:
-        return {}
-    return {
-        "tensor_parallel": str(placement.tensor_parallel),
-        "pipeline_stages": str(len(placement.stages)),
-        "data_parallel": str(placement.data_parallel),
-    }
-
-
 def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
     """Figures of an evaluation; rates and times only if it is feasible, constraints always."""
     metrics = {"area_mm2": evaluation.area_mm2, "tdp_w": evaluation.tdp_w}
@@ -123,8 +112,12 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
         metrics |= {f"breakdown.{item.name}": getattr(breakdown, item.name) for item in fields(breakdown)}
         for member in evaluation.members:
             metrics[f"throughput_samples_per_s.{member.model}"] = member.throughput_samples_per_s
-        if evaluation.placement is not None:
-            metrics["devices_used"] = evaluation.placement.devices_used
+        placement = evaluation.placement
+        if placement is not None:
+            metrics["tensor_parallel"] = placement.tensor_parallel
+            metrics["pipeline_stages"] = len(placement.stages)
+            metrics["data_parallel"] = placement.data_parallel
+            metrics["devices_used"] = placement.devices_used
     return _finite(metrics)
 
 

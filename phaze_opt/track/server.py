@@ -42,6 +42,11 @@ class ServerAddress:
         return f"http://{host}:{self.port}"
 
     @property
+    def runs_url(self) -> str:
+        """The list of experiments, in the view for runs rather than the one for language-model traces."""
+        return f"{self.url}/#/experiments?workflowType=machine_learning"
+
+    @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
@@ -113,7 +118,7 @@ def serve(destination: Destination, address: ServerAddress, on_ready: Callable[[
         )
         try:
             _await_start(process, address, log)
-            on_ready(address.url)
+            on_ready(address.runs_url)
             process.wait()
         except KeyboardInterrupt:
             pass

@@ -1,0 +1,226 @@
+"""Figures of a search, from its finished trials alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.report.design import CAUSES
+from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
+from phaze_opt.report.text import describe_cores, describe_memories, format_number, format_time
+from phaze_opt.search.result import TrialRecord
+from phaze_opt.units import bytes_to_gib, bytes_to_mib
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+VALUE_LABELS = {"throughput": "throughput, samples/s", "throughput_per_tdp": "throughput per TDP, samples/s/W"}
+PARETO_GOAL = "pareto"
+LOG_SPAN = 30.0
+"""Largest over smallest value from which an axis becomes logarithmic."""
+MAX_HOVERED = 5000
+"""Trials beyond which points carry no hover text, so that pages stay light."""
+
+
+def history_figure(trials: Sequence[TrialRecord], *, goal: str) -> Figure:
+    """Every trial and the best so far, by trial number; infeasible trials as ticks on the axis."""
+    import plotly.graph_objects as go
+
+    feasible = [record for record in trials if record.values]
+    numbers = [record.number for record in feasible]
+    values = [record.values[0] for record in feasible]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=numbers, y=values, mode="markers", name="trial", text=_hovers(feasible), hoverinfo="text",
+        marker={"color": COLOURS[0], "size": 7, "opacity": 0.65},
+    )  # fmt: skip
+    steps = [*numbers, trials[-1].number] if feasible else []
+    best = list(accumulate(values, max))
+    figure.add_scatter(
+        x=steps, y=[*best, *best[-1:]], mode="lines", name="best so far", hoverinfo="skip",
+        line={"color": BEST_COLOUR, "width": 2.5, "shape": "hv"},
+    )  # fmt: skip
+    _add_infeasible(figure, trials, level=min(values, default=1.0))
+    figure.update_xaxes(title="trial", rangemode="tozero")
+    figure.update_yaxes(title=VALUE_LABELS.get(goal, VALUE_LABELS["throughput"]), **_axis(values))
+    return apply_style(figure, "Search history")
+
+
+def _add_infeasible(figure: Figure, trials: Sequence[TrialRecord], *, level: float) -> None:
+    infeasible = [record for record in trials if not record.values]
+    if not infeasible:
+        return
+    reasons = [f"trial {record.number}: {record.evaluation.status.value.replace('_', ' ')}" for record in infeasible]
+    figure.add_scatter(
+        x=[record.number for record in infeasible], y=[level] * len(infeasible), mode="markers",
+        name="infeasible", text=reasons, hoverinfo="text",
+        marker={"symbol": "line-ns-open", "color": MUTED_COLOUR, "size": 9},
+    )  # fmt: skip
+
+
+def area_throughput_figure(trials: Sequence[TrialRecord], *, references: Mapping[str, Evaluation]) -> Figure:
+    """Throughput over area, coloured by TDP; the best design ringed, the references as diamonds."""
+    import plotly.graph_objects as go
+
+    feasible = [record for record in trials if record.values and not record.is_repeat]
+    designs = [record.evaluation for record in feasible]
+    rates = [design.throughput_samples_per_s for design in designs]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[design.area_mm2 for design in designs], y=rates, mode="markers", name="trial",
+        text=_hovers(feasible), hoverinfo="text", showlegend=False,
+        marker={"color": [design.tdp_w for design in designs], "colorscale": SCALE, "size": 9, "opacity": 0.8,
+                "colorbar": {"title": "TDP, W", "thickness": 14}},
+    )  # fmt: skip
+    if designs:
+        best = max(designs, key=lambda design: design.throughput_samples_per_s)
+        _add_mark(figure, "best", best, symbol="circle-open", size=19, colour=BEST_COLOUR, position="top center")
+    shown = {name: other for name, other in references.items() if other.is_feasible}
+    for name, other in shown.items():
+        _add_mark(figure, name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR, position="bottom center")
+    figure.update_xaxes(title="area, mm<sup>2</sup>", rangemode="tozero")
+    every = [*rates, *(other.throughput_samples_per_s for other in shown.values())]
+    figure.update_yaxes(title=VALUE_LABELS["throughput"], **_axis(every))
+    return apply_style(figure, "Area against throughput")
+
+
+def _add_mark(
+    figure: Figure, name: str, design: Evaluation, *, symbol: str, size: int, colour: str, position: str
+) -> None:
+    figure.add_scatter(
+        x=[design.area_mm2], y=[design.throughput_samples_per_s], mode="markers+text", name=name, showlegend=False,
+        text=[name], textposition=position, textfont={"color": colour}, cliponaxis=False,
+        hovertext=[f"{name}<br>{describe_design(design)}"], hoverinfo="text",
+        marker={"symbol": symbol, "size": size, "color": colour, "line": {"width": 2.5, "color": colour}},
+    )  # fmt: skip
+
+
+def pareto_figure(trials: Sequence[TrialRecord], *, front: Sequence[TrialRecord]) -> Figure:
+    """Throughput over TDP, coloured by area; the designs of the front are ringed."""
+    import plotly.graph_objects as go
+
+    feasible = [record for record in trials if record.values and not record.is_repeat]
+    designs = [record.evaluation for record in feasible]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[design.tdp_w for design in designs], y=[design.throughput_samples_per_s for design in designs],
+        mode="markers", name="trial", text=_hovers(feasible), hoverinfo="text",
+        marker={"color": [design.area_mm2 for design in designs], "colorscale": SCALE, "size": 8,
+                "colorbar": {"title": "area, mm<sup>2</sup>", "thickness": 14}},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[record.evaluation.tdp_w for record in front],
+        y=[record.evaluation.throughput_samples_per_s for record in front],
+        mode="markers", name="Pareto front", hoverinfo="skip",
+        marker={"symbol": "circle-open", "size": 15, "color": BEST_COLOUR, "line": {"width": 2}},
+    )  # fmt: skip
+    figure.update_xaxes(title="TDP, W", rangemode="tozero")
+    figure.update_yaxes(
+        title=VALUE_LABELS["throughput"], **_axis([design.throughput_samples_per_s for design in designs])
+    )
+    return apply_style(figure, "Pareto front: throughput up, TDP and area down")
+
+
+def parallel_coordinates_figure(trials: Sequence[TrialRecord]) -> Figure:
+    """One line per feasible trial through its parameters (powers of two evenly spaced), coloured by throughput."""
+    import plotly.graph_objects as go
+
+    feasible = sorted((record for record in trials if record.values), key=lambda record: record.values[0])
+    points = [record.point for record in feasible]
+    rates = [record.evaluation.throughput_samples_per_s for record in feasible]
+    dimensions = [
+        _log_dimension("tensor cores", [point.num_tc for point in points]),
+        _log_dimension("width", [point.tc_width for point in points]),
+        _log_dimension("depth", [point.tc_depth for point in points]),
+        _log_dimension("vector cores", [point.num_vc for point in points]),
+        _log_dimension("GLB, MB", [bytes_to_mib(point.glb_bytes) for point in points]),
+        _log_dimension("HBM, GB", [bytes_to_gib(point.hbm_bytes) for point in points]),
+        _log_dimension("micro-batch", [point.micro_batch for point in points]),
+        {"label": "area, mm2", "values": [record.evaluation.area_mm2 for record in feasible], "tickformat": ".0f"},
+        {"label": "samples/s", "values": rates, "tickformat": ".3~s"},
+    ]
+    line = {"color": rates, "colorscale": SCALE, "showscale": False}
+    figure = go.Figure(
+        go.Parcoords(line=line, dimensions=dimensions, labelangle=0, unselected={"line": {"opacity": 0.1}})
+    )
+    apply_style(figure, "Parameters of every feasible trial")
+    figure.update_layout(margin={"l": 60, "r": 60, "t": 110, "b": 40})
+    return figure
+
+
+def _log_dimension(label: str, values: Sequence[float]) -> dict[str, Any]:
+    levels = sorted(set(values))
+    return {
+        "label": label,
+        "values": [math.log2(value) for value in values],
+        "tickvals": [math.log2(level) for level in levels],
+        "ticktext": [f"{level:g}" for level in levels],
+    }
+
+
+def breakdown_figure(evaluations: Mapping[str, Evaluation]) -> Figure:
+    """Where an iteration's time goes, a bar per design."""
+    import plotly.graph_objects as go
+
+    shown = {name: design for name, design in evaluations.items() if design.is_feasible and design.schedules}
+    figure = go.Figure()
+    for (field, label, _), colour in zip(CAUSES, COLOURS, strict=True):
+        seconds = [getattr(design.breakdown, field) for design in shown.values()]
+        if any(seconds):
+            figure.add_bar(
+                y=list(shown), x=seconds, name=label, orientation="h", marker={"color": colour},
+                hovertext=[f"{label}: {format_time(value)}" for value in seconds], hoverinfo="text",
+            )  # fmt: skip
+    figure.update_layout(barmode="stack", legend={"traceorder": "normal"})
+    figure.update_xaxes(title="seconds an iteration", rangemode="tozero")
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
+    apply_style(figure, "Where an iteration's time goes")
+    figure.update_layout(height=160 + 60 * max(1, len(shown)))
+    return figure
+
+
+def search_figures(
+    trials: Sequence[TrialRecord],
+    *,
+    goal: str,
+    references: Mapping[str, Evaluation],
+    front: Sequence[TrialRecord] = (),
+    best: Evaluation | None = None,
+) -> dict[str, Figure]:
+    """The figures of a search by file name; those that would be empty are left out."""
+    if not trials:
+        return {}
+    figures = {"history": history_figure(trials, goal=goal)}
+    if any(record.values for record in trials):
+        if goal == PARETO_GOAL:
+            figures["pareto"] = pareto_figure(trials, front=front)
+        figures["area_throughput"] = area_throughput_figure(trials, references=references)
+        figures["parallel_coordinates"] = parallel_coordinates_figure(trials)
+    if best is not None and best.schedules:
+        figures["breakdown"] = breakdown_figure({"best design": best, **references})
+    return figures
+
+
+def describe_design(design: Evaluation) -> str:
+    """Lines for a hover box."""
+    return (
+        f"{describe_cores(design.accelerator)}<br>{describe_memories(design.accelerator)}<br>"
+        f"micro-batch {design.micro_batch}<br>{format_number(design.throughput_samples_per_s)} samples/s, "
+        f"{format_number(design.area_mm2)} mm2, {format_number(design.tdp_w)} W"
+    )
+
+
+def _hovers(records: Sequence[TrialRecord]) -> list[str] | None:
+    if len(records) > MAX_HOVERED:
+        return None
+    return [f"trial {record.number}<br>{describe_design(record.evaluation)}" for record in records]
+
+
+def _axis(values: Sequence[float]) -> dict[str, str]:
+    """A logarithmic axis where values span much, else one from zero."""
+    if values and min(values) > 0 and max(values) / min(values) > LOG_SPAN:
+        return {"type": "log"}
+    return {"rangemode": "tozero"}

@@ -1,0 +1,142 @@
+"""Self-contained HTML: one page per search, and one per figure; nothing is fetched when they are opened.
+
+The plotting library is embedded compressed (a third of its size); browsers of 2023 and later unpack it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phaze_opt import __version__
+from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.report.content import TableContent
+from phaze_opt.report.design import limits_sentence
+from phaze_opt.report.figures import search_figures
+from phaze_opt.report.tables import search_contents
+from phaze_opt.search.result import SearchResult
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+TEMPLATE = "page.html.j2"
+REPORT_NAME = "report.html"
+FIGURES_FOLDER = "figures"
+
+
+def render_page(
+    title: str,
+    *,
+    figures: Mapping[str, Figure],
+    tables: Sequence[TableContent] = (),
+    lead: str = "",
+    footer: str = "",
+    has_heading: bool = True,
+) -> str:
+    """One page of tables and figures as HTML text."""
+    return _render(
+        title, figures=figures, library=_library(), tables=tables, lead=lead, footer=footer, has_heading=has_heading
+    )
+
+
+def write_search_report(
+    result: SearchResult,
+    directory: Path,
+    *,
+    title: str,
+    goal: str,
+    references: Mapping[str, Evaluation],
+    extra_figures: Mapping[str, Figure] | None = None,
+    space_size: int | None = None,
+) -> dict[str, Path]:
+    """Write the page of a search and one page per figure.
+
+    Args:
+        result: the finished search.
+        directory: where to write; made if need be.
+        title: heading of the page.
+        goal: of the search: throughput, throughput_per_tdp or pareto.
+        references: evaluations of the reference machines by name.
+        extra_figures: further figures by file name (schedule Gantt, pipeline timeline).
+        space_size: points of the space, if known.
+
+    Returns:
+        Paths by artifact name, for `TrackingSession.log_artifacts`.
+
+    Raises:
+        InputError: the directory cannot be written.
+    """
+    figures = search_figures(
+        result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best
+    )
+    figures |= extra_figures or {}
+    library = _library()
+    pages = {
+        REPORT_NAME: _render(
+            title,
+            figures=figures,
+            library=library,
+            tables=search_contents(result, references=references, space_size=space_size),
+            lead="Nothing feasible was found." if result.best is None else limits_sentence(result.best),
+            footer=f"phaze-opt {__version__}, search {result.search_id}",
+        )
+    }
+    for name, figure in figures.items():
+        pages[f"{FIGURES_FOLDER}/{name}.html"] = _render(
+            f"{title}: {name.replace('_', ' ')}", figures={name: figure}, library=library, has_heading=False
+        )
+    return {name: write_text(directory / name, text) for name, text in pages.items()}
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file, and the directories above it.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"cannot write: {error.strerror}; choose another place"
+        raise InputError(message, source=str(path)) from error
+    return path
+
+
+def _render(
+    title: str,
+    *,
+    figures: Mapping[str, Figure],
+    library: str,
+    tables: Sequence[TableContent] = (),
+    lead: str = "",
+    footer: str = "",
+    has_heading: bool = True,
+) -> str:
+    from jinja2 import Environment
+
+    template = files("phaze_opt.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
+    # "</" would end the script element that carries the figure.
+    data = [{"name": name, "data": figure.to_json().replace("</", "<\\/")} for name, figure in figures.items()]
+    return page.render(
+        title=title,
+        heading=title if has_heading else "",
+        lead=lead,
+        tables=tables,
+        figures=data,
+        library=library if figures else "",
+        footer=footer,
+    )
+
+
+def _library() -> str:
+    from plotly.offline import get_plotlyjs
+
+    packed = gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)
+    return base64.b64encode(packed).decode("ascii")

@@ -1,0 +1,101 @@
+"""A finished search in tables: what to build, what it was chosen from, and what of it is proven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.report.content import Column, TableContent, pairs_table
+from phaze_opt.report.design import PROVEN_GAP
+from phaze_opt.report.text import format_mib, format_number, format_share, format_time
+from phaze_opt.search.result import SearchResult, TrialRecord
+from phaze_opt.units import bytes_to_gib
+
+NUM_RUNNERS_UP = 5
+
+
+def standing_table(result: SearchResult, *, space_size: int | None = None) -> TableContent:
+    """What is certified about the best design, and what is not."""
+    best = result.best
+    rows: list[tuple[str, str, str]] = []
+    if best is not None:
+        rows = [_schedules_standing(best), ("placement", "proven", "exact dynamic program, recomputed independently")]
+    rows.append(_search_standing(result, space_size=space_size))
+    rows.append(("estimates", "model", "analytic; its assumptions and what they are worth: evaluate --sensitivity"))
+    columns = (Column("what"), Column("standing"), Column("how it is known"))
+    return TableContent("What is certified, and what is not", columns, tuple(rows))
+
+
+def _schedules_standing(best: Evaluation) -> tuple[str, str, str]:
+    schedules = [schedule for part in (best, *best.members) for schedule in part.schedules]
+    num_proven = sum(1 for schedule in schedules if schedule.gap <= PROVEN_GAP)
+    if num_proven == len(schedules):
+        return ("operator schedules", "proven", f"all {len(schedules)} meet their lower bound")
+    bound = format_number(best.throughput_bound_samples_per_s)
+    how = (
+        f"{num_proven} of {len(schedules)} meet their lower bound; largest gap {format_share(best.schedule_gap)}, "
+        f"so this placement reaches at most {bound} samples/s"
+    )
+    return ("operator schedules", "bounded", how)
+
+
+def _search_standing(result: SearchResult, *, space_size: int | None) -> tuple[str, str, str]:
+    tried = f"{result.distinct_evaluations:,} distinct designs"
+    if space_size is not None:
+        if result.distinct_evaluations >= space_size:
+            return ("best of the space", "proven", f"all {space_size:,} designs were evaluated")
+        tried += f" of {space_size:,}"
+    return ("best of the space", "not proven", f"{tried} evaluated; a better one may exist")
+
+
+def effort_table(result: SearchResult) -> TableContent:
+    """What the search did and cost."""
+    statuses = Counter(record.evaluation.status.value.replace("_", " ") for record in result.trials)
+    outcomes = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    ending = "interrupted" if result.is_interrupted else "space exhausted" if result.is_exhausted else "budget spent"
+    rows = [
+        ("trials", f"{result.evaluations:,} ({result.distinct_evaluations:,} distinct), {ending}"),
+        ("outcomes", outcomes or "none"),
+        ("solved", f"{result.ilp_solves:,} schedule ILPs, {result.placements:,} placements"),
+        ("time", format_time(result.wall_s)),
+    ]
+    if result.probes or result.pruned:
+        rows.insert(3, ("looked at", f"{result.probes:,} probes, {result.pruned:,} pruned"))
+    return pairs_table("Search", tuple(rows))
+
+
+def runners_up_table(result: SearchResult) -> TableContent:
+    """The best distinct designs found, or the Pareto front where there are several objectives."""
+    is_front = any(len(record.values) > 1 for record in result.trials)
+    records = result.pareto_front[: 2 * NUM_RUNNERS_UP] if is_front else best_records(result.trials)
+    title = "Pareto front" if is_front else "Best designs found"
+    if is_front and len(result.pareto_front) > len(records):
+        title += f" ({len(records)} of {len(result.pareto_front)})"
+    headings = ("TC", "VC", "GLB", "HBM GB", "mb", "samples/s", "mm2", "W")
+    columns = (Column("trial", is_number=True), *(Column(heading, is_number=True) for heading in headings))
+    is_best = [record.number == result.best_number for record in records]
+    emphasised = frozenset(index for index, flag in enumerate(is_best) if flag)
+    note = "TC: cores x width x depth; VC: cores x lanes; mb: samples a micro-batch"
+    return TableContent(title, columns, tuple(_record_row(record) for record in records), note, emphasised)
+
+
+def best_records(records: Sequence[TrialRecord], count: int = NUM_RUNNERS_UP) -> tuple[TrialRecord, ...]:
+    """The best distinct feasible trials by their first objective."""
+    feasible = [record for record in records if record.values and not record.is_repeat]
+    return tuple(sorted(feasible, key=lambda record: (-record.values[0], record.number))[:count])
+
+
+def _record_row(record: TrialRecord) -> tuple[str, ...]:
+    point, evaluation = record.point, record.evaluation
+    return (
+        str(record.number),
+        f"{point.num_tc}x{point.tc_width}x{point.tc_depth}",
+        f"{point.num_vc}x{point.vc_width}",
+        format_mib(point.glb_bytes),
+        f"{bytes_to_gib(point.hbm_bytes):g}",
+        str(point.micro_batch),
+        format_number(evaluation.throughput_samples_per_s),
+        format_number(evaluation.area_mm2),
+        format_number(evaluation.tdp_w),
+    )

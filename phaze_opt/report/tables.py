@@ -1,0 +1,112 @@
+"""Tables for a terminal; made to fit 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.report.content import TableContent
+from phaze_opt.report.design import (
+    design_table,
+    limits_sentence,
+    members_table,
+    performance_table,
+    placement_table,
+    schedule_table,
+    time_table,
+)
+from phaze_opt.report.search import effort_table, runners_up_table, standing_table
+from phaze_opt.report.sensitivity import sensitivity_content
+from phaze_opt.search.result import SearchResult
+
+if TYPE_CHECKING:
+    from phaze_opt.objective.sensitivity import SensitivityRow
+
+__all__ = [
+    "draw_table",
+    "evaluation_contents",
+    "evaluation_tables",
+    "limits_sentence",
+    "search_contents",
+    "search_tables",
+    "sensitivity_table",
+]
+
+
+def evaluation_contents(evaluation: Evaluation, *, references: Mapping[str, Evaluation]) -> list[TableContent]:
+    """Design, performance against references, placement, time and schedules of one evaluation."""
+    contents = [design_table(evaluation)]
+    if not evaluation.is_feasible:
+        return contents
+    contents.append(performance_table(evaluation, references=references))
+    if evaluation.members:
+        contents.append(members_table(evaluation))
+    if evaluation.placement is not None:
+        contents.append(placement_table(evaluation.placement))
+    if evaluation.schedules:
+        contents += [time_table(evaluation), schedule_table(evaluation)]
+    return contents
+
+
+def search_contents(
+    result: SearchResult, *, references: Mapping[str, Evaluation], space_size: int | None = None
+) -> list[TableContent]:
+    """The best design as `evaluation_contents` has it, then the field it was chosen from and what is proven."""
+    contents = [] if result.best is None else evaluation_contents(result.best, references=references)
+    contents = [content for content in contents if not content.title.startswith("Operator schedules")]
+    if any(record.values for record in result.trials):
+        contents.append(runners_up_table(result))
+    return [*contents, effort_table(result), standing_table(result, space_size=space_size)]
+
+
+def evaluation_tables(evaluation: Evaluation, *, references: Mapping[str, Evaluation]) -> list[Table]:
+    """`evaluation_contents`, drawn; only the design table if it is infeasible."""
+    return [draw_table(content) for content in evaluation_contents(evaluation, references=references)]
+
+
+def search_tables(
+    result: SearchResult, *, references: Mapping[str, Evaluation], space_size: int | None = None
+) -> list[Table]:
+    """`search_contents`, drawn.
+
+    Args:
+        result: of `search.run.run_search`.
+        references: evaluations of the reference machines by name.
+        space_size: points of the space, if known, for the statement on what was not looked at.
+    """
+    return [draw_table(content) for content in search_contents(result, references=references, space_size=space_size)]
+
+
+def sensitivity_table(rows: Sequence[SensitivityRow]) -> Table:
+    """What each assumption is worth, most consequential first."""
+    return draw_table(sensitivity_content(rows))
+
+
+def draw_table(content: TableContent) -> Table:
+    """A table for a terminal."""
+    table = Table(
+        title=Text(f"\n{content.title}", style="bold"),
+        title_justify="left",
+        caption=Text(content.note, style="dim") if content.note else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_header=any(column.heading for column in content.columns),
+        show_edge=False,
+        pad_edge=False,
+    )
+    for index, column in enumerate(content.columns):
+        table.add_column(
+            Text(column.heading),
+            justify="right" if column.is_number else "left",
+            no_wrap=column.is_number,
+            overflow="ellipsis" if column.is_number else "fold",
+            style="cyan" if index == 0 else "",
+        )
+    for index, row in enumerate(content.rows):
+        table.add_row(*map(Text, row), style="bold" if index in content.emphasised else "")
+    return table
