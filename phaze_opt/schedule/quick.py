@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from phaze_opt.schedule.crash_search import search_modes
 from phaze_opt.schedule.kernels import best_list_schedule, flow_bound
 
 # ruff: noqa: PLR0912, PLR0917 -- compiled kernels
@@ -122,29 +123,22 @@ def block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_
 
 
 @njit(cache=True, nogil=True)
-def improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_chip, enough, scratch):  # type: ignore[no-untyped-def]
-    """Mix path and core multipliers of the chip crash bound; worthwhile where core rows are needed."""
-    if not is_chip:
-        return 0.0
+def improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, enough, scratch):  # type: ignore[no-untyped-def]
+    """Mix path and core multipliers of the chip crash bound; returns (bound, mu_tc, mu_vc)."""
     best = 0.0
-    needs_tc = widths[0] > cores[0]
-    needs_vc = widths[1] > cores[1]
-    mu_tc = 0.0
-    mu_vc = 0.0
-    for _ in range(2):
-        if needs_tc:
-            value, mu_tc = search_core_multiplier(
-                lo, hi, graph, latency, spread_latency, True, mu_vc, cores, 12, enough, scratch
-            )
-            best = max(best, value)
-        if needs_vc and best < enough:
-            value, mu_vc = search_core_multiplier(
-                lo, hi, graph, latency, spread_latency, False, mu_tc, cores, 12, enough, scratch
-            )
-            best = max(best, value)
-        if best >= enough or not (needs_tc and needs_vc):
-            break
-    return best
+    best_mu = np.zeros(2)
+    mu = np.zeros(2)
+    for turn in range(4):
+        kind = turn % 2
+        if widths[kind] <= cores[kind] or best >= enough:
+            continue
+        value, mu[kind] = search_core_multiplier(
+            lo, hi, graph, latency, spread_latency, kind == 0, mu[1 - kind], cores, 12, enough, scratch
+        )
+        if value > best:
+            best = value
+            best_mu[:] = mu
+    return best, best_mu
 
 
 @njit(cache=True, nogil=True)
@@ -173,7 +167,7 @@ def flip_descent(lo, hi, graph, latency, spread_latency, chosen, cores, is_chip,
 
 @njit(cache=True, nogil=True)
 def quick_block(
-    lo, hi, graph, widths, latency, spread_latency, cores, is_chip, target, start, is_spread, scratch, work
+    lo, hi, graph, widths, latency, spread_latency, cores, is_chip, target, max_nodes, start, is_spread, scratch, work
 ):  # type: ignore[no-untyped-def]
     """Lower and upper bound of one block; fills ``start`` (from 0) and ``is_spread`` with the schedule found."""
     lower = block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_chip, scratch)
@@ -202,18 +196,103 @@ def quick_block(
         lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, enough, upper, start, work, trial
     )
     is_spread[lo:hi] = chosen[lo:hi]
-    if upper > enough:
-        lower = max(
+    if upper <= enough or max_nodes == 0:
+        return lower, upper
+    return search_block(
+        lo,
+        hi,
+        graph,
+        widths,
+        latency,
+        spread_latency,
+        cores,
+        is_chip,
+        target,
+        lower,
+        upper,
+        max_nodes,
+        start,
+        is_spread,
+        scratch,
+        work,
+    )
+
+
+@njit(cache=True, nogil=True)
+def search_block(
+    lo,
+    hi,
+    graph,
+    widths,
+    latency,
+    spread_latency,
+    cores,
+    is_chip,
+    target,
+    lower,
+    upper,
+    max_nodes,
+    start,
+    is_spread,
+    scratch,
+    work,
+):  # type: ignore[no-untyped-def]
+    """Close what is left of a block's gap by searching over modes."""
+    mu = np.zeros(2)
+    if is_chip:
+        if widths[0] > cores[0] or widths[1] > cores[1]:
+            bound, mu = improve_lower_bound(
+                lo, hi, graph, widths, latency, spread_latency, cores, upper / (1.0 + target), scratch
+            )
+            lower = max(lower, bound)
+        lower, upper, _ = search_modes(
+            lo,
+            hi,
+            graph,
+            widths,
+            latency,
+            spread_latency,
+            cores,
+            is_chip,
+            3,
+            mu,
             lower,
-            improve_lower_bound(
-                lo, hi, graph, widths, latency, spread_latency, cores, is_chip, upper / (1.0 + target), scratch
-            ),
+            upper,
+            target,
+            max_nodes,
+            start,
+            is_spread,
+            scratch,
+            work,
         )
+        return lower, upper
+    for bit in range(1, 3):
+        if lower * (1.0 + target) < upper:
+            lower, upper, _ = search_modes(
+                lo,
+                hi,
+                graph,
+                widths,
+                latency,
+                spread_latency,
+                cores,
+                is_chip,
+                bit,
+                mu,
+                lower,
+                upper,
+                target,
+                max_nodes,
+                start,
+                is_spread,
+                scratch,
+                work,
+            )
     return lower, upper
 
 
 @njit(cache=True, nogil=True)
-def quick_blocks(offsets, graph, widths, latency, spread_latency, cores, is_chip, target, start, is_spread):  # type: ignore[no-untyped-def]
+def quick_blocks(offsets, graph, widths, latency, spread_latency, cores, is_chip, target, max_nodes, start, is_spread):  # type: ignore[no-untyped-def]
     """Bounds of all blocks: (num_blocks, 2) lower and upper; schedules start at 0 in every block."""
     size = latency.shape[0]
     scratch = (np.empty(size), np.empty(size), np.empty(size), np.zeros(size))
@@ -238,6 +317,7 @@ def quick_blocks(offsets, graph, widths, latency, spread_latency, cores, is_chip
                 cores,
                 is_chip,
                 target,
+                max_nodes,
                 start,
                 is_spread,
                 scratch,

@@ -9,13 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.block_solve import BlockSolver, BlockState
+from phaze_opt.schedule.cache import ScheduleCache
 from phaze_opt.schedule.options import Exactness, ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.quick import quick_blocks
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 
+__all__ = ["ScheduleBounds", "ScheduleOptions", "bound_compiled", "solve_compiled", "solve_schedule"]
+
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+# Nodes of the mode search per block: without MIPs behind it, and with.
+QUICK_NODES = 64
+PROVE_NODES = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +35,35 @@ class ScheduleBounds:
 
 
 @dataclass(slots=True)
-class BlockState:
-    """Best known bounds and schedule of one block while a solve runs."""
+class _Solve:
+    """Working state of one solve; positions as in `structure.PackedBlocks`."""
 
-    lower_s: float
-    upper_s: float
-    start_s: FloatArray
+    structure: ScheduleStructure
+    one_core_s: FloatArray
+    spread_s: FloatArray
+    num_cores: tuple[int, int]
+    exclusivity: Exclusivity
+    floor_s: float
+    bounds: FloatArray
+    start: FloatArray
     is_spread: BoolArray
     num_ilp_solves: int = 0
+    is_timed_out: bool = False
+
+    @property
+    def lower_s(self) -> float:
+        """Sum of the blocks' bounds, or the floor."""
+        return max(float(self.bounds[:, 0].sum()), self.floor_s)
+
+    @property
+    def upper_s(self) -> float:
+        """Sum of the blocks' makespans, or the floor."""
+        return max(float(self.bounds[:, 1].sum()), self.floor_s)
+
+    @property
+    def gap(self) -> float:
+        """Relative gap of the whole problem."""
+        return 0.0 if self.upper_s <= 0 else max(0.0, 1.0 - self.lower_s / self.upper_s)
 
 
 def solve_schedule(problem: ScheduleProblem, *, options: ScheduleOptions = ScheduleOptions()) -> ScheduleResult:
@@ -66,11 +95,10 @@ def bound_compiled(
     floor_s: float = 0.0,
     options: ScheduleOptions = ScheduleOptions(),
 ) -> ScheduleBounds:
-    """Closed-form lower bound and list-schedule upper bound; arguments as `solve_compiled`."""
-    setting = BlockSetting(num_tc, num_vc, exclusivity)
-    bounds, _, _ = _quick(structure, one_core_s, spread_s, setting, options.target_gap)
-    lower, upper = bounds.sum(axis=0)
-    return ScheduleBounds(max(float(lower), floor_s), max(float(upper), floor_s))
+    """Closed-form lower bound and list-schedule upper bound, no MIP; arguments as `solve_compiled`."""
+    solve = _start(structure, one_core_s, spread_s, (num_tc, num_vc), exclusivity, floor_s)
+    _run_quick(solve, target_gap=options.target_gap, max_nodes=QUICK_NODES)
+    return ScheduleBounds(min(solve.lower_s, solve.upper_s), solve.upper_s)
 
 
 def solve_compiled(
@@ -83,6 +111,7 @@ def solve_compiled(
     exclusivity: Exclusivity = Exclusivity.CHIP,
     floor_s: float = 0.0,
     options: ScheduleOptions = ScheduleOptions(),
+    cache: ScheduleCache | None = None,
 ) -> ScheduleResult:
     """Solve one problem on a compiled structure.
 
@@ -95,105 +124,127 @@ def solve_compiled(
         exclusivity: what a spread operator excludes.
         floor_s: lower bound of the whole problem from HBM traffic, s.
         options: how far to go.
+        cache: blocks solved by MIP before.
 
     Returns:
         A schedule with a proven lower bound; OPTIMAL within ``options.tolerance``, TIME_LIMIT when the budget ended
         first, else FEASIBLE.
     """
-    began = time.perf_counter()
-    setting = BlockSetting(num_tc, num_vc, exclusivity)
-    bounds, start, is_spread = _quick(structure, one_core_s, spread_s, setting, options.target_gap)
-    lower, upper = (float(total) for total in bounds.sum(axis=0))
-    num_ilp_solves = 0
-    if options.exactness is Exactness.PROVE and _gap(lower, upper, floor_s) > options.target_gap:
-        pass
-    return _assemble(structure, bounds, start, is_spread, one_core_s, spread_s, floor_s, options, num_ilp_solves)
+    deadline = time.monotonic() + options.time_limit_s
+    solve = _start(structure, one_core_s, spread_s, (num_tc, num_vc), exclusivity, floor_s)
+    is_proving = options.exactness is Exactness.PROVE
+    _run_quick(solve, target_gap=options.target_gap, max_nodes=PROVE_NODES if is_proving else QUICK_NODES)
+    if is_proving and solve.gap > options.target_gap:
+        _close_blocks(solve, options, deadline, cache)
+    return _result(solve, options)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockSetting:
-    """The chip that a block runs on."""
-
-    num_tc: int
-    num_vc: int
-    exclusivity: Exclusivity
-
-    @property
-    def is_chip(self) -> bool:
-        """Whether a spread operator excludes everything."""
-        return self.exclusivity is Exclusivity.CHIP
-
-
-def _gap(lower_s: float, upper_s: float, floor_s: float) -> float:
-    upper = max(upper_s, floor_s)
-    return 0.0 if upper <= 0 else max(0.0, 1.0 - max(lower_s, floor_s) / upper)
-
-
-def _quick(
+def _start(
     structure: ScheduleStructure,
     one_core_s: FloatArray,
     spread_s: FloatArray,
-    setting: BlockSetting,
-    target_gap: float,
-) -> tuple[FloatArray, FloatArray, BoolArray]:
-    if one_core_s.shape != (structure.num_operators,) or spread_s.shape != (structure.num_operators,):
-        message = (
-            f"{structure.num_operators} operators need as many latencies, got {one_core_s.shape} and {spread_s.shape}"
-        )
-        raise InputError(message)
-    packed = structure.packed
-    graph = (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx)
-    start = np.zeros(len(structure.positions))
-    is_spread = np.zeros(len(structure.positions), dtype=np.bool_)
-    bounds: FloatArray = quick_blocks(
-        packed.offsets,
-        graph,
-        packed.widths,
-        one_core_s[structure.positions],
-        spread_s[structure.positions],
-        np.array([setting.num_tc, setting.num_vc]),
-        setting.is_chip,
-        target_gap,
-        start,
-        is_spread,
-    )
-    return bounds, start, is_spread
-
-
-def _assemble(
-    structure: ScheduleStructure,
-    bounds: FloatArray,
-    start: FloatArray,
-    is_spread: BoolArray,
-    one_core_s: FloatArray,
-    spread_s: FloatArray,
+    num_cores: tuple[int, int],
+    exclusivity: Exclusivity,
     floor_s: float,
-    options: ScheduleOptions,
-    num_ilp_solves: int,
-) -> ScheduleResult:
-    offsets = structure.packed.offsets
-    shifts = np.concatenate(([0.0], np.cumsum(bounds[:, 1])))
+) -> _Solve:
+    shape = (structure.num_operators,)
+    if one_core_s.shape != shape or spread_s.shape != shape:
+        message = f"{shape[0]} operators need as many latencies, got {one_core_s.shape} and {spread_s.shape}"
+        raise InputError(message)
+    size = len(structure.positions)
+    return _Solve(
+        structure=structure,
+        one_core_s=one_core_s[structure.positions],
+        spread_s=spread_s[structure.positions],
+        num_cores=num_cores,
+        exclusivity=exclusivity,
+        floor_s=floor_s,
+        bounds=np.zeros((len(structure.blocks), 2)),
+        start=np.zeros(size),
+        is_spread=np.zeros(size, dtype=np.bool_),
+    )
+
+
+def _run_quick(solve: _Solve, *, target_gap: float, max_nodes: int) -> None:
+    packed = solve.structure.packed
+    solve.bounds = quick_blocks(
+        packed.offsets,
+        (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx),
+        packed.widths,
+        solve.one_core_s,
+        solve.spread_s,
+        np.array(solve.num_cores),
+        solve.exclusivity is Exclusivity.CHIP,
+        target_gap,
+        max_nodes,
+        solve.start,
+        solve.is_spread,
+    )
+
+
+def _close_blocks(solve: _Solve, options: ScheduleOptions, deadline: float, cache: ScheduleCache | None) -> None:
+    """Close the widest block first, until the whole problem's gap is accepted or the time is up."""
+    widths = solve.bounds[:, 1] - solve.bounds[:, 0]
+    for index in np.argsort(-widths):
+        if solve.gap <= options.target_gap:
+            return
+        if widths[index] <= 0:
+            continue
+        if time.monotonic() >= deadline:
+            solve.is_timed_out = True
+            return
+        _close_block(solve, int(index), options, deadline, cache)
+
+
+def _close_block(
+    solve: _Solve, index: int, options: ScheduleOptions, deadline: float, cache: ScheduleCache | None
+) -> None:
+    low, high = (int(offset) for offset in solve.structure.packed.offsets[index : index + 2])
+    problem = BlockProblem(
+        solve.structure.blocks[index],
+        tuple(solve.one_core_s[low:high].tolist()),
+        tuple(solve.spread_s[low:high].tolist()),
+        *solve.num_cores,
+        solve.exclusivity,
+    )
+    state = None if cache is None else cache.find(problem, target_gap=options.target_gap)
+    if state is None:
+        known = BlockState(*solve.bounds[index].tolist(), solve.start[low:high], solve.is_spread[low:high])
+        state = BlockSolver(problem, known, options=options, deadline=deadline).run()
+        solve.num_ilp_solves += state.num_ilp_solves
+        if cache is not None:
+            cache.store(problem, state)
+    solve.bounds[index] = (state.lower, state.upper)
+    solve.start[low:high] = state.start
+    solve.is_spread[low:high] = state.is_spread
+    solve.is_timed_out = solve.is_timed_out or state.is_timed_out
+
+
+def _result(solve: _Solve, options: ScheduleOptions) -> ScheduleResult:
+    structure = solve.structure
+    shifts = np.concatenate(([0.0], np.cumsum(solve.bounds[:, 1])))
     begin = np.zeros(structure.num_operators)
     modes = np.zeros(structure.num_operators, dtype=np.bool_)
-    begin[structure.positions] = start + np.repeat(shifts[:-1], np.diff(offsets))
-    modes[structure.positions] = is_spread
+    begin[structure.positions] = solve.start + np.repeat(shifts[:-1], np.diff(structure.packed.offsets))
+    modes[structure.positions] = solve.is_spread
     if structure.contracted:
-        _place_contracted(structure, begin, np.where(modes, spread_s, one_core_s))
-    lower = max(float(bounds[:, 0].sum()), floor_s)
-    upper = max(float(shifts[-1]), floor_s)
-    status = ScheduleStatus.OPTIMAL if _gap(lower, upper, floor_s) <= options.tolerance else ScheduleStatus.FEASIBLE
+        duration = np.zeros(structure.num_operators)
+        duration[structure.positions] = np.where(solve.is_spread, solve.spread_s, solve.one_core_s)
+        for operator, predecessors in structure.contracted:
+            begin[operator] = max((begin[p] + duration[p] for p in predecessors), default=0.0)
     return ScheduleResult(
-        makespan_s=upper,
-        lower_bound_s=min(lower, upper),
-        status=status,
+        makespan_s=solve.upper_s,
+        lower_bound_s=min(solve.lower_s, solve.upper_s),
+        status=_status(solve, options),
         start_s=tuple(begin.tolist()),
         is_spread=tuple(modes.tolist()),
-        num_ilp_solves=num_ilp_solves,
+        num_ilp_solves=solve.num_ilp_solves,
     )
 
 
-def _place_contracted(structure: ScheduleStructure, begin: FloatArray, duration: FloatArray) -> None:
-    """Contracted operators take no time: they sit where their last predecessor ends."""
-    for operator, predecessors in structure.contracted:
-        duration[operator] = 0.0
-        begin[operator] = max((begin[p] + duration[p] for p in predecessors), default=0.0)
+def _status(solve: _Solve, options: ScheduleOptions) -> ScheduleStatus:
+    if solve.gap <= options.tolerance:
+        return ScheduleStatus.OPTIMAL
+    if solve.is_timed_out and solve.gap > options.target_gap:
+        return ScheduleStatus.TIME_LIMIT
+    return ScheduleStatus.FEASIBLE

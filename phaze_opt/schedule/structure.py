@@ -131,7 +131,7 @@ def compile_structure(core_types: Sequence[CoreType], edges: Sequence[Edge]) -> 
         num_operators=count,
         positions=positions,
         blocks=blocks,
-        packed=_pack(blocks),
+        packed=pack_blocks(blocks),
         contracted=_contracted(order, scheduled, edges),
     )
 
@@ -162,7 +162,8 @@ def _build_block(operators: Sequence[int], core_types: Sequence[CoreType], after
     )
 
 
-def _pack(blocks: Sequence[Block]) -> PackedBlocks:
+def pack_blocks(blocks: Sequence[Block]) -> PackedBlocks:
+    """Flat arrays of blocks for the kernels."""
     offsets = np.cumsum([0, *(len(block) for block in blocks)], dtype=np.int64)
     masks = np.array([mask for block in blocks for mask in block.masks], dtype=np.int64)
     edges = [

@@ -1,0 +1,219 @@
+"""Closing one block: multi-start list schedules, the crash MIP, then the ordering model with lazy core rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.crash import solve_crash_bound
+from phaze_opt.schedule.highs import HighsSolver, MipAnswer
+from phaze_opt.schedule.options import ScheduleOptions
+from phaze_opt.schedule.ordering_model import build_ordering_model, core_row
+from phaze_opt.schedule.serial import multi_start, schedule_modes
+from phaze_opt.schedule.structure import pack_blocks
+
+# Latencies are scaled so that the makespan is this; suits HiGHS's absolute tolerances of 1e-9.
+SCALE = 100.0
+# A MIP bound this close to the incumbent, relative, is the incumbent: HiGHS works in floating point.
+MIP_TOLERANCE = 1e-8
+MAX_ROWS_PER_ROUND = 60
+
+
+@dataclass(frozen=True, slots=True)
+class BlockState:
+    """Best known bounds and schedule of a block, in the unit of its latencies.
+
+    Attributes:
+        lower: proven bound of the makespan.
+        upper: makespan of the schedule.
+        start: (n,) start of each operator.
+        is_spread: (n,) its mode.
+        num_ilp_solves: MIPs solved for it.
+        is_timed_out: the time ended before the gap was closed.
+    """
+
+    lower: float
+    upper: float
+    start: NDArray[np.float64]
+    is_spread: NDArray[np.bool_]
+    num_ilp_solves: int = 0
+    is_timed_out: bool = False
+
+    def is_closed(self, target_gap: float) -> bool:
+        """Whether the gap is accepted."""
+        return self.upper - self.lower <= target_gap * self.upper
+
+    def with_lower(self, bound: float) -> BlockState:
+        """The state with a bound that may be better; snapped to the makespan when within the MIP's tolerance."""
+        raised = max(self.lower, bound)
+        if raised >= self.upper * (1.0 - MIP_TOLERANCE):
+            raised = self.upper
+        return replace(self, lower=raised)
+
+    def with_schedule(self, upper: float, start: NDArray[np.float64], is_spread: NDArray[np.bool_]) -> BlockState:
+        """The state with a schedule that may be better."""
+        if upper >= self.upper:
+            return self
+        return replace(self, upper=upper, start=start.copy(), is_spread=is_spread.copy(), lower=min(self.lower, upper))
+
+
+class BlockSolver:
+    """Closes the gap of one block; ``state`` is the best known at any time."""
+
+    def __init__(self, problem: BlockProblem, state: BlockState, *, options: ScheduleOptions, deadline: float) -> None:
+        """Hold the block.
+
+        Args:
+            problem: the block with its latencies.
+            state: from the quick bounds.
+            options: gap, multi-starts, seed.
+            deadline: `time.monotonic` value at which to stop.
+        """
+        self.problem = problem
+        self.state = state
+        self._options = options
+        self._deadline = deadline
+        packed = pack_blocks((problem.block,))
+        self._graph = (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx)
+        self._latencies = (np.array(problem.one_core), np.array(problem.spread))
+        self._cores = np.array([problem.num_tc, problem.num_vc])
+
+    def run(self) -> BlockState:
+        """Run the stages until the gap is accepted or the time is up."""
+        for stage in (self.try_multi_start, self.try_crash_bound, self.try_ordering_model):
+            if self._is_done():
+                break
+            stage()
+        if not self.state.is_closed(self._options.target_gap) and self._remaining_s() <= 0:
+            self.state = replace(self.state, is_timed_out=True)
+        return self.state
+
+    def try_multi_start(self) -> None:
+        """Randomised serial list schedules."""
+        state = self.state
+        start, is_spread = state.start.copy(), state.is_spread.copy()
+        enough = state.lower * (1.0 + self._options.target_gap)
+        upper = multi_start(
+            0,
+            len(self.problem),
+            self._graph,
+            *self._latencies,
+            self._cores,
+            self.problem.is_chip,
+            enough,
+            state.upper,
+            start,
+            is_spread,
+            self._options.multi_starts,
+            self._options.seed,
+        )
+        self.state = state.with_schedule(float(upper), start, is_spread)
+
+    def try_crash_bound(self) -> None:
+        """The crash MIP: a bound, and modes to schedule."""
+        factor = SCALE / self.state.upper
+        answer = solve_crash_bound(self.problem.scaled(factor), time_limit_s=self._remaining_s())
+        self.state = replace(self.state.with_lower(answer.lower / factor), num_ilp_solves=self.state.num_ilp_solves + 1)
+        if answer.is_spread is not None and not self._is_done():
+            modes = np.array(answer.is_spread)
+            self._schedule(modes, priority=np.array(self.problem.tails) + np.array(self.problem.shortest))
+            self._schedule(modes, priority=-self.state.start)
+
+    def try_ordering_model(self) -> None:
+        """The ordering model; solved again with the core rows that its answer breaks, until it breaks none."""
+        factor = SCALE / self.state.upper
+        problem = self.problem.scaled(factor)
+        model = build_ordering_model(problem, SCALE * (1.0 + 1e-9))
+        solver = HighsSolver(model)
+        is_complete = False
+        while not self._is_done():
+            # Half of what is left, so that a slow round leaves time for another; all of it where no row was missing.
+            limit = self._remaining_s() * (1.0 if is_complete else 0.5)
+            answer = solver.solve(time_limit_s=limit, relative_gap=0.5 * self._options.accept_gap)
+            bound = self.state.upper if answer.is_infeasible else answer.bound / factor
+            self.state = replace(self.state.with_lower(bound), num_ilp_solves=self.state.num_ilp_solves + 1)
+            if not answer.has_solution:
+                if answer.is_infeasible:
+                    break
+                continue
+            self._adopt(model, answer)
+            rows = broken_core_rows(model, problem, answer)
+            if rows:
+                solver.add_rows([model.core_rows.add(row) for row in rows])
+            elif answer.is_optimal:
+                break
+            is_complete = not rows
+
+    def _adopt(self, model: Any, answer: MipAnswer) -> None:
+        operators = range(len(self.problem))
+        modes = np.array(
+            [i in self.problem.spreadable and answer.value(model.spread[i]) > 0.5 for i in operators], dtype=np.bool_
+        )
+        self._schedule(modes, priority=-np.array([answer.value(model.start[i]) for i in operators]))
+        self.state = self.state.with_lower(self.state.lower)
+
+    def _schedule(self, modes: NDArray[np.bool_], *, priority: NDArray[np.float64]) -> None:
+        start = np.zeros(len(self.problem))
+        upper = schedule_modes(
+            0,
+            len(self.problem),
+            self._graph,
+            *self._latencies,
+            modes,
+            priority,
+            self._cores,
+            self.problem.is_chip,
+            start,
+        )
+        self.state = self.state.with_schedule(float(upper), start, modes)
+
+    def _remaining_s(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def _is_done(self) -> bool:
+        return self.state.is_closed(self._options.target_gap) or self._remaining_s() <= 0
+
+
+def broken_core_rows(model: Any, problem: BlockProblem, answer: MipAnswer) -> list[Any]:
+    """Rows for the sets of operators that run at once on too few cores in a model's answer (lazy core rows)."""
+    rows: list[Any] = []
+    start = [answer.value(model.start[i]) for i in range(len(problem))]
+    is_spread = [i in problem.spreadable and answer.value(model.spread[i]) > 0.5 for i in range(len(problem))]
+    for bit in problem.scarce_types:
+        num_cores = problem.cores_of(bit)
+        for crowd in crowds(problem, start, is_spread, operators=problem.of_type(bit), num_cores=num_cores):
+            rows.append(core_row(model, problem, crowd, num_cores=num_cores))
+            chosen = islice(combinations(crowd, num_cores + 1), MAX_ROWS_PER_ROUND)
+            if len(crowd) > num_cores + 1:
+                rows.extend(core_row(model, problem, part, num_cores=num_cores) for part in chosen)
+    return rows
+
+
+def crowds(
+    problem: BlockProblem,
+    start: Sequence[float],
+    is_spread: Sequence[bool],
+    *,
+    operators: Sequence[int],
+    num_cores: int,
+) -> list[tuple[int, ...]]:
+    """Maximal sets of unspread operators that overlap at the start of one of them and exceed the cores."""
+    slack = 1e-7 * SCALE
+    found: list[tuple[int, ...]] = []
+    for probe in operators:
+        now = start[probe] + slack
+        crowd = tuple(
+            i
+            for i in operators
+            if not is_spread[i] and start[i] <= now and start[i] + problem.one_core[i] > now + slack
+        )
+        if len(crowd) > num_cores and crowd not in found:
+            found.append(crowd)
+    return found

@@ -1,0 +1,147 @@
+"""HiGHS through Pyomo's persistent interface, with a wall-clock cap enforced from outside the solver."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from phaze_opt.errors import SolverError
+
+_OPTIONS: dict[str, object] = {
+    "output_flag": False,
+    "threads": 1,
+    "random_seed": 0,
+    "mip_rel_gap": 0.0,
+    "mip_abs_gap": 0.0,
+    "primal_feasibility_tolerance": 1e-9,
+    "dual_feasibility_tolerance": 1e-9,
+    "mip_feasibility_tolerance": 1e-9,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MipAnswer:
+    """What a MIP solve ended with.
+
+    Attributes:
+        is_optimal: proven within the solver's tolerances.
+        is_infeasible: proven to have no solution.
+        bound: best proven bound of the objective (minus infinity where none).
+        values: value of each Pyomo variable, by its id; empty where there is no incumbent.
+    """
+
+    is_optimal: bool
+    is_infeasible: bool
+    bound: float
+    values: dict[int, float]
+
+    def value(self, variable: Any) -> float:
+        """Value of a Pyomo variable in the incumbent."""
+        return self.values[id(variable)]
+
+    @property
+    def has_solution(self) -> bool:
+        """Whether there is an incumbent."""
+        return bool(self.values)
+
+
+class HighsSolver:
+    """One Pyomo model held in HiGHS; rows may be added between solves."""
+
+    def __init__(self, model: Any) -> None:
+        """Pass the model to HiGHS.
+
+        Args:
+            model: a Pyomo ConcreteModel.
+        """
+        from pyomo.contrib.appsi.solvers.highs import Highs
+
+        interface = Highs()
+        if not interface.available():
+            message = "HiGHS is not available to Pyomo: install highspy"
+            raise SolverError(message)
+        interface.config.load_solution = False
+        interface.set_instance(model)
+        self._interface = interface
+
+    def add_rows(self, rows: Iterable[Any]) -> None:
+        """Add Pyomo constraints of the model that were built after it was passed to HiGHS."""
+        self._interface.add_constraints(list(rows))
+
+    def solve(self, *, time_limit_s: float, relative_gap: float = 0.0) -> MipAnswer:
+        """Minimise until optimal within ``relative_gap``; returns soon after ``time_limit_s`` at the latest.
+
+        Raises:
+            SolverError: HiGHS reports an error.
+        """
+        # Pyomo offers no interrupt, so its HiGHS object is driven directly.
+        highs = self._interface._solver_model
+        for name, value in _OPTIONS.items():
+            highs.setOptionValue(name, value)
+        highs.setOptionValue("mip_rel_gap", relative_gap)
+        # HiGHS counts the time of earlier runs of the same object too.
+        highs.setOptionValue("time_limit", highs.getRunTime() + max(1e-3, time_limit_s))
+        self._run(highs, time_limit_s)
+        return self._answer(highs)
+
+    def _run(self, highs: Any, time_limit_s: float) -> None:
+        """Run with a watch of our own on the interrupt callbacks: HiGHS looks at its clock too seldom."""
+        import highspy
+
+        deadline = time.monotonic() + time_limit_s
+        interrupts: list[KeyboardInterrupt] = []
+
+        def watch(kind: object, message: str, data_out: object, data_in: Any, user_data: object) -> None:
+            try:
+                if data_in is not None and (interrupts or time.monotonic() >= deadline):
+                    data_in.user_interrupt = True
+            except KeyboardInterrupt as interrupt:
+                # An exception must not travel through the solver; it is raised again once the solver has stopped.
+                interrupts.append(interrupt)
+
+        highspy.highs._Highs.setCallback(highs, watch, None)
+        for kind in (
+            highspy.cb.HighsCallbackType.kCallbackMipInterrupt,
+            highspy.cb.HighsCallbackType.kCallbackSimplexInterrupt,
+        ):
+            highspy.highs._Highs.startCallback(highs, kind)
+        try:
+            highspy.highs._Highs.run(highs)
+        finally:
+            highspy.highs._Highs.setCallback(highs, None, None)
+        if interrupts:
+            raise interrupts[0]
+
+    def _answer(self, highs: Any) -> MipAnswer:
+        import highspy
+
+        status = highs.getModelStatus()
+        failed = (
+            highspy.HighsModelStatus.kModelError,
+            highspy.HighsModelStatus.kSolveError,
+            highspy.HighsModelStatus.kLoadError,
+        )
+        if status in failed:
+            message = f"HiGHS failed on a schedule model: {status}"
+            raise SolverError(message)
+        info = highs.getInfo()
+        is_optimal = status == highspy.HighsModelStatus.kOptimal
+        bound = info.mip_dual_bound if info.mip_node_count >= 0 else info.objective_function_value
+        if not is_optimal and info.mip_node_count < 0:
+            bound = -math.inf
+        return MipAnswer(
+            is_optimal=is_optimal,
+            is_infeasible=status == highspy.HighsModelStatus.kInfeasible,
+            bound=float(bound),
+            values=self._values(highs),
+        )
+
+    def _values(self, highs: Any) -> dict[int, float]:
+        solution = highs.getSolution()
+        if not solution.value_valid:
+            return {}
+        columns = solution.col_value
+        return {key: float(columns[column]) for key, column in self._interface._pyomo_var_to_solver_var_map.items()}

@@ -1,0 +1,253 @@
+"""The exact model of one block in Pyomo (semantics 4, step 5), as a list of named constraint groups.
+
+Variables: y_i spread, s_i start, a_i,j operator i ends before j starts (only pairs that precedence leaves open and
+where the order can matter), c_i potentials of the crash rows, makespan T.
+
+Groups are functions so that a test can leave one out by name: without a defining group the answer is wrong, without a
+strengthening group the root bound falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.structure import TC_BIT, VC_BIT
+
+
+class GroupRole(StrEnum):
+    """DEFINING groups make the model right, STRENGTHENING groups make its relaxation tight."""
+
+    DEFINING = "defining"
+    STRENGTHENING = "strengthening"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintGroup:
+    """A named set of rows: ``build(model, problem, upper)`` adds them."""
+
+    name: str
+    role: GroupRole
+    build: Callable[[Any, BlockProblem, float], None]
+
+
+def build_ordering_model(
+    problem: BlockProblem, upper: float, *, groups: Iterable[ConstraintGroup] | None = None
+) -> Any:
+    """Pyomo model whose optimum is the block's makespan if that is at most ``upper``.
+
+    Args:
+        problem: the block; latencies around 1 to 1000 suit the solver's tolerances.
+        upper: makespan of a known schedule.
+        groups: constraint groups; all by default.
+
+    Returns:
+        A ConcreteModel with variables ``spread``, ``start``, ``before``, ``potential``, ``makespan``. Core rows are
+        lazy: see `core_row`.
+    """
+    import pyomo.environ as pyo
+
+    chosen = tuple(GROUPS.values()) if groups is None else tuple(groups)
+    model = pyo.ConcreteModel()
+    operators = range(len(problem))
+    pairs = [pair for i, j in problem.ordered_pairs for pair in ((i, j), (j, i))]
+    model.spread = pyo.Var(operators, domain=pyo.Binary)
+    model.start = pyo.Var(operators, bounds=(0.0, upper))
+    model.before = pyo.Var(pairs, domain=pyo.Binary)
+    model.potential = pyo.Var(operators, range(3), bounds=(0.0, upper))
+    model.makespan = pyo.Var(bounds=(0.0, upper))
+    model.objective = pyo.Objective(expr=model.makespan)
+    model.core_rows = pyo.ConstraintList()
+    names = {group.name for group in chosen}
+    model.has_tight_big_m = "tight_big_m" in names
+    for i in operators:
+        if i not in problem.spreadable:
+            model.spread[i].fix(0)
+    for group in chosen:
+        group.build(model, problem, upper)
+    return model
+
+
+def duration(model: Any, problem: BlockProblem, operator: int) -> Any:
+    """p_i = L_i + (I_i - L_i) y_i."""
+    slope = problem.spread[operator] - problem.one_core[operator]
+    return problem.one_core[operator] + slope * model.spread[operator]
+
+
+def core_row(model: Any, problem: BlockProblem, operators: Iterable[int], *, num_cores: int) -> Any:
+    """Of operators that all need one type of ``num_cores`` cores, enough pairs must be ordered.
+
+    For ``num_cores + 1`` operators: at least one. For more, Turan's theorem gives the number: the overlap graph is
+    an interval graph without a clique larger than the cores, hence colourable with that many classes, and pairs
+    inside a class are ordered.
+    """
+    chosen = sorted(operators)
+    quotient, rest = divmod(len(chosen), num_cores)
+    required = rest * (quotient + 1) * quotient // 2 + (num_cores - rest) * quotient * (quotient - 1) // 2
+    terms = []
+    for position, i in enumerate(chosen):
+        for j in chosen[position + 1 :]:
+            if problem.block.after[i] >> j & 1 or problem.block.after[j] >> i & 1:
+                required -= 1
+            else:
+                terms.append(model.before[i, j] + model.before[j, i])
+    return sum(terms) >= required
+
+
+def _precedence(model: Any, problem: BlockProblem, upper: float) -> None:
+    """s_j >= s_i + p_i on reduction edges."""
+    import pyomo.environ as pyo
+
+    model.precedence = pyo.Constraint(
+        problem.block.edges, rule=lambda m, i, j: m.start[j] >= m.start[i] + duration(m, problem, i)
+    )
+
+
+def _makespan(model: Any, problem: BlockProblem, upper: float) -> None:
+    """T >= s_i + p_i."""
+    import pyomo.environ as pyo
+
+    model.ends = pyo.Constraint(
+        range(len(problem)), rule=lambda m, i: m.makespan >= m.start[i] + duration(m, problem, i)
+    )
+
+
+def _big_m_ordering(model: Any, problem: BlockProblem, upper: float) -> None:
+    """s_j >= s_i + p_i - M (1 - a_ij).
+
+    Tight M = (UB - tail_i) - head_j: i ends by UB - tail_i and j starts no earlier than head_j; loose M = UB.
+    """
+    import pyomo.environ as pyo
+
+    def row(m: Any, i: int, j: int) -> Any:
+        big = upper - problem.tails[i] - problem.heads[j] if m.has_tight_big_m else upper
+        return m.start[j] >= m.start[i] + duration(m, problem, i) - max(0.0, big) * (1 - m.before[i, j])
+
+    model.ordering = pyo.Constraint(list(model.before), rule=row)
+
+
+def _exclusivity(model: Any, problem: BlockProblem, upper: float) -> None:
+    """a_ij + a_ji >= y_i and >= y_j where i or j, spread, excludes the other."""
+    import pyomo.environ as pyo
+
+    pairs = [pair for pair in problem.ordered_pairs if problem.excludes(*pair)]
+    rows = [(i, j, k) for i, j in pairs for k in (i, j) if k in problem.spreadable]
+    model.exclusivity = pyo.Constraint(rows, rule=lambda m, i, j, k: m.before[i, j] + m.before[j, i] >= m.spread[k])
+
+
+def _single_core(model: Any, problem: BlockProblem, upper: float) -> None:
+    """With one core of a type every two of its operators are ordered; with more, Turan's row over all of them."""
+    for bit in problem.scarce_types:
+        operators = problem.of_type(bit)
+        model.core_rows.add(core_row(model, problem, operators, num_cores=problem.cores_of(bit)))
+
+
+def _bound_rows(model: Any, problem: BlockProblem, upper: float) -> None:
+    """The rows of the crash bound (step 3)."""
+    add_crash_rows(model, problem)
+
+
+def add_crash_rows(model: Any, problem: BlockProblem) -> None:
+    """Crash rows on ``model.spread``, ``model.potential`` and ``model.makespan``.
+
+    chip: T >= sum y I + longest path under (1 - y) L, and the work row of each type.
+    type: longest path under p; for each type alone the two chip rows of its operators.
+    """
+    import pyomo.environ as pyo
+
+    operators = range(len(problem))
+    model.crash = pyo.ConstraintList()
+    if problem.is_chip:
+        _add_path_rows(model, problem, layer=0, operators=operators, total=_spread_sum(model, problem, operators))
+    else:
+        for i, j in problem.block.edges:
+            model.crash.add(model.potential[j, 0] >= model.potential[i, 0] + duration(model, problem, i))
+        for i in operators:
+            model.crash.add(model.makespan >= model.potential[i, 0] + duration(model, problem, i))
+    for layer, bit in ((1, TC_BIT), (2, VC_BIT)):
+        members = problem.of_type(bit)
+        total = _spread_sum(model, problem, operators if problem.is_chip else members)
+        if not problem.is_chip and members:
+            _add_path_rows(model, problem, layer=layer, operators=members, total=total)
+        if bit in problem.scarce_types:
+            work = sum(problem.one_core[i] * (1 - model.spread[i]) for i in members)
+            model.crash.add(model.makespan >= total + work / problem.cores_of(bit))
+
+
+def _spread_sum(model: Any, problem: BlockProblem, operators: Iterable[int]) -> Any:
+    return sum(problem.spread[i] * model.spread[i] for i in operators if i in problem.spreadable)
+
+
+def _add_path_rows(model: Any, problem: BlockProblem, *, layer: int, operators: Iterable[int], total: Any) -> None:
+    chosen = set(operators)
+
+    def rest(i: int) -> Any:
+        return problem.one_core[i] * (1 - model.spread[i]) if i in chosen else 0.0
+
+    for i, j in problem.block.edges:
+        model.crash.add(model.potential[j, layer] >= model.potential[i, layer] + rest(i))
+    for i in range(len(problem)):
+        model.crash.add(model.makespan >= total + model.potential[i, layer] + rest(i))
+
+
+def _head_tail_fixings(model: Any, problem: BlockProblem, upper: float) -> None:
+    """a_ij = 0 when head_i + min_i + min_j + tail_j > UB; head_i <= s_i <= UB - min_i - tail_i; T >= s_i + p_i + tail_i."""
+    import pyomo.environ as pyo
+
+    heads, tails, shortest = problem.heads, problem.tails, problem.shortest
+    slack = 1e-9 * upper
+    for i, j in model.before:
+        if heads[i] + shortest[i] + shortest[j] + tails[j] > upper + slack:
+            model.before[i, j].fix(0)
+    for i in range(len(problem)):
+        model.start[i].setlb(heads[i])
+        model.start[i].setub(max(heads[i], upper - shortest[i] - tails[i]))
+    model.finish = pyo.Constraint(
+        range(len(problem)), rule=lambda m, i: m.makespan >= m.start[i] + duration(m, problem, i) + tails[i]
+    )
+
+
+def _antisymmetry(model: Any, problem: BlockProblem, upper: float) -> None:
+    """a_ij + a_ji <= 1."""
+    import pyomo.environ as pyo
+
+    model.antisymmetry = pyo.Constraint(
+        list(problem.ordered_pairs), rule=lambda m, i, j: m.before[i, j] + m.before[j, i] <= 1
+    )
+
+
+def _transitivity(model: Any, problem: BlockProblem, upper: float) -> None:
+    """Precedence carries order on: i before j in the graph and a_jk = 1 give a_ik = 1; likewise behind."""
+    import pyomo.environ as pyo
+
+    known = set(model.before)
+    rows = []
+    for j, k in sorted(known):
+        rows.extend((i, k, j, k) for i, later in enumerate(problem.block.after) if later >> j & 1 and (i, k) in known)
+        rows.extend((j, h, j, k) for h in problem.successors(k) if (j, h) in known)
+    model.transitivity = pyo.Constraint(rows, rule=lambda m, a, b, c, d: m.before[a, b] >= m.before[c, d])
+
+
+def _no_rows(model: Any, problem: BlockProblem, upper: float) -> None:
+    """``tight_big_m`` adds no rows of its own: it changes the M of ``big_m_ordering``."""
+
+
+def _groups(*groups: ConstraintGroup) -> Mapping[str, ConstraintGroup]:
+    return {group.name: group for group in groups}
+
+
+GROUPS: Mapping[str, ConstraintGroup] = _groups(
+    ConstraintGroup("precedence", GroupRole.DEFINING, _precedence),
+    ConstraintGroup("makespan", GroupRole.DEFINING, _makespan),
+    ConstraintGroup("big_m_ordering", GroupRole.DEFINING, _big_m_ordering),
+    ConstraintGroup("exclusivity", GroupRole.DEFINING, _exclusivity),
+    ConstraintGroup("antisymmetry", GroupRole.STRENGTHENING, _antisymmetry),
+    ConstraintGroup("core_pairs", GroupRole.STRENGTHENING, _single_core),
+    ConstraintGroup("bound_rows", GroupRole.STRENGTHENING, _bound_rows),
+    ConstraintGroup("head_tail_fixings", GroupRole.STRENGTHENING, _head_tail_fixings),
+    ConstraintGroup("tight_big_m", GroupRole.STRENGTHENING, _no_rows),
+    ConstraintGroup("transitivity", GroupRole.STRENGTHENING, _transitivity),
+)
