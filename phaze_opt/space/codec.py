@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.space.lift import HalvingsMapping, compile_lifts, decode_architectures, halvings_of
+from phaze_opt.space.lift import HalvingsMapping, compile_lifts, decode_architectures, halvings_of, vc_halvings_of
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI
@@ -99,14 +99,14 @@ class Codec:
         lifts = compile_lifts(self.space)
         block = int(np.ravel_multi_index((glb, width, depth), self.space.axes.shape[:3]))
         fitting = int(lifts.num_tc_fitting[block])
-        high = int(self.space.kept.high[block * len(self.space.axes.num_tc) + tc])
+        row = block * len(self.space.axes.num_tc) + tc
         axes = _axis_parameters(self.space)
         values = {
             parameter.name: parameter.low + position
             for parameter, position in zip(axes, (glb, width, depth, hbm, micro_batch), strict=True)
         }
         values[TC_HALVINGS] = halvings_of(fitting - 1 - tc, fitting, length=lifts.num_tc_halvings, mapping=self.mapping)
-        values[VC_HALVINGS] = halvings_of(high - 1 - vc, high, length=lifts.num_vc_halvings, mapping=self.mapping)
+        values[VC_HALVINGS] = vc_halvings_of(row, vc, space=self.space, mapping=self.mapping)
         return {known.name: values[known.name] for known in self.parameters()}
 
     def _decode_positions(

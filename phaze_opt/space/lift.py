@@ -17,10 +17,13 @@ class HalvingsMapping(StrEnum):
 
     CLAMP: halvings beyond n - 1 mean the smallest value, which then takes most of the range.
     PROPORTIONAL: value number floor(halvings n / h), so that every value takes an equal share.
+    BAND: as PROPORTIONAL for num_tc; for num_vc the share goes to the values inside the area band alone, and the last
+        halving means one vector core where that is kept under the band.
     """
 
     CLAMP = "clamp"
     PROPORTIONAL = "proportional"
+    BAND = "band"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Lifts:
 
 
 def steps_below(
-    halvings: NDArray[np.int64], count: NDArray[np.int64], *, length: int, mapping: HalvingsMapping
+    halvings: NDArray[np.int64], count: NDArray[np.int64], *, length: int | NDArray[np.int64], mapping: HalvingsMapping
 ) -> NDArray[np.int64]:
     """Steps below the largest of ``count`` values, 0..count-1; ``halvings`` in 0..length-1; all of one shape."""
     if mapping is HalvingsMapping.CLAMP:
@@ -60,6 +63,30 @@ def halvings_of(steps: int, count: int, *, length: int, mapping: HalvingsMapping
     first = -(-steps * length // count)
     last = -(-(steps + 1) * length // count) - 1
     return (first + last) // 2
+
+
+def vc_steps_below(
+    halvings: NDArray[np.int64], row: NDArray[np.int64], *, space: SearchSpace, mapping: HalvingsMapping
+) -> NDArray[np.int64]:
+    """Steps below the largest num_vc that fits at each row; may lead under the band; all of one shape."""
+    kept, length = space.kept, compile_lifts(space).num_vc_halvings
+    high, low = kept.high[row].astype(np.int64), kept.low[row].astype(np.int64)
+    if mapping is not HalvingsMapping.BAND:
+        return steps_below(halvings, high, length=length, mapping=mapping)
+    single = kept.has_single[row]
+    in_band = steps_below(halvings, high - low, length=np.maximum(length - single, 1), mapping=mapping)
+    return np.where(single & (halvings == length - 1), high - 1, in_band)
+
+
+def vc_halvings_of(row: int, vc: int, *, space: SearchSpace, mapping: HalvingsMapping) -> int:
+    """A number of vc_halvings that means the kept architecture at a row and an index on the num_vc axis."""
+    kept, length = space.kept, compile_lifts(space).num_vc_halvings
+    high, low, single = int(kept.high[row]), int(kept.low[row]), bool(kept.has_single[row])
+    if mapping is not HalvingsMapping.BAND:
+        return halvings_of(high - 1 - vc, high, length=length, mapping=mapping)
+    if single and vc == 0:
+        return length - 1
+    return halvings_of(high - 1 - vc, high - low, length=length - single, mapping=mapping)
 
 
 def decode_architectures(
@@ -87,8 +114,7 @@ def decode_architectures(
     fitting = lifts.num_tc_fitting[live]
     tc = fitting - 1 - steps_below(tc_halvings, fitting, length=lifts.num_tc_halvings, mapping=mapping)
     row = live * len(space.axes.num_tc) + tc
-    high = kept.high[row].astype(np.int64)
-    vc = high - 1 - steps_below(vc_halvings, high, length=lifts.num_vc_halvings, mapping=mapping)
+    vc = kept.high[row] - 1 - vc_steps_below(vc_halvings, row, space=space, mapping=mapping)
     is_kept = kept.index_of(row, vc) >= 0
     return np.where(is_kept, row, lifts.lifted_row[row]), np.where(is_kept, vc, lifts.lifted_vc[row])
 
