@@ -1,0 +1,188 @@
+"""Plug-ins from outside: found by name through entry points, conforming, and fatal when they do not load."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.errors import PluginError
+from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.run import run_search
+from phaze_opt.search.strategy import Strategy
+from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.strategies import StrategyConformance
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+
+PLUGIN = Path(__file__).parent / "sample_plugin"
+
+BY_NAME = """
+import json, sys
+from pathlib import Path
+from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.run import run_search
+from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.track.protocol import TrackerConfig
+
+def main():
+    work_dir = Path(sys.argv[1])
+    estimator = load_plugin(PluginGroup.ESTIMATORS, "roofline")
+    session = load_plugin(PluginGroup.TRACKERS, "json-lines").open(TrackerConfig(work_dir=work_dir))
+    results = [
+        run_search(
+            SearchConfig("coordinate-descent", num_trials=30, jobs=jobs, work_dir=work_dir / str(jobs)),
+            scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective, observers=observers,
+        )
+        for jobs, observers in ((1, [session]), (2, []))
+    ]
+    print(json.dumps({
+        "names": {group.name: [entry.name for entry in list_plugins(group)] for group in PluginGroup},
+        "estimator": estimator.name,
+        "run_id": session.run_id,
+        "delivered": session.close().num_delivered,
+        "search_id": results[0].search_id,
+        "best": [result.best.throughput_samples_per_s for result in results],
+        "events": (work_dir / "json-lines" / "phaze-opt" / "events.jsonl").read_text().splitlines(),
+    }))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def install(target: Path, *, name: str, groups: dict[str, dict[str, str]]) -> None:
+    """Write what an installer would write beside a package, without network or build tools."""
+    info = target / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lines = [
+        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in known.items())
+        for group, known in groups.items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A directory that the sample plug-in is installed into, as its own pyproject.toml says."""
+    site = tmp_path / "site"
+    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
+    install(site, name=project["name"], groups=project["entry-points"])
+    (site / "phaze_sample_plugin").symlink_to(PLUGIN / "phaze_sample_plugin")
+    return site
+
+
+@pytest.fixture
+def on_path(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, importable in this process."""
+    monkeypatch.syspath_prepend(site)
+    return site
+
+
+def test_an_installed_package_works_by_name_in_a_process_of_its_own(site: Path, tmp_path: Path) -> None:
+    script = tmp_path / "by_name.py"
+    script.write_text(BY_NAME)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script), str(tmp_path / "work")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(site)},
+    )
+    assert done.stderr == ""
+    said = json.loads(done.stdout)
+    assert "coordinate-descent" in said["names"]["STRATEGIES"]
+    assert "tpe" in said["names"]["STRATEGIES"]
+    assert said["estimator"] == "roofline"
+    assert said["best"][0] == said["best"][1]
+    assert said["run_id"] == said["search_id"]
+    assert said["delivered"] == len(said["events"]) == 32
+    assert [json.loads(line)["event"] for line in said["events"]][:2] == ["SearchStarted", "TrialFinished"]
+
+
+class TestCoordinateDescent(StrategyConformance):
+    """The strategy passes the suite that phaze_opt ships."""
+
+    @pytest.fixture
+    def strategy(self, on_path: Path) -> Strategy:
+        strategy = load_plugin(PluginGroup.STRATEGIES, "coordinate-descent")
+        assert isinstance(strategy, Strategy)
+        return strategy
+
+
+BROKEN = [
+    ("raise ImportError('no module named quantum')", "ImportError: no module named quantum"),
+    ("import there_is_no_such_module", "ModuleNotFoundError"),
+    ("1 / 0", "ZeroDivisionError"),
+    ("def f(:", "SyntaxError"),
+    ("", "AttributeError"),
+    ("class Broken:\n    def __init__(self, needed):\n        pass", "TypeError"),
+]
+
+
+@pytest.mark.parametrize(("source", "reason"), BROKEN)
+@pytest.mark.parametrize("group", list(PluginGroup))
+def test_a_plugin_that_does_not_load_is_fatal_with_name_and_reason(
+    group: PluginGroup, source: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    install(site, name="phaze-broken", groups={group.value: {"broken": "phaze_broken:Broken"}})
+    (site / "phaze_broken.py").write_text(source)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.delitem(sys.modules, "phaze_broken", raising=False)
+    assert "broken" in [entry.name for entry in list_plugins(group)]
+    with pytest.raises(PluginError, match="'broken'") as caught:
+        load_plugin(group, "broken")
+    assert reason in str(caught.value)
+    assert "phaze_broken:Broken" in str(caught.value)
+    monkeypatch.delitem(sys.modules, "phaze_broken", raising=False)
+
+
+def test_a_broken_plugin_does_not_hinder_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", name="phaze-broken", groups={PluginGroup.STRATEGIES: {"broken": "phaze_broken:Broken"}})
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    config = SearchConfig("random", num_trials=2, work_dir=tmp_path)
+    result = run_search(config, scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective)
+    assert result.evaluations == 2
+
+
+def test_something_that_is_no_strategy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", name="phaze-odd", groups={PluginGroup.STRATEGIES: {"odd": "fractions:Fraction"}})
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    config = SearchConfig("odd", work_dir=tmp_path)
+    with pytest.raises(PluginError, match="'odd'.*lacks one of name, capabilities and start"):
+        run_search(config, scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective)
+    assert not list(tmp_path.glob("odd-*"))
+
+
+def test_two_packages_with_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", name="phaze-rival", groups={PluginGroup.STRATEGIES: {"tpe": "rival:Strategy"}})
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    with pytest.raises(PluginError, match="'tpe' is registered twice.*rival:Strategy"):
+        load_plugin(PluginGroup.STRATEGIES, "tpe")
+
+
+@pytest.mark.usefixtures("on_path")
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        (PluginGroup.STRATEGIES, "coordinate-descent"),
+        (PluginGroup.ESTIMATORS, "roofline"),
+        (PluginGroup.TRACKERS, "json-lines"),
+    ],
+)
+def test_registered_objects_carry_their_names_and_pickle(group: PluginGroup, name: str) -> None:
+    plugin = load_plugin(group, name)
+    assert plugin.name == name  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(plugin)).name == name
+    assert importlib.import_module("phaze_sample_plugin").__doc__
