@@ -24,10 +24,12 @@ def record_experts(tape: Tape, sharding: Sharding, normed: Tensor) -> Tensor:
         own = tape.view("own_tokens", normed, elements=rows * hidden, adjoint=CollectiveKind.ALL_GATHER)
     probabilities = _record_router(tape, sharding, own, rows=rows)
     copies = rows * model.num_active_experts
-    rule = copy_rule(copies * hidden)
-    sent = tape.elementwise("dispatch", (own,), elements=copies * hidden, rule=rule)
     load = -(-sharding.tokens * model.num_active_experts // model.num_experts)
     batch = model.num_experts // sharding.degree
+    # On one device dispatch fills the experts' padded buffers itself.
+    num_sent = copies if sharding.degree > 1 else batch * load
+    rule = copy_rule(copies * hidden)
+    sent = tape.elementwise("dispatch", (own,), elements=num_sent * hidden, rule=rule)
     arrived = _exchange(tape, sharding, "dispatch_all_to_all", sent, elements=batch * load * hidden)
     done = record_feed_forward(
         tape, sharding, arrived, batch=batch, rows=load, width=model.ffn_size, has_bias=model.has_mlp_bias

@@ -1,0 +1,90 @@
+"""Stashed bytes of a block against the closed forms of Korthikanti et al. 2022 (arXiv 2205.05198), section 4."""
+
+from __future__ import annotations
+
+import pytest
+
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.training import AttentionForm, TrainingSpec
+
+GPT_LIKE = ["gpt2-xl", "megatron-gpt2-72", "gpt3-175b"]
+BATCH = 3
+
+
+def block_of(model: ModelSpec, t: int, *, attention: AttentionForm, is_sequence_parallel: bool) -> LayerGraph:
+    training = TrainingSpec(BATCH, 1024, 6, attention=attention, is_sequence_parallel=is_sequence_parallel)
+    return build_model_graph(model, training, tensor_parallel=t).layers[1]
+
+
+def sbh(model: ModelSpec) -> int:
+    return 1024 * BATCH * model.hidden_size
+
+
+def scores_term(model: ModelSpec, attention: AttentionForm) -> float:
+    """5 a s / h: softmax output, dropout mask (one byte) and dropout output; nothing when fused."""
+    return 5 * model.num_heads * 1024 / model.hidden_size if attention is AttentionForm.UNFUSED else 0.0
+
+
+@pytest.mark.parametrize("attention", list(AttentionForm))
+@pytest.mark.parametrize("name", [*GPT_LIKE, "bert-large", "megatron-bert"])
+def test_one_device_keeps_sbh_34_plus_5as_over_h(name: str, attention: AttentionForm) -> None:
+    """Equation 1; BERT has positions for 512 tokens only, so its sequence is shortened by the model's own limit."""
+    model = load_model(name)
+    sequence = min(1024, model.max_sequence_length)
+    training = TrainingSpec(BATCH, sequence, 6, attention=attention)
+    block = build_model_graph(model, training, tensor_parallel=1).layers[1]
+    scores = 5 * model.num_heads * sequence / model.hidden_size if attention is AttentionForm.UNFUSED else 0
+    assert block.stash_bytes == pytest.approx(sequence * BATCH * model.hidden_size * (34 + scores), rel=1e-12)
+
+
+@pytest.mark.parametrize("attention", list(AttentionForm))
+@pytest.mark.parametrize(("name", "t"), [("megatron-gpt2-72", 2), ("megatron-gpt2-72", 8), ("gpt3-175b", 4)])
+def test_tensor_parallel_keeps_sbh_10_plus_24_over_t(name: str, t: int, attention: AttentionForm) -> None:
+    """Equation 2: layer-norm inputs, block inputs and dropout masks are replicated."""
+    model = load_model(name)
+    block = block_of(model, t, attention=attention, is_sequence_parallel=False)
+    expected = sbh(model) * (10 + 24 / t + scores_term(model, attention) / t)
+    assert block.stash_bytes == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("attention", list(AttentionForm))
+@pytest.mark.parametrize(("name", "t"), [("megatron-gpt2-72", 2), ("megatron-gpt2-72", 8), ("gpt3-175b", 4)])
+def test_sequence_parallel_divides_everything_by_t(name: str, t: int, attention: AttentionForm) -> None:
+    """Equation 4."""
+    model = load_model(name)
+    block = block_of(model, t, attention=attention, is_sequence_parallel=True)
+    expected = sbh(model) / t * (34 + scores_term(model, attention))
+    assert block.stash_bytes == pytest.approx(expected, rel=1e-12)
+
+
+def test_llama_block_by_hand() -> None:
+    """No dropout, no bias; kept: both norm inputs and outputs, q, k, v, context, gate, up and their product."""
+    model = load_model("llama-3-8b")
+    tokens, h, f, kv = 1024 * BATCH, 4096, 14336, 1024
+    block = block_of(model, 1, attention=AttentionForm.FUSED, is_sequence_parallel=True)
+    assert block.stash_bytes == 2 * tokens * (4 * h + h + 2 * kv + h + 3 * f)
+
+
+def test_recomputed_layer_keeps_its_input_only() -> None:
+    model = load_model("gpt3-175b")
+    for t, is_sequence_parallel in ((1, True), (8, True), (8, False)):
+        block = block_of(model, t, attention=AttentionForm.FUSED, is_sequence_parallel=is_sequence_parallel)
+        assert block.input_bytes == 2 * sbh(model) / (t if is_sequence_parallel else 1)
+
+
+def test_head_keeps_probabilities_and_the_matmuls_operand() -> None:
+    """GPT head: final norm's input and output, probabilities (of ceil(vocabulary / t) words)."""
+    model = load_model("gpt3-175b")
+    training = TrainingSpec(BATCH, 1024, 6)
+    for t, words in ((1, 50257), (8, 6283)):
+        head = build_model_graph(model, training, tensor_parallel=t).layers[2]
+        assert head.stash_bytes == 2 * (2 * sbh(model) / t + 1024 * BATCH * words)
+
+
+def test_embedding_keeps_ids_and_dropout_mask() -> None:
+    model = load_model("gpt3-175b")
+    embedding = build_model_graph(model, TrainingSpec(BATCH, 1024, 6), tensor_parallel=1).layers[0]
+    assert embedding.stash_bytes == 8 * 1024 * BATCH + sbh(model)

@@ -1,0 +1,92 @@
+"""The FLOP identity of semantics 1 over the zoo: 6 x matmul weights + 12 x layers x hidden x sequence a token."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from phaze_opt.graph.build import build_model_graph, sharding_obstacle
+from phaze_opt.graph.flops import graph_model_flops, model_flops, sequence_head_flops
+from phaze_opt.graph.operator import OperatorKind, Phase
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.training import AttentionForm, TrainingSpec
+from phaze_opt.workload.zoo import list_models, read_zoo_text
+
+CASES = [
+    (name, t)
+    for name, t in itertools.product(list_models(), (1, 2, 4, 8))
+    if not sharding_obstacle(load_model(name), t)
+]
+
+
+def matmul_weights(name: str) -> int:
+    """Weights that multiply one token, written from the raw config alone."""
+    c = json.loads(read_zoo_text(name))
+    if c["model_type"] == "bert":
+        h, f = c["hidden_size"], c["intermediate_size"]
+        return c["num_hidden_layers"] * (4 * h * h + 2 * h * f) + h * h + c["vocab_size"] * h
+    if c["model_type"] == "gpt2":
+        h, f = c["n_embd"], c["n_inner"] or 4 * c["n_embd"]
+        return c["n_layer"] * (4 * h * h + 2 * h * f) + c["vocab_size"] * h
+    if c["model_type"] == "opt":
+        h, f, e = c["hidden_size"], c["ffn_dim"], c["word_embed_proj_dim"]
+        projections = 0 if e == h else 2 * e * h
+        return c["num_hidden_layers"] * (4 * h * h + 2 * h * f) + projections + c["vocab_size"] * e
+    h, f = c["hidden_size"], c["intermediate_size"]
+    kv = h * c["num_key_value_heads"] // c["num_attention_heads"]
+    mlp = 3 * h * f * c.get("num_experts_per_tok", 1) + h * c.get("num_local_experts", 0)
+    return c["num_hidden_layers"] * (2 * h * h + 2 * h * kv + mlp) + c["vocab_size"] * h
+
+
+def flops_per_token(name: str, sequence: int) -> float:
+    c = json.loads(read_zoo_text(name))
+    layers, hidden = c.get("num_hidden_layers", c.get("n_layer")), c.get("hidden_size", c.get("n_embd"))
+    return 6 * matmul_weights(name) + 12 * layers * hidden * sequence
+
+
+@pytest.mark.parametrize("is_sequence_parallel", [False, True])
+@pytest.mark.parametrize("attention", list(AttentionForm))
+@pytest.mark.parametrize(("name", "t"), CASES)
+def test_flop_identity(name: str, t: int, attention: AttentionForm, is_sequence_parallel: bool) -> None:
+    model = load_model(name)
+    sequence, batch = min(model.max_sequence_length, 2048), 2
+    training = TrainingSpec(batch, sequence, 8, attention=attention, is_sequence_parallel=is_sequence_parallel)
+    for is_fused in (False, True):
+        graph = build_model_graph(model, training, tensor_parallel=t, is_fused=is_fused)
+        # The pooler and next-sentence head run once a sequence, on every device of the group.
+        once_a_sequence = t * batch * sequence_head_flops(model)
+        per_token = (t * graph_model_flops(graph) - once_a_sequence) / (batch * sequence)
+        assert per_token == pytest.approx(flops_per_token(name, sequence), rel=1e-3)
+        if t == 1:
+            assert per_token == pytest.approx(flops_per_token(name, sequence), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_model_flops_is_the_identity_times_the_sequence(name: str) -> None:
+    model = load_model(name)
+    sequence = model.max_sequence_length // 2
+    expected = sequence * flops_per_token(name, sequence)
+    assert model_flops(model, sequence) - sequence_head_flops(model) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["bert-large", "llama-3-8b"])
+def test_fused_backward_repeats_the_scores_and_only_they_are_left_out(name: str) -> None:
+    model = load_model(name)
+    graph = build_model_graph(model, TrainingSpec(1, 512, 8), tensor_parallel=1)
+    block = graph.layers[1]
+    (forward,) = (op for op in block.forward.operators if op.kind is OperatorKind.ATTENTION)
+    (backward,) = (op for op in block.backward.operators if op.kind is OperatorKind.ATTENTION)
+    assert (len(forward.matmuls), len(backward.matmuls)) == (2, 5)
+    assert backward.phase is Phase.BACKWARD
+    assert {matmul.macs for matmul in (*forward.matmuls, *backward.matmuls)} == {512 * 512 * model.query_size}
+    assert backward.matmuls[0] == forward.matmuls[0]
+
+
+def test_model_flops_of_bert_by_hand() -> None:
+    """BERT-Large, one sequence of 512: 24 blocks, transform, decoder over 30,522 words, pooler and next sentence."""
+    h, s, v = 1024, 512, 30_522
+    block = 2 * s * (4 * h * h + 2 * h * 4 * h) + 2 * 2 * s * s * h
+    head = 2 * s * (h * h + h * v) + 2 * (h * h + 2 * h)
+    assert model_flops(load_model("bert-large"), s) == 3 * (24 * block + head)

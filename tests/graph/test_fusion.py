@@ -1,0 +1,121 @@
+"""Fusion on known blocks: who takes whom, and what still reaches memory."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.operator import CoreType, Operator
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.training import AttentionForm, TrainingSpec
+from phaze_opt.workload.zoo import list_models
+
+TOKENS = 1024
+
+
+def forward_names(name: str, t: int, *, attention: AttentionForm = AttentionForm.FUSED) -> list[str]:
+    return [op.name for op in forward(name, t, attention=attention)]
+
+
+def forward(name: str, t: int, *, attention: AttentionForm = AttentionForm.FUSED) -> tuple[Operator, ...]:
+    training = TrainingSpec(1, TOKENS, 8, attention=attention)
+    return build_model_graph(load_model(name), training, tensor_parallel=t).layers[1].forward.operators
+
+
+def test_gpt_block_on_one_device() -> None:
+    assert forward_names("megatron-gpt2-72", 1) == [
+        "attention_norm",
+        "query_key_value+query_key_value_bias",
+        "attention",
+        "attention_output+attention_output_bias+attention_dropout+attention_residual",
+        "mlp_norm",
+        "mlp_up+mlp_up_bias+mlp_activation",
+        "mlp_down+mlp_output_bias+mlp_dropout+mlp_residual",
+    ]
+
+
+def test_a_collective_parts_a_matmul_from_its_bias() -> None:
+    """After the reduction bias, dropout and residual are one vector operator; the norm has other consumers' input."""
+    assert forward_names("megatron-gpt2-72", 2) == [
+        "attention_norm",
+        "attention_enter",
+        "query_key_value+query_key_value_bias",
+        "attention",
+        "attention_output",
+        "attention_leave",
+        "attention_output_bias+attention_dropout+attention_residual",
+        "mlp_norm",
+        "mlp_enter",
+        "mlp_up+mlp_up_bias+mlp_activation",
+        "mlp_down",
+        "mlp_leave",
+        "mlp_output_bias+mlp_dropout+mlp_residual",
+    ]
+
+
+def test_softmax_is_no_epilogue() -> None:
+    names = forward_names("megatron-gpt2-72", 1, attention=AttentionForm.UNFUSED)
+    assert names[2:6] == ["scores", "softmax", "softmax_dropout", "context"]
+
+
+def test_one_of_gate_and_up_takes_the_gated_activation() -> None:
+    names = forward_names("llama-2-7b", 1)
+    assert "mlp_gate" in names
+    assert "mlp_up+mlp_activation" in names
+    assert "query+rotary_query" in names
+
+
+def test_post_norm_is_taken_after_the_residual() -> None:
+    training = TrainingSpec(1, 512, 8)
+    block = build_model_graph(load_model("bert-large"), training, tensor_parallel=1).layers[1]
+    name = "attention_output+attention_output_bias+attention_dropout+attention_residual+attention_norm"
+    assert name in [op.name for op in block.forward.operators]
+
+
+def test_traffic_of_a_fused_activation_by_hand() -> None:
+    """Up matmul with bias and activation: reads x, W, b; writes the activation's input (kept) and its output."""
+    (up,) = (op for op in forward("megatron-gpt2-72", 1) if op.name.startswith("mlp_up"))
+    h, f = 3072, 4 * 3072
+    assert up.core_type is CoreType.TC_AND_VC
+    assert up.bytes_read == 2 * (TOKENS * h + h * f + f)
+    assert up.bytes_written == 2 * (2 * TOKENS * f)
+    assert sum(work.elements for work in up.vector_works) == 2 * TOKENS * f
+
+
+def test_traffic_of_a_fused_projection_by_hand() -> None:
+    """Output matmul with bias, dropout, residual: reads context, W, b, x; writes the sum and the one-byte mask."""
+    (output,) = (op for op in forward("megatron-gpt2-72", 1) if op.name.startswith("attention_output"))
+    h = 3072
+    assert output.bytes_read == 2 * (TOKENS * h + h * h + h + TOKENS * h)
+    assert output.bytes_written == 2 * TOKENS * h + TOKENS * h
+
+
+def test_backward_activation_is_taken_by_the_input_gradient() -> None:
+    training = TrainingSpec(1, TOKENS, 8)
+    block = build_model_graph(load_model("megatron-gpt2-72"), training, tensor_parallel=1).layers[1]
+    names = [op.name for op in block.backward.operators]
+    assert "mlp_down.input_gradient+mlp_activation.gradient" in names
+    assert any(name.startswith("mlp_up.input_gradient+mlp_norm.gradient") for name in names)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_blocks_have_a_modest_number_of_operators(name: str) -> None:
+    model = load_model(name)
+    training = TrainingSpec(1, 512, 8, attention=AttentionForm.UNFUSED)
+    plain = build_model_graph(model, training, tensor_parallel=1, is_fused=False).layers[1]
+    fused = build_model_graph(model, training, tensor_parallel=1).layers[1]
+    assert 30 <= len(plain.forward) + len(plain.backward) <= 60
+    assert len(fused.forward) + len(fused.backward) < len(plain.forward) + len(plain.backward)
+
+
+def test_building_takes_milliseconds() -> None:
+    """A generous ceiling for a loaded machine; the figure itself is in the project's measurements."""
+    model, training = load_model("bert-large"), TrainingSpec(8, 512, 4096)
+    times_s = []
+    for _ in range(5):
+        start_s = time.perf_counter()
+        build_model_graph(model, training, tensor_parallel=8)
+        times_s.append(time.perf_counter() - start_s)
+    assert min(times_s) < 0.03

@@ -1,0 +1,143 @@
+"""Tensor sharding: obstacles, collectives of each region, uneven vocabulary."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.build import build_model_graph, sharding_obstacle
+from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.operator import CollectiveKind, OperatorGraph
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.training import TrainingSpec
+
+TOKENS, BATCH = 512, 2
+
+
+def layers(name: str, t: int, *, is_sequence_parallel: bool) -> tuple[LayerGraph, ...]:
+    training = TrainingSpec(BATCH, TOKENS, 8, is_sequence_parallel=is_sequence_parallel)
+    return build_model_graph(load_model(name), training, tensor_parallel=t).layers
+
+
+def collectives(graph: OperatorGraph) -> Counter:
+    return Counter((op.collective.kind, op.collective.payload_bytes) for op in graph.operators if op.collective)
+
+
+@pytest.mark.parametrize(
+    ("name", "t", "words"),
+    [
+        ("gpt2-xl", 2, "25 attention heads do not divide by tensor parallel degree 2"),
+        ("llama-3-8b", 16, "8 key-value heads do not divide by tensor parallel degree 16"),
+        ("mixtral-8x7b", 3, "32 attention heads do not divide by tensor parallel degree 3"),
+        ("megatron-gpt2-54", 8, "20 attention heads"),
+        ("gpt3-175b", 64, "96 attention heads"),
+    ],
+)
+def test_obstacle_names_the_numbers_and_build_refuses(name: str, t: int, words: str) -> None:
+    obstacle = sharding_obstacle(load_model(name), t)
+    assert words in obstacle
+    with pytest.raises(InputError, match=words):
+        build_model_graph(load_model(name), TrainingSpec(1, 128, 8), tensor_parallel=t)
+
+
+@pytest.mark.parametrize(("name", "t"), [("bert-large", 16), ("gpt2-xl", 5), ("llama-3-70b", 8), ("opt-350m", 8)])
+def test_possible_degrees_have_no_obstacle(name: str, t: int) -> None:
+    assert sharding_obstacle(load_model(name), t) is None
+
+
+def test_sequence_longer_than_learned_positions_is_refused_and_rotary_is_not() -> None:
+    with pytest.raises(InputError, match="sequence length 513 exceeds the 512 learned positions of bert-large"):
+        build_model_graph(load_model("bert-large"), TrainingSpec(1, 513, 8), tensor_parallel=1)
+    build_model_graph(load_model("llama-2-7b"), TrainingSpec(1, 4097, 8), tensor_parallel=1)
+
+
+@pytest.mark.parametrize("name", ["bert-large", "gpt3-175b", "opt-1.3b", "llama-3-8b"])
+def test_block_has_megatrons_all_reduces(name: str) -> None:
+    """Two all-reduces forward and two backward, each of the whole activation."""
+    payload = 2.0 * TOKENS * BATCH * load_model(name).hidden_size
+    block = layers(name, 4, is_sequence_parallel=False)[1]
+    for graph in (block.forward, block.backward):
+        assert collectives(graph) == {(CollectiveKind.ALL_REDUCE, payload): 2}
+
+
+@pytest.mark.parametrize("name", ["bert-large", "gpt3-175b", "opt-1.3b", "llama-3-8b"])
+def test_sequence_parallel_block_has_reduce_scatters_and_all_gathers_instead(name: str) -> None:
+    payload = 2.0 * TOKENS * BATCH * load_model(name).hidden_size
+    block = layers(name, 4, is_sequence_parallel=True)[1]
+    for graph in (block.forward, block.backward):
+        expected = {(CollectiveKind.ALL_GATHER, payload): 2, (CollectiveKind.REDUCE_SCATTER, payload): 2}
+        assert collectives(graph) == expected
+
+
+def test_ends_of_a_gpt_communicate_like_megatron() -> None:
+    payload, statistics = 2.0 * TOKENS * BATCH * 12288, 12.0 * TOKENS * BATCH
+    embedding, _, head = layers("gpt3-175b", 4, is_sequence_parallel=False)
+    assert collectives(embedding.forward) == {(CollectiveKind.ALL_REDUCE, payload): 1}
+    assert not collectives(embedding.backward)
+    assert collectives(head.forward) == {(CollectiveKind.ALL_REDUCE, statistics): 1}
+    assert collectives(head.backward) == {(CollectiveKind.ALL_REDUCE, payload): 1}
+    embedding, _, head = layers("gpt3-175b", 4, is_sequence_parallel=True)
+    assert collectives(embedding.forward) == {(CollectiveKind.REDUCE_SCATTER, payload): 1}
+    assert collectives(embedding.backward) == {(CollectiveKind.ALL_GATHER, payload): 1}
+    assert collectives(head.backward) == {(CollectiveKind.REDUCE_SCATTER, payload): 1}
+
+
+def test_experts_exchange_tokens_by_all_to_all() -> None:
+    """Every device sends its share of the tokens, twice each: 2 of 8 experts a token; attention as ever."""
+    hidden, t = 4096, 4
+    activation, sent = 2.0 * TOKENS * BATCH * hidden, 2.0 * TOKENS * BATCH // t * 2 * hidden
+    block = layers("mixtral-8x7b", t, is_sequence_parallel=True)[1]
+    expected = {
+        (CollectiveKind.ALL_TO_ALL, sent): 2,
+        (CollectiveKind.ALL_GATHER, activation): 1,
+        (CollectiveKind.REDUCE_SCATTER, activation): 1,
+    }
+    assert collectives(block.forward) == collectives(block.backward) == expected
+    replicated = layers("mixtral-8x7b", t, is_sequence_parallel=False)[1]
+    expected = {
+        (CollectiveKind.ALL_TO_ALL, sent): 2,
+        (CollectiveKind.ALL_GATHER, activation): 1,
+        (CollectiveKind.ALL_REDUCE, activation): 1,
+    }
+    assert collectives(replicated.forward) == collectives(replicated.backward) == expected
+
+
+def test_uneven_vocabulary_is_padded() -> None:
+    """50,257 words over 8 devices: 6,283 each, 7 of them padding."""
+    embedding, _, head = layers("gpt3-175b", 8, is_sequence_parallel=True)
+    assert head.num_tied_parameters == 6283 * 12288
+    assert embedding.num_parameters == (6283 + 2048) * 12288
+    (logits,) = (op for op in head.forward.operators if op.name == "logits")
+    assert (logits.matmuls[0].m, logits.matmuls[0].n, logits.matmuls[0].k) == (TOKENS * BATCH, 6283, 12288)
+
+
+@pytest.mark.parametrize(("name", "tied"), [("gpt2-xl", True), ("llama-2-7b", False), ("opt-350m", True)])
+def test_only_tied_heads_have_tied_parameters(name: str, tied: bool) -> None:  # noqa: FBT001
+    model = load_model(name)
+    head = build_model_graph(model, TrainingSpec(1, 128, 8), tensor_parallel=1).layers[2]
+    assert head.num_tied_parameters == (model.vocab_size * model.embedding_size if tied else 0)
+
+
+def test_column_and_row_parallel_shapes_of_a_gpt_block() -> None:
+    block = layers("gpt3-175b", 8, is_sequence_parallel=True)[1]
+    shapes = {op.name.split("+")[0]: op.matmuls[0] for op in block.forward.operators if len(op.matmuls) == 1}
+    tokens = TOKENS * BATCH
+    assert {name: (s.m, s.n, s.k) for name, s in shapes.items()} == {
+        "query_key_value": (tokens, 3 * 12288 // 8, 12288),
+        "attention_output": (tokens, 12288, 12288 // 8),
+        "mlp_up": (tokens, 49152 // 8, 12288),
+        "mlp_down": (tokens, 12288, 49152 // 8),
+    }
+
+
+def test_grouped_queries_share_their_key_value_head_as_rows() -> None:
+    """Llama-3-8B: 32 query heads on 8 key-value heads; on 4 devices 2 products of 4 x 512 rows."""
+    block = layers("llama-3-8b", 4, is_sequence_parallel=True)[1]
+    (attention,) = (op for op in block.forward.operators if op.name == "attention")
+    scores, context = attention.matmuls
+    assert (scores.batch, scores.m, scores.n, scores.k) == (2 * BATCH, 4 * TOKENS, TOKENS, 128)
+    assert (context.batch, context.m, context.n, context.k) == (2 * BATCH, 4 * TOKENS, 128, TOKENS)
+    q, kv = TOKENS * BATCH * 1024, TOKENS * BATCH * 256
+    assert (attention.bytes_read, attention.bytes_written) == (2 * (q + 2 * kv), 2 * q)
