@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.array_rows import ArrayRows, build_array_rows, distinct_rows
+from phaze_opt.estimate.array_rows import build_array_rows, distinct_rows
 from phaze_opt.estimate.backend import (
     ChipEnergies,
     ChipRates,
@@ -109,7 +109,6 @@ class AnalyticEstimator:
             lane_cycles=compiled.vector_elements @ self._cycles,
             macs=compiled.macs,
             on_tc=compiled.on_tc,
-            on_vc=compiled.on_vc,
         )
         result = combine(work, chip_rates(accelerators), self._energies(accelerators), self._options.backend)
         return Estimates(result.one_core_s, result.spread_s, result.energy_j, result.hbm_bytes)
@@ -140,11 +139,7 @@ class AnalyticEstimator:
         buffers = distinct_rows(table.glb_bytes, table.dtype_bytes)
         glb_bytes, dtype_bytes = table.glb_bytes[buffers.first], table.dtype_bytes[buffers.first]
         hbm_bytes = operator_hbm_bytes(compiled, glb_bytes, dtype_bytes, backend=self._options.backend)
-        return _Prices(self._price_rows(compiled, rows), row_of, buffers.inverse, hbm_bytes)
-
-    def _price_rows(self, compiled: CompiledOperators, rows: ArrayRows) -> MatmulPrices:
-        """Matmuls on distinct rows, under the options in force."""
-        return price_matmuls(compiled.shapes, rows, self._options)
+        return _Prices(price_matmuls(compiled.shapes, rows, self._options), row_of, buffers.inverse, hbm_bytes)
 
     def _energies(self, table: AcceleratorTable) -> ChipEnergies:
         """Joules per unit of work on each accelerator."""

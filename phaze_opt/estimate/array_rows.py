@@ -23,7 +23,7 @@ class ArrayRows:
         width, depth: of one array.
         tile_elements: elements of an L2 output tile: half the L2, double-buffered.
         dtype_bytes: bytes of an element.
-        glb_bytes_per_cycle: chip-wide; infinite when the GLB never binds.
+        glb_cycles_per_byte: chip-wide; zero when the GLB never binds.
     """
 
     num_tc: NDArray[np.int64]
@@ -31,7 +31,7 @@ class ArrayRows:
     depth: NDArray[np.int64]
     tile_elements: NDArray[np.int64]
     dtype_bytes: NDArray[np.int64]
-    glb_bytes_per_cycle: NDArray[np.float64]
+    glb_cycles_per_byte: NDArray[np.float64]
 
     def __len__(self) -> int:
         """Number of distinct configurations."""
@@ -72,21 +72,21 @@ def build_array_rows(
         glb_limit: how the GLB's bandwidth is set.
         reference_glb_bytes: size at which a proportional GLB reaches the accelerator's bandwidth.
     """
-    per_cycle = glb_bytes_per_cycle(table, glb_limit, reference_glb_bytes=reference_glb_bytes)
-    columns = (table.num_tc, table.tc_width, table.tc_depth, table.l2_bytes, table.dtype_bytes, per_cycle)
-    rows = distinct_rows(*columns)
-    num_tc, width, depth, l2_bytes, dtype_bytes, per_cycle = (column[rows.first] for column in columns)
+    per_byte = _glb_cycles_per_byte(table, glb_limit, reference_glb_bytes=reference_glb_bytes)
+    integers = (table.num_tc, table.tc_width, table.tc_depth, table.l2_bytes, table.dtype_bytes)
+    rows = distinct_rows(*integers, per_byte)
+    num_tc, width, depth, l2_bytes, dtype_bytes = (column[rows.first] for column in integers)
     tile_elements = np.maximum(1, l2_bytes // (2 * dtype_bytes))
-    return ArrayRows(num_tc, width, depth, tile_elements, dtype_bytes, per_cycle), rows.inverse
+    return ArrayRows(num_tc, width, depth, tile_elements, dtype_bytes, per_byte[rows.first]), rows.inverse
 
 
-def glb_bytes_per_cycle(
+def _glb_cycles_per_byte(
     table: AcceleratorTable, glb_limit: GlbLimit, *, reference_glb_bytes: float
 ) -> NDArray[np.float64]:
-    """Chip-wide GLB bandwidth, bytes a cycle, shape (num_accelerators,); infinite for ``none``."""
+    """Cycles the GLB takes for a byte, chip-wide, shape (num_accelerators,); zero for ``none``."""
     if glb_limit is GlbLimit.NONE:
-        return np.full(len(table), np.inf)
-    per_cycle = table.glb_bandwidth_bytes_per_s / table.clock_hz
+        return np.zeros(len(table))
+    bandwidth = table.glb_bandwidth_bytes_per_s
     if glb_limit is GlbLimit.PROPORTIONAL:
-        per_cycle = per_cycle * (table.glb_bytes / reference_glb_bytes)
-    return per_cycle
+        bandwidth = bandwidth * (table.glb_bytes / reference_glb_bytes)
+    return table.clock_hz / bandwidth

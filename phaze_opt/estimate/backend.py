@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,6 @@ class Workload:
     lane_cycles: Floats
     macs: Floats
     on_tc: NDArray[np.bool_]
-    on_vc: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,34 +107,28 @@ def _price_compiled(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
     from phaze_opt.estimate import kernels
 
     level = np.frexp(rows.num_tc)[1] - 1
-    arrays = distinct_rows(rows.tile_elements, rows.width, rows.depth, rows.dtype_bytes, rows.glb_bytes_per_cycle)
-    order = np.argsort(rows.tile_elements[arrays.first], kind="stable")
-    first = arrays.first[order]
-    place = np.empty(len(order), dtype=np.intp)
-    place[order] = np.arange(len(order))
-    array_of = place[arrays.inverse]
+    integers = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes)
+    distinct = distinct_rows(*integers, rows.glb_cycles_per_byte)
+    order = np.argsort(rows.tile_elements[distinct.first], kind="stable")
+    first = distinct.first[order]
+    array_of = np.argsort(order)[distinct.inverse]
     most = np.zeros(len(order), dtype=np.int64)
     np.maximum.at(most, array_of, level)
-    ramp_rule = {
-        FillAndDrain.PER_FOLD: kernels.RAMP_PER_FOLD,
-        FillAndDrain.PER_OPERATOR: kernels.RAMP_PER_OPERATOR,
-        FillAndDrain.NONE: kernels.RAMP_NEVER,
-    }[options.fill_and_drain]
-    columns = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes, rows.glb_bytes_per_cycle)
-    table = kernels.price_levels(
-        _sizes(shapes),
-        *(column[first].astype(np.float64) for column in columns),
-        most,
-        ramp_rule,
-        options.multicast is Multicast.IDEAL,
+    width, depth, tile, dtype = (column[first].astype(np.float64) for column in integers)
+    arrays = kernels.Arrays(width, depth, tile, dtype, rows.glb_cycles_per_byte[first], most)
+    rules = kernels.Rules(
+        per_fold=float(options.fill_and_drain is FillAndDrain.PER_FOLD),
+        per_operator=float(options.fill_and_drain is FillAndDrain.PER_OPERATOR),
+        is_multicast=options.multicast is Multicast.IDEAL,
     )
-    alone = table[array_of, 0]
-    share = (rows.glb_bytes_per_cycle / rows.num_tc)[:, None]
-    one_core = np.maximum(alone[..., kernels.STREAM] + alone[..., kernels.FILL], alone[..., kernels.GLB_BYTES] / share)
-    best = table[array_of, level]
+    table = kernels.price_levels(_sizes(shapes), arrays, rules)
+    alone, best = table[array_of, 0], table[array_of, level]
+    share = (rows.glb_cycles_per_byte * rows.num_tc)[:, None]
     return MatmulPrices(
         cycles=best[..., kernels.CYCLES],
-        one_core_cycles=one_core,
+        one_core_cycles=np.maximum(
+            alone[..., kernels.STREAM] + alone[..., kernels.FILL], alone[..., kernels.GLB_BYTES] * share
+        ),
         stream_cycles=best[..., kernels.STREAM],
         fill_cycles=best[..., kernels.FILL],
         glb_bytes=best[..., kernels.GLB_BYTES],
@@ -144,54 +137,37 @@ def _price_compiled(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
     )
 
 
-def _columns(*columns: Floats) -> Floats:
-    """Columns side by side, shape (num_accelerators, num_columns)."""
-    return np.stack(columns, axis=1)
-
-
 def _combine_compiled(work: Workload, rates: ChipRates, energies: ChipEnergies) -> Combined:
     """The compiled kernel writes straight into the four results."""
     from phaze_opt.estimate import kernels
 
     shape = (len(work.row_of), len(work.macs))
-    combined = Combined(*(np.empty(shape) for _ in range(4)))
+    results = kernels.Results(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape))
     kernels.combine(
-        work.row_of,
-        work.buffer_of,
-        work.cycles,
-        work.one_core_cycles,
-        work.glb_bytes,
-        work.l2_bytes,
-        work.hbm_bytes,
-        work.lane_cycles,
-        work.macs,
-        work.on_tc.astype(np.float64),
-        work.on_vc.astype(np.float64),
-        _columns(
-            rates.cycle_s,
-            rates.spread_lane_s,
-            rates.one_core_lane_s,
-            rates.spread_byte_s,
-            rates.one_tc_byte_s,
-            rates.one_vc_byte_s,
+        kernels.RowTables(
+            work.row_of,
+            work.buffer_of,
+            work.cycles,
+            work.one_core_cycles,
+            work.glb_bytes,
+            work.l2_bytes,
+            work.hbm_bytes,
         ),
-        _columns(energies.mac_j, energies.l2_byte_j, energies.glb_byte_j, energies.hbm_byte_j, energies.lane_cycle_j),
-        combined.one_core_s,
-        combined.spread_s,
-        combined.energy_j,
-        combined.hbm_bytes,
+        kernels.OperatorColumns(work.lane_cycles, work.macs, work.on_tc.astype(np.float64)),
+        np.stack([getattr(rates, field.name) for field in fields(rates)], axis=1),
+        np.stack([getattr(energies, field.name) for field in fields(energies)], axis=1),
+        results,
     )
-    return combined
+    return Combined(results.one_core_s, results.spread_s, results.energy_j, results.hbm_bytes)
 
 
 def _combine_numpy(work: Workload, rates: ChipRates, energies: ChipEnergies) -> Combined:
     """The same, `matmul_oracle.CHUNK_ROWS` accelerators at a time."""
     shape = (len(work.row_of), len(work.macs))
     combined = Combined(*(np.empty(shape) for _ in range(4)))
-    on_core = work.on_tc | work.on_vc
     for start in range(0, shape[0], matmul_oracle.CHUNK_ROWS):
         chunk = slice(start, start + matmul_oracle.CHUNK_ROWS)
-        row, moved = work.row_of[chunk], work.hbm_bytes[work.buffer_of[chunk]] * on_core
+        row, moved = work.row_of[chunk], work.hbm_bytes[work.buffer_of[chunk]]
 
         def rate(column: Floats, chunk: slice = chunk) -> Floats:
             return column[chunk, None]
@@ -207,10 +183,10 @@ def _combine_numpy(work: Workload, rates: ChipRates, energies: ChipEnergies) -> 
             work.lane_cycles * rate(rates.one_core_lane_s),
             moved * core_byte_s,
         )
-        combined.spread_s[chunk] = np.maximum.reduce(latencies) * on_core
-        combined.one_core_s[chunk] = np.maximum.reduce(alone) * on_core
+        combined.spread_s[chunk] = np.maximum.reduce(latencies)
+        combined.one_core_s[chunk] = np.maximum.reduce(alone)
         combined.hbm_bytes[chunk] = moved
-        combined.energy_j[chunk] = on_core * (
+        combined.energy_j[chunk] = (
             work.macs * rate(energies.mac_j)
             + work.l2_bytes[row] * rate(energies.l2_byte_j)
             + work.glb_bytes[row] * rate(energies.glb_byte_j)

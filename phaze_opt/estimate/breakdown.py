@@ -42,10 +42,9 @@ def explain_operators(
     cycles, stream, fill = (
         compiled.add_up(table)[0] for table in (prices.cycles, prices.stream_cycles, prices.fill_cycles)
     )
-    is_busy = compiled.on_tc | compiled.on_vc
     ideal = compiled.macs / resources.num_macs
     tensor_s = cycles * resources.cycle_s
-    vector_s, hbm_s = resources.vector_s * is_busy, resources.hbm_s * is_busy
+    vector_s, hbm_s = resources.vector_s, resources.hbm_s
     latency_s = np.maximum.reduce((tensor_s, vector_s, hbm_s))
     is_vector = (vector_s > tensor_s) & (vector_s >= hbm_s)
     is_hbm = (hbm_s > tensor_s) & ~is_vector
@@ -70,7 +69,7 @@ def explain_operators(
             bound=bounds[column],
             parts_s=tuple(zip(_PARTS, map(float, parts[column]), strict=True)),
             dataflow=flows[column],
-            hbm_bytes=float(resources.hbm_bytes[column] * is_busy[column]),
+            hbm_bytes=float(resources.hbm_bytes[column]),
         )
         for column, operator in enumerate(compiled.operators)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -21,7 +21,80 @@ Ints = NDArray[np.int64]
 NUM_FIELDS = 6
 """Figures kept per configuration, level and matmul: cycles, stream, fill, GLB bytes, L2 bytes, dataflow."""
 CYCLES, STREAM, FILL, GLB_BYTES, L2_BYTES, DATAFLOW = range(NUM_FIELDS)
-RAMP_PER_FOLD, RAMP_PER_OPERATOR, RAMP_NEVER = range(3)
+
+
+class Arrays(NamedTuple):
+    """Array configurations as columns, sorted by ``tile``; ``most`` is the largest s of the 2**s arrays wanted."""
+
+    width: Floats
+    depth: Floats
+    tile: Floats
+    dtype: Floats
+    cycles_per_byte: Floats
+    most: Ints
+
+
+class Rules(NamedTuple):
+    """Options as numbers: fill and drain = (per_fold x folds + per_operator) x ramp; is a shared operand read once."""
+
+    per_fold: float
+    per_operator: float
+    is_multicast: bool
+
+
+class Array(NamedTuple):
+    """One array configuration; ``ramp`` = 2d + w - 2, ``ideal`` the compute cycles of one fully busy array."""
+
+    width: float
+    depth: float
+    dtype: float
+    cycles_per_byte: float
+    ramp: float
+    ideal: float
+
+
+class SplitTables(NamedTuple):
+    """Of every split 2**e of each dimension: share, folds across the width, folds down the depth; GLB passes.
+
+    ``limits`` holds the largest useful e of b, m, n and k; ``over_n`` is ceil(n'/t_n), ``over_m`` ceil(m'/t_m).
+    """
+
+    batch: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    over_n: Floats
+    over_m: Floats
+    limits: Ints
+
+
+class RowTables(NamedTuple):
+    """Operators on distinct rows or buffers, and which row and buffer each accelerator has."""
+
+    row_of: Ints
+    buffer_of: Ints
+    cycles: Floats
+    one_core_cycles: Floats
+    glb_bytes: Floats
+    l2_bytes: Floats
+    hbm_bytes: Floats
+
+
+class OperatorColumns(NamedTuple):
+    """Per operator: lane cycles, MACs, and 1.0 where it occupies a tensor core."""
+
+    lane_cycles: Floats
+    macs: Floats
+    on_tc: Floats
+
+
+class Results(NamedTuple):
+    """The four matrices of `Estimates`, written by `combine`."""
+
+    one_core_s: Floats
+    spread_s: Floats
+    energy_j: Floats
+    hbm_bytes: Floats
 
 
 def _compiled(function: _FunctionT) -> _FunctionT:
@@ -44,179 +117,150 @@ def _log2_ceil(value: float, most: int) -> int:
 
 
 @_compiled
-def _fill_passes(
-    m: float, n: float, most_m: int, most_n: int, most: int, tile: float, over_n: Floats, over_m: Floats
-) -> None:
-    """GLB passes ceil(n'/t_n) and ceil(m'/t_m) of every split of m and n, into ``over_n`` and ``over_m``."""
+def _fill_passes(tables: SplitTables, size: Floats, tile: float) -> None:
+    """GLB passes of every split of m and n into ``over_n`` and ``over_m``; see `matmul_oracle._glb_elements`."""
     edge = math.floor(math.sqrt(tile))
-    for e_m in range(most_m + 1):
-        share_m = math.ceil(m / (1 << e_m))
-        for e_n in range(min(most_n, most - e_m) + 1):
-            share_n = math.ceil(n / (1 << e_n))
+    most = len(tables.over_n) - 1
+    for e_m in range(tables.limits[1] + 1):
+        m = math.ceil(size[1] / (1 << e_m))
+        for e_n in range(min(tables.limits[2], most - e_m) + 1):
+            n = math.ceil(size[2] / (1 << e_n))
             t_m, t_n = edge, edge
-            if share_m < edge:
-                t_m, t_n = share_m, math.floor(tile / share_m)
-            elif share_n < edge:
-                t_m, t_n = math.floor(tile / share_n), share_n
-            over_n[e_m, e_n] = math.ceil(share_n / t_n)
-            over_m[e_m, e_n] = math.ceil(share_m / t_m)
+            if m < edge:
+                t_m, t_n = m, math.floor(tile / m)
+            elif n < edge:
+                t_m, t_n = math.floor(tile / n), n
+            tables.over_n[e_m, e_n] = math.ceil(n / t_n)
+            tables.over_m[e_m, e_n] = math.ceil(m / t_m)
 
 
 @_compiled
-def _fill_folds(extent: float, most: int, width: float, depth: float, folds: Floats) -> None:
-    """Share, folds across the width and folds down the depth of every split of one dimension, into ``folds``."""
-    for exponent in range(most + 1):
+def _fill_folds(folds: Floats, extent: float, limit: int, array: Array) -> None:
+    """Share, folds across the width and folds down the depth of every split of one dimension."""
+    for exponent in range(limit + 1):
         share = math.ceil(extent / (1 << exponent))
         folds[exponent, 0] = share
-        folds[exponent, 1] = math.ceil(share / width)
-        folds[exponent, 2] = math.ceil(share / depth)
+        folds[exponent, 1] = math.ceil(share / array.width)
+        folds[exponent, 2] = math.ceil(share / array.depth)
 
 
 @_compiled
-def _best_flow(batch: float, m: Floats, n: Floats, k: Floats, ramp: float, ramp_rule: int, flow: Floats) -> None:
-    """Least compute cycles over the three dataflows, into ``flow``: stream, fill, folds, stream length, code."""
+def _record(out: Floats, flows: tuple[tuple[float, float], ...], array: Array, rules: Rules, scale: float) -> None:
+    """Stream, fill, L2 bytes and dataflow of the split just found; ``scale`` = dtype bytes x arrays used."""
     least = math.inf
     for code in range(3):
-        if code == 0:
-            folds, stream = batch * (k[2] * n[1]), m[0]
-        elif code == 1:
-            folds, stream = batch * (m[2] * n[1]), k[0]
-        else:
-            folds, stream = batch * (k[2] * m[1]), n[0]
-        ramps = folds if ramp_rule == RAMP_PER_FOLD else (1.0 if ramp_rule == RAMP_PER_OPERATOR else 0.0)
-        streaming = folds * stream
-        filling = ramps * ramp
-        if streaming + filling < least:
-            least = streaming + filling
-            flow[0], flow[1], flow[2], flow[3], flow[4] = streaming, filling, folds, stream, code
+        folds, stream = flows[code]
+        fill = (rules.per_fold * folds + rules.per_operator) * array.ramp
+        if folds * stream + fill < least:
+            least = folds * stream + fill
+            l2_elements = folds * (stream * (array.width + array.depth) + array.width * array.depth)
+            out[STREAM], out[FILL], out[L2_BYTES], out[DATAFLOW] = folds * stream, fill, scale * l2_elements, code
 
 
 @_compiled
-def _price_levels(
-    size: Floats,
-    width: float,
-    depth: float,
-    dtype: float,
-    bandwidth: float,
-    most: int,
-    ramp_rule: int,
-    is_multicast: bool,
-    limits: Ints,
-    over_n: Floats,
-    over_m: Floats,
-    folds_b: Floats,
-    folds_m: Floats,
-    folds_n: Floats,
-    folds_k: Floats,
-    flow: Floats,
-    out: Floats,
-) -> None:
-    """Best split of one matmul over at most 2**s arrays, for s = 0 .. most, into ``out`` of shape (levels, fields).
+def _price_level(tables: SplitTables, array: Array, rules: Rules, level: int, out: Floats) -> None:
+    """Best split over exactly 2**level arrays, into ``out`` if it beats the cycles already there.
 
-    Exact pruning: a split is looked at only while its own GLB time, and the ideal compute time of its level, are
-    below the best so far; ties go to the split with fewest arrays that comes first, as in the oracle.
+    A split's dataflows are looked at only while its own GLB time is below the best so far.
     """
-    _fill_folds(size[0], min(limits[0], most), width, depth, folds_b)
-    _fill_folds(size[1], min(limits[1], most), width, depth, folds_m)
-    _fill_folds(size[2], min(limits[2], most), width, depth, folds_n)
-    _fill_folds(size[3], min(limits[3], most), width, depth, folds_k)
-    ramp = 2.0 * depth + width - 2.0
-    ideal = size[0] * size[1] * size[2] * size[3] / (width * depth)
-    best = math.inf
+    used = float(1 << level)
+    limits = tables.limits
+    best = out[CYCLES]
+    for e_b in range(min(level, limits[0]) + 1):
+        batch = tables.batch[e_b, 0]
+        for e_m in range(min(level - e_b, limits[1]) + 1):
+            m, m_across, m_down = tables.m[e_m, 0], tables.m[e_m, 1], tables.m[e_m, 2]
+            rest = level - e_b - e_m
+            for e_n in range(max(0, rest - limits[3]), min(rest, limits[2]) + 1):
+                n, n_across = tables.n[e_n, 0], tables.n[e_n, 1]
+                k, k_down = tables.k[rest - e_n, 0], tables.k[rest - e_n, 2]
+                left = m * k * tables.over_n[e_m, e_n]
+                right = k * n * tables.over_m[e_m, e_n]
+                result = m * n * (3.0 if rest > e_n else 1.0)
+                if rules.is_multicast:
+                    left /= float(1 << e_n)
+                    right /= float(1 << e_m)
+                glb_bytes = array.dtype * (used * batch * (left + right + result))
+                glb_cycles = glb_bytes * array.cycles_per_byte
+                if glb_cycles >= best:
+                    continue
+                weight, output, inputs = (
+                    batch * (k_down * n_across),
+                    batch * (m_down * n_across),
+                    batch * (k_down * m_across),
+                )
+                least = min(
+                    weight * m + (rules.per_fold * weight + rules.per_operator) * array.ramp,
+                    output * k + (rules.per_fold * output + rules.per_operator) * array.ramp,
+                    inputs * n + (rules.per_fold * inputs + rules.per_operator) * array.ramp,
+                )
+                if least < best:
+                    best = max(least, glb_cycles)
+                    out[CYCLES], out[GLB_BYTES] = best, glb_bytes
+                    _record(out, ((weight, m), (output, k), (inputs, n)), array, rules, array.dtype * used)
+
+
+@_compiled
+def _price_matmul(size: Floats, tables: SplitTables, array: Array, rules: Rules, out: Floats) -> None:
+    """Best split of one matmul over at most 2**s arrays, for every s; ``out`` has shape (levels, fields).
+
+    Levels go upwards and only strict improvements count, so ties go to the fewest arrays, as in the oracle. A level
+    whose ideal compute time is no better than the best so far cannot improve on it.
+    """
+    most = len(out) - 1
+    _fill_folds(tables.batch, size[0], min(tables.limits[0], most), array)
+    _fill_folds(tables.m, size[1], min(tables.limits[1], most), array)
+    _fill_folds(tables.n, size[2], min(tables.limits[2], most), array)
+    _fill_folds(tables.k, size[3], min(tables.limits[3], most), array)
+    out[0, CYCLES] = math.inf
     for level in range(most + 1):
         if level > 0:
             out[level] = out[level - 1]
-        used = float(1 << level)
-        if ideal / used >= best:
-            continue
-        for e_b in range(min(level, limits[0]) + 1):
-            batch = folds_b[e_b, 0]
-            for e_m in range(min(level - e_b, limits[1]) + 1):
-                m = folds_m[e_m, 0]
-                rest = level - e_b - e_m
-                for e_n in range(max(0, rest - limits[3]), min(rest, limits[2]) + 1):
-                    n = folds_n[e_n, 0]
-                    e_k = rest - e_n
-                    k = folds_k[e_k, 0]
-                    left = m * k * over_n[e_m, e_n]
-                    right = k * n * over_m[e_m, e_n]
-                    result = m * n * (3.0 if e_k > 0 else 1.0)
-                    if is_multicast:
-                        left /= float(1 << e_n)
-                        right /= float(1 << e_m)
-                    glb_bytes = dtype * (used * batch * (left + right + result))
-                    glb_cycles = glb_bytes / bandwidth
-                    if glb_cycles >= best:
-                        continue
-                    _best_flow(batch, folds_m[e_m], folds_n[e_n], folds_k[e_k], ramp, ramp_rule, flow)
-                    cycles = max(flow[0] + flow[1], glb_cycles)
-                    if cycles < best:
-                        best = cycles
-                        l2_elements = flow[2] * (flow[3] * (width + depth) + width * depth)
-                        out[level, CYCLES] = cycles
-                        out[level, STREAM] = flow[0]
-                        out[level, FILL] = flow[1]
-                        out[level, GLB_BYTES] = glb_bytes
-                        out[level, L2_BYTES] = dtype * used * l2_elements
-                        out[level, DATAFLOW] = flow[4]
+        if array.ideal / (1 << level) < out[level, CYCLES]:
+            _price_level(tables, array, rules, level, out[level])
 
 
 @_compiled
-def price_levels(
-    sizes: Floats,
-    width: Floats,
-    depth: Floats,
-    tile: Floats,
-    dtype: Floats,
-    bandwidth: Floats,
-    most: Ints,
-    ramp_rule: int,
-    is_multicast: bool,
-) -> Floats:
+def price_levels(sizes: Floats, arrays: Arrays, rules: Rules) -> Floats:
     """Best costs of every matmul on every array configuration for every number 2**s of arrays.
 
     Args:
         sizes: b, m, n, k of each matmul, shape (num_matmuls, 4).
-        width, depth, tile, dtype, bandwidth, most: columns of the configurations, sorted by ``tile``; ``most`` is the
-            largest s wanted.
-        ramp_rule: `RAMP_PER_FOLD`, `RAMP_PER_OPERATOR` or `RAMP_NEVER`.
-        is_multicast: whether shared operands are read once.
+        arrays: the configurations.
+        rules: options in force.
 
     Returns:
         Shape (num_configurations, levels, num_matmuls, NUM_FIELDS).
     """
-    levels = most.max() + 1
-    table = np.zeros((len(width), levels, len(sizes), NUM_FIELDS))
-    over_n, over_m = np.empty((levels, levels)), np.empty((levels, levels))
-    folds_b, folds_m = np.empty((levels, 3)), np.empty((levels, 3))
-    folds_n, folds_k = np.empty((levels, 3)), np.empty((levels, 3))
-    flow = np.empty(5)
-    limits = np.empty(4, dtype=np.int64)
+    levels = arrays.most.max() + 1
+    table = np.zeros((len(arrays.width), levels, len(sizes), NUM_FIELDS))
+    tables = SplitTables(
+        np.empty((levels, 3)),
+        np.empty((levels, 3)),
+        np.empty((levels, 3)),
+        np.empty((levels, 3)),
+        np.empty((levels, levels)),
+        np.empty((levels, levels)),
+        np.empty(4, dtype=np.int64),
+    )
     for u in range(len(sizes)):
+        size = sizes[u]
         for axis in range(4):
-            limits[axis] = _log2_ceil(sizes[u, axis], levels - 1)
-        for r in range(len(width)):
-            if r == 0 or tile[r] != tile[r - 1]:
-                _fill_passes(sizes[u, 1], sizes[u, 2], limits[1], limits[2], levels - 1, tile[r], over_n, over_m)
-            _price_levels(
-                sizes[u],
-                width[r],
-                depth[r],
-                dtype[r],
-                bandwidth[r],
-                most[r],
-                ramp_rule,
-                is_multicast,
-                limits,
-                over_n,
-                over_m,
-                folds_b,
-                folds_m,
-                folds_n,
-                folds_k,
-                flow,
-                table[r, :, u],
+            tables.limits[axis] = _log2_ceil(size[axis], levels - 1)
+        macs = size[0] * size[1] * size[2] * size[3]
+        for r in range(len(arrays.width)):
+            if r == 0 or arrays.tile[r] != arrays.tile[r - 1]:
+                _fill_passes(tables, size, arrays.tile[r])
+            width, depth = arrays.width[r], arrays.depth[r]
+            array = Array(
+                width,
+                depth,
+                arrays.dtype[r],
+                arrays.cycles_per_byte[r],
+                2.0 * depth + width - 2.0,
+                macs / (width * depth),
             )
+            _price_matmul(size, tables, array, rules, table[r, : arrays.most[r] + 1, u])
     return table
 
 
@@ -230,57 +274,58 @@ def tiled_traffic_elements(sizes: Floats, room: Floats) -> Floats:
         smallest = min(m * k, k * n, m * n)
         for h in range(len(room)):
             best = once if smallest <= room[h] else math.inf
-            strips = math.ceil(n / room[h])
+            strips = float(math.ceil(n / room[h]))
             while strips <= n and strips * (m * k) + k * n + m * n < best:
                 rows_per_tile = math.floor(room[h] / math.ceil(n / strips))
                 best = min(best, strips * (m * k) + math.ceil(m / rows_per_tile) * (k * n) + m * n)
-                strips += 1
+                strips += 1.0
             traffic[h, u] = best * batch
     return traffic
 
 
 @_compiled
-def combine(
-    row_of: Ints,
-    buffer_of: Ints,
-    cycles: Floats,
-    one_core_cycles: Floats,
-    glb_bytes: Floats,
-    l2_bytes: Floats,
-    hbm_bytes: Floats,
-    lane_cycles: Floats,
-    macs: Floats,
-    on_tc: Floats,
-    on_vc: Floats,
-    rates: Floats,
-    energies: Floats,
-    one_core_s: Floats,
-    spread_s: Floats,
-    energy_j: Floats,
-    traffic_bytes: Floats,
-) -> None:
-    """Latency and energy of every operator on every accelerator, into the last four arrays.
+def _fill_latency(latency_s: Floats, cycles: Floats, cycle_s: float, work: Floats, lane_s: float) -> None:
+    """The later of tensor and vector cores, for every operator on one accelerator."""
+    for o in range(len(latency_s)):
+        latency_s[o] = max(cycles[o] * cycle_s, work[o] * lane_s)
 
-    ``rates`` and ``energies`` are the columns of `analytic.chip_rates` and `analytic.chip_energies`.
+
+@_compiled
+def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies: Floats, results: Results) -> None:
+    """Latency and energy of every operator on every accelerator, into ``results``.
+
+    Short loops over one accelerator's operators, each over few arrays, so that they vectorise and stay in cache.
+
+    Args:
+        tables: per-row costs.
+        columns: per-operator work.
+        rates: seconds a cycle, a spread lane cycle, one core's lane cycle, an HBM byte, and one at the share of one
+            tensor core and of one vector core; shape (num_accelerators, 6).
+        energies: joules a MAC, L2 byte, GLB byte, HBM byte and lane cycle; shape (num_accelerators, 5).
+        results: matrices to fill.
     """
-    for a in range(len(row_of)):
-        q, h = row_of[a], buffer_of[a]
-        cycle_s, lanes_s, lane_s, byte_s = rates[a, 0], rates[a, 1], rates[a, 2], rates[a, 3]
-        tc_byte_s, vc_byte_s = rates[a, 4], rates[a, 5]
-        for o in range(len(macs)):
-            moved = hbm_bytes[h, o]
-            work = lane_cycles[o]
-            if on_tc[o] + on_vc[o] == 0.0:
-                one_core_s[a, o] = spread_s[a, o] = energy_j[a, o] = traffic_bytes[a, o] = 0.0
-                continue
-            spread_s[a, o] = max(cycles[q, o] * cycle_s, work * lanes_s, moved * byte_s)
-            core_byte_s = tc_byte_s if on_tc[o] > 0.0 else vc_byte_s
-            one_core_s[a, o] = max(one_core_cycles[q, o] * cycle_s, work * lane_s, moved * core_byte_s)
-            traffic_bytes[a, o] = moved
-            energy_j[a, o] = (
-                macs[o] * energies[a, 0]
-                + l2_bytes[q, o] * energies[a, 1]
-                + glb_bytes[q, o] * energies[a, 2]
-                + moved * energies[a, 3]
-                + work * energies[a, 4]
-            )
+    work, macs, on_tc = columns.lane_cycles, columns.macs, columns.on_tc
+    count = len(macs)
+    for a in range(len(tables.row_of)):
+        moved = tables.hbm_bytes[tables.buffer_of[a]]
+        row = tables.row_of[a]
+        spread_s, one_core_s, energy_j = results.spread_s[a], results.one_core_s[a], results.energy_j[a]
+        byte_s, tc_byte_s, vc_byte_s = rates[a, 3], rates[a, 4], rates[a, 5]
+        _fill_latency(spread_s, tables.cycles[row], rates[a, 0], work, rates[a, 1])
+        _fill_latency(one_core_s, tables.one_core_cycles[row], rates[a, 0], work, rates[a, 2])
+        for o in range(count):
+            spread_s[o] = max(spread_s[o], moved[o] * byte_s)
+        for o in range(count):
+            core_byte_s = on_tc[o] * tc_byte_s + (1.0 - on_tc[o]) * vc_byte_s
+            one_core_s[o] = max(one_core_s[o], moved[o] * core_byte_s)
+        glb, l2 = tables.glb_bytes[row], tables.l2_bytes[row]
+        mac_j, l2_j, glb_j, hbm_j, lane_j = (
+            energies[a, 0],
+            energies[a, 1],
+            energies[a, 2],
+            energies[a, 3],
+            energies[a, 4],
+        )
+        for o in range(count):
+            energy_j[o] = macs[o] * mac_j + l2[o] * l2_j + glb[o] * glb_j + moved[o] * hbm_j + work[o] * lane_j
+        results.hbm_bytes[a] = moved

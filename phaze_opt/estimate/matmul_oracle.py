@@ -52,7 +52,8 @@ def price_matmuls(
 ) -> MatmulPrices:
     """Price every matmul on every configuration, `CHUNK_ROWS` configurations at a time."""
     shape = (len(rows), len(shapes))
-    prices = MatmulPrices(*(np.zeros(shape) for _ in range(6)), dataflow=np.zeros(shape, np.int64))
+    cycles, one_core, stream, fill, glb_bytes, l2_bytes = (np.zeros(shape) for _ in range(6))
+    prices = MatmulPrices(cycles, one_core, stream, fill, glb_bytes, l2_bytes, dataflow=np.zeros(shape, np.int64))
     for start in range(0, len(rows), CHUNK_ROWS):
         chunk = slice(start, start + CHUNK_ROWS)
         for column in range(len(shapes)):
@@ -72,14 +73,14 @@ def _price_chunk(  # noqa: PLR0917
     """Price one matmul on a chunk of configurations into ``prices``."""
     width, depth = rows.width[chunk, None].astype(float), rows.depth[chunk, None].astype(float)
     tile, dtype = rows.tile_elements[chunk, None], rows.dtype_bytes[chunk, None].astype(float)
-    bandwidth = rows.glb_bytes_per_cycle[chunk, None]
+    cycles_per_byte = rows.glb_cycles_per_byte[chunk, None]
     size = (int(shapes.batch[column]), int(shapes.m[column]), int(shapes.n[column]), int(shapes.k[column]))
     splits = _splits(size, int(rows.num_tc[chunk].max()))
     used = splits.prod(axis=1)
     shares = np.ceil(np.array(size) / splits)
     stream, fill, l2_elements, dataflow = _compute(shares, width, depth, fill_and_drain)
     glb_bytes = dtype * _glb_elements(shares, splits.astype(float), tile, multicast)
-    cycles = np.maximum(stream + fill, glb_bytes / bandwidth)
+    cycles = np.maximum(stream + fill, glb_bytes * cycles_per_byte)
     fits = np.where(used <= rows.num_tc[chunk, None], cycles, np.inf)
     best = fits.argmin(axis=1)
     line = np.arange(len(best))
@@ -89,8 +90,8 @@ def _price_chunk(  # noqa: PLR0917
     prices.glb_bytes[chunk, column] = glb_bytes[line, best]
     prices.l2_bytes[chunk, column] = (dtype * used * l2_elements)[line, best]
     prices.dataflow[chunk, column] = dataflow[line, best]
-    one_core_bandwidth = rows.glb_bytes_per_cycle[chunk] / rows.num_tc[chunk]
-    prices.one_core_cycles[chunk, column] = np.maximum((stream + fill)[:, 0], glb_bytes[:, 0] / one_core_bandwidth)
+    alone_cycles_per_byte = rows.glb_cycles_per_byte[chunk] * rows.num_tc[chunk]
+    prices.one_core_cycles[chunk, column] = np.maximum((stream + fill)[:, 0], glb_bytes[:, 0] * alone_cycles_per_byte)
 
 
 def _splits(size: tuple[int, int, int, int], num_tc: int) -> NDArray[np.int64]:
@@ -103,7 +104,8 @@ def _splits(size: tuple[int, int, int, int], num_tc: int) -> NDArray[np.int64]:
     axes = [np.arange(min(most, (extent - 1).bit_length()) + 1) for extent in size]
     exponents = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 4)
     exponents = exponents[exponents.sum(axis=1) <= most]
-    return np.int64(1) << exponents[np.argsort(exponents.sum(axis=1), kind="stable")]
+    splits: NDArray[np.int64] = 2 ** exponents[np.argsort(exponents.sum(axis=1), kind="stable")].astype(np.int64)
+    return splits
 
 
 def _compute(
@@ -147,6 +149,7 @@ def _glb_elements(shares: Floats, splits: Floats, tile: NDArray[np.int64], multi
     right = k * n * np.ceil(m / t_m)
     result = m * n * np.where(r_k > 1, 3.0, 1.0)
     used = c_b * r_m * r_n * r_k
-    if multicast is Multicast.NONE:
-        return used * batch * (left + right + result)
-    return used * batch * (left / r_n + right / r_m + result)
+    if multicast is Multicast.IDEAL:
+        left, right = left / r_n, right / r_m
+    elements: Floats = used * batch * (left + right + result)
+    return elements

@@ -12,6 +12,7 @@ from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, V
 
 VECTOR_KINDS = tuple(VectorKind)
 """Order of the columns of `CompiledOperators.vector_elements`."""
+_OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,10 @@ class CompiledOperators:
         shapes: their distinct matmuls.
         terms: for j = 0, 1 ...: (operators that have a j-th matmul, its index into ``shapes``).
         macs: multiply-accumulates, shape (num_operators,).
-        vector_elements: elements by `VECTOR_KINDS`, shape (num_operators, num_kinds).
-        hbm_bytes: compulsory HBM bytes, shape (num_operators,).
+        vector_elements: elements by `VECTOR_KINDS`, shape (num_operators, num_kinds); 0 off the cores.
+        hbm_bytes: compulsory HBM bytes, shape (num_operators,); 0 off the cores.
         tiled_elements: for MATMUL operators the operand elements, whose traffic is tiled; else 0.
-        is_tiled, on_tc, on_vc: flags, shape (num_operators,); both ``on_`` flags are off for NETWORK and NONE.
+        is_tiled, on_tc: flags, shape (num_operators,).
     """
 
     operators: tuple[Operator, ...]
@@ -52,7 +53,6 @@ class CompiledOperators:
     tiled_elements: NDArray[np.float64]
     is_tiled: NDArray[np.bool_]
     on_tc: NDArray[np.bool_]
-    on_vc: NDArray[np.bool_]
 
     def __len__(self) -> int:
         """Number of operators."""
@@ -85,11 +85,10 @@ def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
         terms=tuple((np.array(owners, np.intp), np.array(matmuls, np.intp)) for owners, matmuls in terms),
         macs=np.array([operator.macs for operator in operators], dtype=np.float64),
         vector_elements=_vector_elements(operators),
-        hbm_bytes=np.array([operator.hbm_bytes for operator in operators], dtype=np.float64),
+        hbm_bytes=np.array([o.hbm_bytes * (o.core_type not in _OFF_CORE) for o in operators], dtype=np.float64),
         tiled_elements=np.where(tiled, elements, 0.0),
         is_tiled=tiled,
         on_tc=np.array([o.core_type in (CoreType.TC, CoreType.TC_AND_VC) for o in operators], dtype=np.bool_),
-        on_vc=np.array([o.core_type in (CoreType.VC, CoreType.TC_AND_VC) for o in operators], dtype=np.bool_),
     )
 
 
@@ -105,6 +104,6 @@ def _vector_elements(operators: tuple[Operator, ...]) -> NDArray[np.float64]:
     column_of = {kind: column for column, kind in enumerate(VECTOR_KINDS)}
     table = np.zeros((len(operators), len(VECTOR_KINDS)))
     for row, operator in enumerate(operators):
-        for work in operator.vector_works:
+        for work in operator.vector_works if operator.core_type not in _OFF_CORE else ():
             table[row, column_of[work.kind]] += work.elements
     return table
