@@ -1,0 +1,144 @@
+"""Matmul costs (semantics 3) against plain loops over every split and tile, closed forms and published figures."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phaze_opt.estimate.array_rows import ArrayRows
+from phaze_opt.estimate.backend import price_matmuls, tiled_traffic_elements
+from phaze_opt.estimate.operator_table import MatmulShapes
+from phaze_opt.estimate.options import Backend, EstimatorOptions, FillAndDrain, Multicast
+
+extents = st.one_of(st.integers(1, 9), st.sampled_from([63, 64, 65, 128, 200, 1024, 1000, 4096]))
+sizes = st.tuples(st.integers(1, 12), extents, extents, extents)
+array_edges = st.sampled_from([2, 4, 8, 12, 32, 128])
+backends = st.sampled_from(Backend)
+
+
+def brute_force(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_multicast):
+    """Least max(compute, GLB) cycles over all splits and dataflows, by loops; dtype of two bytes."""
+    b, m, n, k = size
+    powers = [2**e for e in range(13)]
+    best = math.inf
+    for c_b, r_m, r_n, r_k in product(powers[: num_tc.bit_length()], repeat=4):
+        if c_b * r_m * r_n * r_k > num_tc:
+            continue
+        bb, mm, nn, kk = (-(-a // r) for a, r in zip(size, (c_b, r_m, r_n, r_k), strict=True))
+        assert bb * c_b >= b and mm * r_m >= m and nn * r_n >= n and kk * r_k >= k
+        capacity = l2_bytes // 4
+        t = math.isqrt(capacity)
+        t_m, t_n = (mm, capacity // mm) if mm < t else ((capacity // nn, nn) if nn < t else (t, t))
+        share_m, share_n = (r_m, r_n) if is_multicast else (1, 1)
+        elements = mm * kk * -(-nn // t_n) / share_n + kk * nn * -(-mm // t_m) / share_m
+        elements += mm * nn * (3 if r_k > 1 else 1)
+        glb = c_b * r_m * r_n * r_k * 2 * bb * elements / bytes_per_cycle
+        ramp = 2 * depth + width - 2
+        for folds, stream in (
+            (-(-kk // depth) * -(-nn // width), mm),
+            (-(-mm // depth) * -(-nn // width), kk),
+            (-(-kk // depth) * -(-mm // width), nn),
+        ):
+            if fill is FillAndDrain.PER_FOLD:
+                compute = bb * folds * (stream + ramp)
+            else:
+                compute = bb * folds * stream + (ramp if fill is FillAndDrain.PER_OPERATOR else 0)
+            best = min(best, max(compute, glb))
+    return best
+
+
+def price(size, num_tc, width, depth, l2_bytes, bytes_per_cycle=math.inf, **options):
+    shapes = MatmulShapes(*(np.array([extent]) for extent in size))
+    tile = max(1, l2_bytes // 4)
+    rows = ArrayRows(*(np.array([x]) for x in (num_tc, width, depth, tile, 2)), np.array([1.0 / bytes_per_cycle]))
+    return price_matmuls(shapes, rows, EstimatorOptions(**options))
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_1024_cubed_on_one_array_is_what_scale_sim_publishes(backend):
+    """89,984 cycles by the closed form; SCALE-Sim 3.0 reports 89,983 (it counts from zero)."""
+    prices = price((1, 1024, 1024, 1024), 1, 128, 128, 262144, backend=backend)
+    assert prices.cycles[0, 0] == 64 * (1024 + 2 * 128 + 128 - 2) == 89_984
+    assert abs(prices.cycles[0, 0] - 89_983) <= 1
+    assert prices.stream_cycles[0, 0] == 1024**3 / 128**2
+    assert prices.one_core_cycles[0, 0] == prices.cycles[0, 0]
+
+
+@pytest.mark.parametrize("backend", Backend)
+def test_dataflows_win_where_they_should(backend):
+    """Long m streams past fixed weights, long k past fixed outputs, long n past fixed inputs."""
+    longest = {(1, 4096, 128, 128): 0, (1, 128, 128, 4096): 1, (1, 128, 4096, 128): 2}
+    for size, dataflow in longest.items():
+        assert price(size, 1, 128, 128, 262144, backend=backend).dataflow[0, 0] == dataflow
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes,
+    st.integers(1, 40),
+    array_edges,
+    array_edges,
+    st.sampled_from([1024, 2048, 16384, 262144]),
+    st.sampled_from([1.0, 16.0, 100.0, 6144.0, math.inf]),
+    st.sampled_from(FillAndDrain),
+    st.sampled_from(Multicast),
+    backends,
+)
+def test_minimum_over_splits_equals_loops(size, num_tc, width, depth, l2, bandwidth, fill, multicast, backend):
+    expected = brute_force(size, num_tc, width, depth, l2, bandwidth, fill, multicast is Multicast.IDEAL)
+    options = {"fill_and_drain": fill, "multicast": multicast, "backend": backend}
+    prices = price(size, num_tc, width, depth, l2, bandwidth, **options)
+    assert prices.cycles[0, 0] == pytest.approx(expected, rel=1e-13)
+    alone = brute_force(size, 1, width, depth, l2, bandwidth / num_tc, fill, multicast is Multicast.IDEAL)
+    assert prices.one_core_cycles[0, 0] == pytest.approx(alone, rel=1e-13)
+    compute = prices.stream_cycles[0, 0] + prices.fill_cycles[0, 0]
+    assert prices.cycles[0, 0] == pytest.approx(max(compute, prices.glb_bytes[0, 0] / bandwidth), rel=1e-13)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, st.integers(1, 64), array_edges, array_edges, st.sampled_from([16.0, 256.0, 6144.0]), backends)
+def test_cycles_never_rise_with_arrays_and_never_fall_with_the_matmul(size, num_tc, width, depth, bandwidth, backend):
+    base = price(size, num_tc, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0]
+    assert price(size, num_tc + 1, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0] <= base
+    for axis in range(4):
+        larger = tuple(extent + (position == axis) for position, extent in enumerate(size))
+        assert price(larger, num_tc, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0] >= base
+
+
+def test_fewer_arrays_can_be_better_when_the_glb_binds():
+    """Why every split of at most c arrays is searched: using all 64 arrays would move more through the GLB."""
+    best = price((1, 64, 64, 64), 64, 8, 8, 1024, 4.0)
+    size_of_all = brute_force((1, 64, 64, 64), 64, 8, 8, 1024, 4.0, FillAndDrain.PER_FOLD, is_multicast=False)
+    assert best.cycles[0, 0] == size_of_all
+    assert best.glb_bytes[0, 0] == price((1, 64, 64, 64), 1, 8, 8, 1024, 4.0).glb_bytes[0, 0]
+
+
+def least_traffic(size, room):
+    """HBM elements by trying every output tile."""
+    b, m, n, k = size
+    once = m * k + k * n + m * n
+    if min(m * k, k * n, m * n) <= room:
+        return b * once
+    tiles = ((t_m, t_n) for t_m in range(1, m + 1) for t_n in range(1, n + 1) if t_m * t_n <= room)
+    return b * (m * n + min(m * k * -(-n // t_n) + k * n * -(-m // t_m) for t_m, t_n in tiles))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.tuples(st.integers(1, 3), *(st.integers(1, 40) for _ in range(3))), st.integers(1, 600), backends)
+def test_hbm_traffic_is_the_minimum_over_tiles(size, room, backend):
+    shapes = MatmulShapes(*(np.array([extent]) for extent in size))
+    assert tiled_traffic_elements(shapes, np.array([room]), backend)[0, 0] == least_traffic(size, room)
+
+
+def test_hbm_traffic_at_full_size():
+    """GPT-3's MLP at 2 MB: 12288 x 49152 x 2048 cannot stay; at 128 MB its 2048 x 12288 input does."""
+    shapes = MatmulShapes(np.array([1]), np.array([2048]), np.array([49152]), np.array([12288]))
+    rooms = np.array([2 << 18, 128 << 18])
+    for backend in Backend:
+        small, large = tiled_traffic_elements(shapes, rooms, backend)[:, 0]
+        once = 2048 * 12288 + 12288 * 49152 + 2048 * 49152
+        assert large == once
+        assert small > 2 * once
