@@ -1,6 +1,8 @@
-"""Numba kernels of the native placement (semantics 5): stage values, recurrence and Pareto walk.
+"""Numba kernels of the native placement (semantics 5): stage values, recurrence, Pareto walk and search over degrees.
 
-The independent check, `phaze_opt.placement.verify`, shares nothing with this file.
+All in one file on purpose: numba's disk cache notices a change of the file a kernel stands in, not of the files its
+callees stand in, so kernels spread over files can run stale code. The independent check,
+`phaze_opt.placement.verify`, shares nothing with this file.
 """
 
 from __future__ import annotations
@@ -92,6 +94,29 @@ def stage_values(  # noqa: PLR0917
 
 
 @compiled
+def _judge(  # noqa: PLR0917
+    chain: Chain,
+    rules: Rules,
+    stage: int,
+    start: int,
+    stop: int,
+    peak_bytes: float,
+    objective: int,
+    max_time_s: float,
+    max_sync_s: float,
+) -> tuple[float, bool]:
+    """Objective of one stage, inf if it breaks a cap; and whether every longer stage from ``start`` breaks it too."""
+    time_s, sync_s, memory, _ = stage_values(chain, rules, stage, start, stop, peak_bytes)
+    if memory > rules.memory_bytes or sync_s > max_sync_s:
+        return np.inf, True
+    if time_s > max_time_s:
+        return np.inf, False
+    if objective == MIN_TIME:
+        return time_s, False
+    return (sync_s if objective == MIN_SYNC else memory), False
+
+
+@compiled
 def _best_stop(  # noqa: PLR0917
     chain: Chain,
     rules: Rules,
@@ -101,32 +126,34 @@ def _best_stop(  # noqa: PLR0917
     max_time_s: float,
     max_sync_s: float,
     tail: Floats,
+    hint: int,
 ) -> tuple[float, int]:
     """Best end of the ``stage``-th stage from the end that starts at ``start``: min over j of max(value, tail[j]).
 
     The loop stops where compute time, memory or synchronisation, which never fall as a stage grows, leave no hope.
     Transfers and recomputation make the whole stage time lack that property: over the cap it only skips one stage.
+    ``hint``, the best end for the previous start, gives a first value; ends whose tail is no better are passed over.
     """
     prefix, layer = chain.prefix, chain.layer
     last = layer.shape[1]
     best, argument, peak_bytes = np.inf, -1, 0.0
+    if stage > 1 and start < hint <= last - stage + 1:
+        for position in range(start, hint):
+            peak_bytes = max(peak_bytes, layer[WORKING_SET, position])
+        value, _ = _judge(chain, rules, stage, start, hint, peak_bytes, objective, max_time_s, max_sync_s)
+        if max(value, tail[hint]) < best:
+            best, argument = max(value, tail[hint]), hint
+        peak_bytes = 0.0
     for stop in range(start + 1, last - stage + 2):
         peak_bytes = max(peak_bytes, layer[WORKING_SET, stop - 1])
-        if stage == 1 and stop < last:
+        if (stage == 1 and stop < last) or (stage > 1 and tail[stop] >= best):
             continue
         compute_s = prefix[FORWARD, stop] - prefix[FORWARD, start] + (prefix[BACKWARD, stop] - prefix[BACKWARD, start])
         if compute_s > max_time_s or (objective == MIN_TIME and compute_s >= best):
             break
-        time_s, sync_s, memory, _ = stage_values(chain, rules, stage, start, stop, peak_bytes)
-        if memory > rules.memory_bytes or sync_s > max_sync_s:
+        value, is_hopeless = _judge(chain, rules, stage, start, stop, peak_bytes, objective, max_time_s, max_sync_s)
+        if is_hopeless or (objective != MIN_TIME and value >= best and value < np.inf):
             break
-        if time_s > max_time_s:
-            continue
-        value = time_s
-        if objective != MIN_TIME:
-            value = sync_s if objective == MIN_SYNC else memory
-            if value >= best:
-                break
         if stage > 1:
             value = max(value, tail[stop])
         if value < best:
@@ -141,9 +168,10 @@ def sweep_table(chain: Chain, rules: Rules, max_stages: int, objective: int) -> 
     whole = np.full(max_stages + 1, np.inf)
     tail = np.full(last + 1, np.inf)
     for stage in range(1, max_stages + 1):
+        hint = -1
         # In place: f[s][i] reads f[s-1][j] only for j > i, and i rises.
         for start in range(last - stage + 1):
-            tail[start] = _best_stop(chain, rules, stage, start, objective, np.inf, np.inf, tail)[0]
+            tail[start], hint = _best_stop(chain, rules, stage, start, objective, np.inf, np.inf, tail, hint)
         tail[last - stage + 1] = np.inf
         whole[stage] = tail[0]
     return whole
@@ -160,10 +188,12 @@ def sweep_stages(  # noqa: PLR0917
     last = chain.layer.shape[1]
     tail = np.full(last + 1, np.inf)
     for stage in range(1, num_stages + 1):
+        hint = -1
         for start in range(num_stages - stage, last - stage + 1):
-            tail[start], stop = _best_stop(chain, rules, stage, start, objective, max_time_s, max_sync_s, tail)
+            best, hint = _best_stop(chain, rules, stage, start, objective, max_time_s, max_sync_s, tail, hint)
+            tail[start] = best
             if choice.shape[0] > stage:
-                choice[stage, start] = stop
+                choice[stage, start] = hint
         tail[last - stage + 1] = np.inf
     return float(tail[0])
 
@@ -193,3 +223,269 @@ def walk_pareto(
             break
         max_sync_s = sync_s * STEP
     return best_s, best_time_s, best_sync_s
+
+
+class Options(NamedTuple):
+    """All tensor degrees of one problem; `Chain`'s arrays with a leading axis over degrees, and the sync tables.
+
+    Attributes:
+        degrees: tensor-parallel degrees, shape (num_options,).
+        prefix, layer, tied, transfer: see `Chain`.
+        sync_offset: shape (num_devices + 1,): where stride t * stages starts in ``sync``, -1 if unused.
+        sync: shape (entries, 2): latency (s) and s/byte of the gradient all-reduce, at offset + d.
+        num_devices: K.
+        num_parts: micro-batches of the whole batch: global_batch / micro_batch, as numerator and denominator.
+        memory_bytes: capacity of a device.
+        policy: recomputation.
+    """
+
+    degrees: Ints
+    prefix: Floats
+    layer: Floats
+    tied: Floats
+    transfer: Floats
+    sync_offset: Ints
+    sync: Floats
+    num_devices: int
+    global_batch: int
+    micro_batch: int
+    memory_bytes: float
+    policy: int
+
+
+@compiled
+def chain_of(options: Options, option: int) -> Chain:
+    """The chain of one tensor degree."""
+    return Chain(options.prefix[option], options.layer[option], options.tied[option], options.transfer[option])
+
+
+@compiled
+def num_micro_batches(options: Options, data_parallel: int) -> int:
+    """Micro-batches of a replica: m = ceil(global_batch / (micro_batch * d))."""
+    samples = options.micro_batch * data_parallel
+    return (options.global_batch + samples - 1) // samples
+
+
+@compiled
+def rules_of(options: Options, option: int, num_stages: int, data_parallel: int) -> Rules:
+    """The rules under which one (t, stages, d) is placed."""
+    entry = options.sync_offset[options.degrees[option] * num_stages] + data_parallel
+    num_micro = num_micro_batches(options, data_parallel)
+    return Rules(num_micro, options.policy, options.memory_bytes, options.sync[entry, 0], options.sync[entry, 1])
+
+
+@compiled
+def heaviest_layers(chain: Chain) -> Floats:
+    """(gradient bytes, update s) of the layer with most gradient and of the one with the longest update."""
+    heavy = np.zeros((2, 2))
+    for i in range(chain.layer.shape[1]):
+        gradient = chain.prefix[GRADIENT, i + 1] - chain.prefix[GRADIENT, i]
+        update_s = chain.prefix[UPDATE, i + 1] - chain.prefix[UPDATE, i]
+        if gradient > heavy[0, 0]:
+            heavy[0, 0], heavy[0, 1] = gradient, update_s
+        if update_s > heavy[1, 1]:
+            heavy[1, 0], heavy[1, 1] = gradient, update_s
+    return heavy
+
+
+@compiled
+def sync_floor_s(chain: Chain, heavy: Floats, num_stages: int, latency_s: float, s_per_byte: float) -> float:
+    """Lower bound on the largest synchronisation of any stage: the mean over stages, or a single layer's.
+
+    Exact for one stage, where tied weights count once. Lowered by rounding's width, so that it stays a bound.
+    """
+    n = chain.layer.shape[1]
+    gradient, update_s = chain.prefix[GRADIENT, n], chain.prefix[UPDATE, n]
+    if num_stages == 1:
+        return float((latency_s + s_per_byte * (gradient - chain.tied[1]) + update_s) * STEP)
+    busiest_s = (s_per_byte * gradient + update_s) / num_stages
+    for row in range(2):
+        busiest_s = max(busiest_s, s_per_byte * heavy[row, 0] + heavy[row, 1])
+    return float((latency_s + busiest_s) * STEP)
+
+
+@compiled
+def bound_candidates(options: Options) -> tuple[Ints, Floats]:
+    """Every (option, stages, d) with a lower bound on its batch time and the floor of its synchronisation.
+
+    The bottleneck without any cap is exact where m >= stages, as then the number of stages alone decides the
+    memory; where m < stages one micro-batch in flight gives a bound.
+    """
+    n = options.layer.shape[2]
+    count = 0
+    for option in range(len(options.degrees)):
+        for num_stages in range(1, min(n, options.num_devices // options.degrees[option]) + 1):
+            count += options.num_devices // (options.degrees[option] * num_stages)
+    triples = np.empty((count, 3), dtype=np.int64)
+    bounds = np.empty((count, 2))
+    count = 0
+    for option in range(len(options.degrees)):
+        count = _bound_option(options, option, triples, bounds, count)
+    return triples[:count], bounds[:count]
+
+
+@compiled
+def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, count: int) -> int:
+    """Bounds of all (stages, d) of one tensor degree; returns how many candidates there are now."""
+    chain = chain_of(options, option)
+    heavy = heaviest_layers(chain)
+    degree, n = options.degrees[option], chain.layer.shape[1]
+    max_stages = min(n, options.num_devices // degree)
+    if max_stages == 0:
+        return count
+    full = Rules(n, options.policy, options.memory_bytes, 0.0, 0.0)
+    bottleneck_s = sweep_table(chain, full, max_stages, MIN_TIME)
+    relaxed_s = np.empty(0)
+    for num_stages in range(1, max_stages + 1):
+        for data_parallel in range(1, options.num_devices // (degree * num_stages) + 1):
+            num_micro = num_micro_batches(options, data_parallel)
+            time_s = bottleneck_s[num_stages]
+            if num_micro < num_stages:
+                if len(relaxed_s) == 0:
+                    single = Rules(1, options.policy, options.memory_bytes, 0.0, 0.0)
+                    relaxed_s = sweep_table(chain, single, max_stages, MIN_TIME)
+                time_s = relaxed_s[num_stages]
+            if time_s == np.inf:
+                continue
+            entry = options.sync_offset[degree * num_stages] + data_parallel
+            floor_s = sync_floor_s(chain, heavy, num_stages, options.sync[entry, 0], options.sync[entry, 1])
+            triples[count] = option, num_stages, data_parallel
+            bounds[count] = (num_micro + num_stages - 1) * time_s + floor_s, floor_s
+            count += 1
+    return count
+
+
+@compiled
+def search(options: Options) -> tuple[Floats, Ints, int]:
+    """Exact optimum: (batch time, bottleneck, sync), (option, stages, d) and the number of Pareto walks.
+
+    Candidates are walked in the order of their bounds until the next bound is no better than the incumbent. The
+    first of equals in that order wins, so the answer is deterministic. Batch time is inf where nothing fits.
+    """
+    triples, bounds = bound_candidates(options)
+    best, chosen, num_walks = np.full(3, np.inf), np.zeros(3, dtype=np.int64), 0
+    if len(triples) == 0:
+        return best, chosen, num_walks
+    first = np.argmin(bounds[:, 0])
+    best, chosen = _walk(options, triples[first], bounds[first, 1], best, chosen)
+    open_rows = np.nonzero(bounds[:, 0] < best[0])[0]
+    order = open_rows[np.argsort(bounds[open_rows, 0], kind="mergesort")]
+    for row in order:
+        if bounds[row, 0] >= best[0]:
+            break
+        num_walks += 1
+        if row != first:
+            best, chosen = _walk(options, triples[row], bounds[row, 1], best, chosen)
+    return best, chosen, num_walks
+
+
+@compiled
+def _walk(options: Options, triple: Ints, floor_s: float, best: Floats, chosen: Ints) -> tuple[Floats, Ints]:
+    """Walk one candidate; the better of it and the incumbent."""
+    option, num_stages, data_parallel = triple
+    rules = rules_of(options, option, num_stages, data_parallel)
+    total_s, time_s, sync_s = walk_pareto(chain_of(options, option), rules, num_stages, floor_s, best[0])
+    if total_s < best[0]:
+        return np.array([total_s, time_s, sync_s]), triple.copy()
+    return best, chosen
+
+
+@compiled
+def rebuild_cuts(options: Options, chosen: Ints, best: Floats) -> Ints:
+    """Stage starts 0 = c_0 < ... < c_S = n of a placement that attains the optimum."""
+    option, num_stages, data_parallel = chosen
+    chain = chain_of(options, option)
+    rules = rules_of(options, option, num_stages, data_parallel)
+    choice = np.full((num_stages + 1, chain.layer.shape[1] + 1), -1, dtype=np.int64)
+    sweep_stages(chain, rules, num_stages, MIN_SYNC, best[1], best[2], choice)
+    cuts = np.zeros(num_stages + 1, dtype=np.int64)
+    for position in range(num_stages):
+        cuts[position + 1] = choice[num_stages - position, cuts[position]]
+    return cuts
+
+
+@compiled
+def describe_stages(options: Options, chosen: Ints, cuts: Ints) -> Floats:
+    """Rows (time, sync, memory, is recomputed) of each stage, first to last, under the problem's policy."""
+    option, num_stages, data_parallel = chosen
+    chain = chain_of(options, option)
+    rules = rules_of(options, option, num_stages, data_parallel)
+    rows = np.empty((num_stages, 4))
+    for position in range(num_stages):
+        start, stop = cuts[position], cuts[position + 1]
+        peak_bytes = chain.layer[WORKING_SET, start:stop].max()
+        time_s, sync_s, memory, is_recomputed = stage_values(
+            chain, rules, num_stages - position, start, stop, peak_bytes
+        )
+        rows[position] = time_s, sync_s, memory, 1.0 if is_recomputed else 0.0
+    return rows
+
+
+@compiled
+def solve(options: Options) -> tuple[Floats, Ints, Ints, Floats]:
+    """Search, cuts and stages in one call; cuts and rows are empty where nothing fits."""
+    best, chosen, _ = search(options)
+    if best[0] == np.inf:
+        return best, chosen, np.empty(0, dtype=np.int64), np.empty((0, 4))
+    cuts = rebuild_cuts(options, chosen, best)
+    return best, chosen, cuts, describe_stages(options, chosen, cuts)
+
+
+@compiled
+def _memory_rules(options: Options, num_micro: int, most_bytes: float) -> Rules:
+    """Rules that count memory only; AUTO becomes whichever of stash and recomputation takes less."""
+    policy = SMALLEST if options.policy == AUTO else options.policy
+    return Rules(num_micro, policy, most_bytes, 0.0, 0.0)
+
+
+@compiled
+def least_memory(options: Options) -> tuple[float, Ints, Ints]:
+    """The smallest capacity under which some placement fits: bytes, its (option, stages, d) and its stage bounds.
+
+    For each t and number of stages the most replicas leave the fewest micro-batches in flight, hence least memory.
+    Bytes are inf, and the rest empty, where every degree exceeds the devices.
+    """
+    n = options.layer.shape[2]
+    best, chosen = np.inf, np.zeros(3, dtype=np.int64)
+    for option in range(len(options.degrees)):
+        chain, degree = chain_of(options, option), options.degrees[option]
+        max_stages = min(n, options.num_devices // degree)
+        if max_stages == 0:
+            continue
+        table = sweep_table(chain, _memory_rules(options, n, np.inf), max_stages, MIN_MEMORY)
+        for num_stages in range(1, max_stages + 1):
+            data_parallel = options.num_devices // (degree * num_stages)
+            num_micro = num_micro_batches(options, data_parallel)
+            needed = table[num_stages]
+            if num_micro < num_stages:
+                nothing = np.empty((0, 0), dtype=np.int64)
+                rules = _memory_rules(options, num_micro, best)
+                needed = sweep_stages(chain, rules, num_stages, MIN_MEMORY, np.inf, np.inf, nothing)
+            if needed < best:
+                best = needed
+                chosen = np.array([option, num_stages, data_parallel], dtype=np.int64)
+    if best == np.inf:
+        return best, chosen, np.zeros(0, dtype=np.int64)
+    return best, chosen, _memory_cuts(options, chosen)
+
+
+@compiled
+def _memory_cuts(options: Options, chosen: Ints) -> Ints:
+    """Stage bounds of a placement of least memory."""
+    option, num_stages, data_parallel = chosen
+    chain = chain_of(options, option)
+    rules = _memory_rules(options, num_micro_batches(options, data_parallel), np.inf)
+    choice = np.full((num_stages + 1, chain.layer.shape[1] + 1), -1, dtype=np.int64)
+    sweep_stages(chain, rules, num_stages, MIN_MEMORY, np.inf, np.inf, choice)
+    cuts = np.zeros(num_stages + 1, dtype=np.int64)
+    for position in range(num_stages):
+        cuts[position + 1] = choice[num_stages - position, cuts[position]]
+    return cuts
+
+
+@compiled
+def memory_by_stages(options: Options, option: int) -> Floats:
+    """Least memory of one replica of each number of stages 1..n at one degree, however many devices that takes."""
+    n = options.layer.shape[2]
+    rules = _memory_rules(options, num_micro_batches(options, 1), np.inf)
+    return sweep_table(chain_of(options, option), rules, n, MIN_MEMORY)

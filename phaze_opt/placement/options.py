@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from phaze_opt.errors import InputError
-from phaze_opt.placement.kernels import ALWAYS, AUTO, NEVER
+from phaze_opt.placement.kernels import ALWAYS, AUTO, NEVER, Options
 from phaze_opt.placement.network_tables import build_network_tables
 from phaze_opt.placement.problem import PlacementProblem, RecomputePolicy
-from phaze_opt.placement.search_kernel import Options
 
 POLICY_CODE = {RecomputePolicy.AUTO: AUTO, RecomputePolicy.NEVER: NEVER, RecomputePolicy.ALWAYS: ALWAYS}
 """Kernel code of each policy."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from phaze_opt.placement.compiled import compiled
-from phaze_opt.placement.kernels import MIN_TIME, Floats, Ints
 
 PARAMETER, ACTIVATION, FORWARD, BACKWARD, SHARDED = range(5)
 """Rows of the layer table."""
+MIN_TIME, MIN_MEMORY = range(2)
+"""Of what `sweep_phaze` minimises the maximum over stages."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class StageTables(NamedTuple):

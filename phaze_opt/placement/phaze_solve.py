@@ -7,9 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from phaze_opt.placement.kernels import MIN_MEMORY, MIN_TIME, Floats, Ints
 from phaze_opt.placement.phaze_instance import PhazeChain, PhazeInstance
 from phaze_opt.placement.phaze_kernel import (
+    MIN_MEMORY,
+    MIN_TIME,
+    Floats,
+    Ints,
     StageTables,
     best_degrees,
     build_stage_tables,

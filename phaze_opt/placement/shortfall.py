@@ -6,11 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from phaze_opt.placement.kernels import INPUT, STASH, STATE, WORKING_SET, Floats, Ints
-from phaze_opt.placement.memory_kernel import least_memory, memory_by_stages
+from phaze_opt.placement.kernels import (
+    INPUT,
+    STASH,
+    STATE,
+    WORKING_SET,
+    Floats,
+    Ints,
+    Options,
+    least_memory,
+    memory_by_stages,
+    num_micro_batches,
+)
 from phaze_opt.placement.options import POLICY_CODE, pack_options
 from phaze_opt.placement.problem import PlacementProblem, RecomputePolicy, Shortfall
-from phaze_opt.placement.search_kernel import Options, num_micro_batches
 from phaze_opt.units import bytes_to_gib
 
 

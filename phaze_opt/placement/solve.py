@@ -8,11 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from phaze_opt.errors import InputError
-from phaze_opt.placement import search_kernel
-from phaze_opt.placement.kernels import Floats, Ints
+from phaze_opt.placement import kernels
+from phaze_opt.placement.kernels import Floats, Ints, Options
 from phaze_opt.placement.options import pack_options
 from phaze_opt.placement.problem import PlacementProblem, PlacementResult, PlacementStatus, Shortfall, Stage
-from phaze_opt.placement.search_kernel import Options
 from phaze_opt.placement.shortfall import explain_shortfall, explain_stage
 
 
@@ -26,7 +25,7 @@ def solve_placement(problem: PlacementProblem) -> PlacementResult:
         InputError: a cost is negative or not finite.
     """
     options = pack_options(problem)
-    _, chosen, cuts, rows = search_kernel.solve(options)
+    _, chosen, cuts, rows = kernels.solve(options)
     if len(rows) == 0:
         return _infeasible(explain_shortfall(problem, options))
     return _placed(PlacementStatus.OPTIMAL, options, chosen, cuts, rows)
@@ -60,7 +59,7 @@ def evaluate_placement(
     """
     options = pack_options(problem)
     chosen, bounds = _check_fixed(problem, tensor_parallel, data_parallel, cuts)
-    rows = search_kernel.describe_stages(options, chosen, bounds)
+    rows = kernels.describe_stages(options, chosen, bounds)
     if rows[:, 2].max() > problem.memory_bytes:
         return _infeasible(explain_stage(problem, options, chosen, bounds, rows))
     return _placed(PlacementStatus.FEASIBLE, options, chosen, bounds, rows)
@@ -92,7 +91,7 @@ def _check_fixed(
 def _placed(status: PlacementStatus, options: Options, chosen: Ints, bounds: Ints, rows: Floats) -> PlacementResult:
     """The result of a placement that fits; its batch time is put together from its stages."""
     option, num_stages, data_parallel = (int(value) for value in chosen)
-    num_micro = search_kernel.num_micro_batches(options, data_parallel)
+    num_micro = kernels.num_micro_batches(options, data_parallel)
     stages = tuple(
         Stage(
             first=int(bounds[position]),
