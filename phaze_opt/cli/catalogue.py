@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from phaze_opt.cli.options import (
     DEFAULT_HBM_GB,
     DEFAULT_MICRO_BATCHES,
@@ -13,8 +16,10 @@ from phaze_opt.cli.options import (
 )
 from phaze_opt.cli.output import out, print_json
 
+MAX_SHOWN_VALUES = 16
 
-def models(json: JsonOption = False) -> None:
+
+def models(*, json: JsonOption = False) -> None:
     """List the models of the zoo, with their exact parameter counts and sources."""
     from phaze_opt.workload.config import load_model
     from phaze_opt.workload.zoo import list_models
@@ -34,10 +39,11 @@ def models(json: JsonOption = False) -> None:
     if json:
         print_json(rows)
         return
-    _print_table("Models", rows)
+    _print_table("Models", [{key: row[key] for key in ("name", "parameters", "layers", "hidden")} for row in rows])
+    _print_sources(rows)
 
 
-def architectures(json: JsonOption = False) -> None:
+def architectures(*, json: JsonOption = False) -> None:
     """List the architecture presets, with area, peak rate and sources."""
     from phaze_opt.hardware.area import area_mm2
     from phaze_opt.hardware.constants import load_constants
@@ -55,11 +61,23 @@ def architectures(json: JsonOption = False) -> None:
     if json:
         print_json(rows)
         return
-    shown = ("name", "num_tc", "tc_width", "tc_depth", "num_vc", "vc_width", "glb_mb", "hbm_gb", "peak_tflops", "source")
-    _print_table("Architectures", [{key: row[key] for key in shown} for row in rows])
+    _print_table("Architectures", [_architecture_row(row) for row in rows])
+    _print_sources(rows)
 
 
-def strategies(json: JsonOption = False) -> None:
+def _architecture_row(row: dict[str, Any]) -> dict[str, Any]:
+    """What a person compares architectures by."""
+    return {
+        "name": row["name"],
+        "tensor cores": f"{row['num_tc']:,} of {row['tc_width']}x{row['tc_depth']}",
+        "vector cores": f"{row['num_vc']:,} of {row['vc_width']:,}",
+        "GLB, MB": row["glb_mb"],
+        "HBM, GB": row["hbm_gb"],
+        "peak, TFLOP/s": row["peak_tflops"],
+    }
+
+
+def strategies(*, json: JsonOption = False) -> None:
     """List the search strategies, built in and from other packages."""
     from phaze_opt.plugins import PluginGroup, list_plugins
     from phaze_opt.search.run import load_strategy
@@ -79,10 +97,11 @@ def strategies(json: JsonOption = False) -> None:
     if json:
         print_json(rows)
         return
-    _print_table("Strategies", [{**row, "capabilities": ", ".join(row["capabilities"])} for row in rows])
+    _print_table("Strategies", [{key: row[key] for key in ("name", "package", "summary")} for row in rows])
 
 
 def space(
+    *,
     micro_batch: MicroBatchesOption = DEFAULT_MICRO_BATCHES,
     hbm: HbmOption = DEFAULT_HBM_GB,
     space: SpaceOption = None,
@@ -90,28 +109,46 @@ def space(
 ) -> None:
     """Describe a search space: candidates, kept architectures, points and the range of every axis."""
     points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm)
+    ranges = points.ranges()
     document = {
         "name": points.name,
         "candidates": points.num_candidates,
         "feasible": points.num_architectures,
         "points": points.size,
-        "ranges": points.ranges(),
+        "ranges": ranges,
         "digest": points.digest,
     }
     if json:
         print_json(document)
         return
-    _print_table("Space", [{"": key, "value": str(value)} for key, value in document.items()])
+    facts = {"name": points.name, "candidates": points.num_candidates, "kept architectures": points.num_architectures}
+    _print_table("Space", [{"": key, "value": value} for key, value in {**facts, "points": points.size}.items()])
+    _print_table("Axes", [{"axis": axis, "values": _values(span)} for axis, span in ranges.items()])
 
 
-def _print_table(title: str, rows: list[dict[str, object]]) -> None:
+def _values(span: Mapping[str, Any]) -> str:
+    """The values of an axis: all of them, or their ends if they are many."""
+    values = span["values"]
+    if len(values) <= MAX_SHOWN_VALUES:
+        return ", ".join(str(value) for value in values)
+    return f"{span['low']} to {span['high']}, {span['num_values']} values"
+
+
+def _print_sources(rows: list[dict[str, Any]]) -> None:
+    """Where each entry comes from, a line each."""
+    for row in rows:
+        out().print(f"  {row['name']}: {row['source']}", style="dim")
+
+
+def _print_table(title: str, rows: list[dict[str, Any]]) -> None:
     """Print rows of equal keys as a table."""
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for key in rows[0]:
         is_number = all(isinstance(row[key], int | float) for row in rows)
-        table.add_column(key.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
+        table.add_column(key.replace("_", " "), justify="right" if is_number else "left", no_wrap=key == "name")
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int | float) else str(value) for value in row.values()))
     out().print(table)

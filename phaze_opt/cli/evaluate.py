@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.scenario import Scenario
+    from phaze_opt.objective.sensitivity import SensitivityRow
 
 EXIT_INFEASIBLE = 3
 
 
 def evaluate(
+    *,
     model: ModelOption,
     arch: Annotated[
         str,
@@ -104,7 +107,7 @@ def evaluate(
     if json:
         document = evaluation_to_json(evaluation)
         if sensitivity:
-            document["sensitivity"] = [_row_to_json(row) for row in rows]
+            document["sensitivity"] = [asdict(row) for row in rows]
         print_json(document)
     else:
         _print_tables(evaluation, scenario, rows, constants)
@@ -113,7 +116,7 @@ def evaluate(
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _sensitivity_rows(scenario: Scenario, arch: str, micro_batch: int, network: str) -> list[object]:
+def _sensitivity_rows(scenario: Scenario, arch: str, micro_batch: int, network: str) -> list[SensitivityRow]:
     """The sensitivity table of one architecture, with progress on standard error."""
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.objective.sensitivity import SensitivityCase, analyse_sensitivity
@@ -128,14 +131,7 @@ def _sensitivity_rows(scenario: Scenario, arch: str, micro_batch: int, network: 
         return list(analyse_sensitivity(case))
 
 
-def _row_to_json(row: object) -> dict[str, object]:
-    """One sensitivity row as JSON."""
-    from dataclasses import asdict
-
-    return asdict(row)  # type: ignore[call-overload, no-any-return]
-
-
-def _print_tables(evaluation: Evaluation, scenario: Scenario, rows: list[object], constants: Constants) -> None:
+def _print_tables(evaluation: Evaluation, scenario: Scenario, rows: list[SensitivityRow], constants: Constants) -> None:
     """What a person sees: tables, then one sentence on what limits the design."""
     from phaze_opt.objective.references import evaluate_references
     from phaze_opt.report.tables import evaluation_tables, limits_sentence, sensitivity_table

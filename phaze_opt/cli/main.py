@@ -18,7 +18,7 @@ EXIT_BAD_INPUT = 2
 EXIT_INFEASIBLE = 3
 EXIT_INTERRUPTED = 130
 MAX_MESSAGE_CHARACTERS = 1400
-USAGE_ERRORS = typer.BadParameter.__mro__[2]
+USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]
 """Root of all errors about arguments (``ClickException``); typer carries its own copy of click, so ask typer for it."""
 
 
@@ -32,7 +32,9 @@ class LazyCommand:
 
 
 COMMANDS = {
-    "search": LazyCommand("phaze_opt.cli.search", "search", "Search for the best accelerator and placement of a model."),
+    "search": LazyCommand(
+        "phaze_opt.cli.search", "search", "Search for the best accelerator and placement of a model."
+    ),
     "evaluate": LazyCommand("phaze_opt.cli.evaluate", "evaluate", "Evaluate one accelerator on a model."),
     "schedule": LazyCommand("phaze_opt.cli.schedule", "schedule", "Schedule one operator graph, with a proven bound."),
     "place": LazyCommand("phaze_opt.cli.place", "place", "Solve one placement instance exactly."),
@@ -47,11 +49,11 @@ COMMANDS = {
 class LazyGroup(TyperGroup):
     """Lists commands without importing them."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Names, in the order of use."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a command's module when it is called; only summarise it for the group's help."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
@@ -63,7 +65,7 @@ class LazyGroup(TyperGroup):
         app.command(name=cmd_name, help=function.__doc__)(function)
         return get_command(app)
 
-    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """Format the group's help from the summaries alone."""
         object.__setattr__(ctx, "is_listing", True)
         super().format_help(ctx, formatter)

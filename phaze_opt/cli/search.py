@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,6 +52,7 @@ SEARCH = "Search"
 
 
 def search(
+    *,
     devices: DevicesOption,
     global_batch: GlobalBatchOption,
     model: Annotated[
@@ -127,8 +129,7 @@ def search(
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.search.config import SearchConfig
-    from phaze_opt.search.strategy import Goal
+    from phaze_opt.objective.references import evaluate_references
 
     names, option = _one_of(model, models)
     constants = load_constants()
@@ -149,36 +150,63 @@ def search(
         common=common,
         constants=constants,
     )
-    for flag, count in (("--trials", trials), ("--batch", batch), ("--jobs", jobs)):
-        if count < 1:
-            message = f"{count} must be a positive integer"
-            raise InputError(message, source=flag)
-    config = SearchConfig(
+    config = _build_config(
         strategy=strategy,
-        options=_parse_strategy_options(strategy_option or []),
-        goal=parse_choice(Goal, objective, option="--objective"),
-        num_trials=trials,
+        strategy_options=strategy_option or [],
+        objective=objective,
+        counts={"--trials": trials, "--batch": batch, "--jobs": jobs},
         seed=seed,
-        batch=batch,
-        jobs=jobs,
-        work_dir=_runs_directory(work_dir),
-        resume=resume,
+        work_dir=work_dir,
+        is_resumed=resume,
         name=f"{names} on {devices} with {strategy}",
     )
     points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm)
     session = _open_session(tracker if tracking else "null", tracking_uri, experiment, work_dir)
     result = _run(config, scenario, points, session, is_quiet=json)
-    references = _references(scenario, micro_batch)
-    delivery = _record(session, result, scenario, references)
+    references = evaluate_references(scenario, parse_integers(micro_batch, option="--micro-batch"), constants=constants)
+    delivery = _deliver(session, result, config=config, scenario=scenario, space=points, references=references)
     if json:
         print_json(_result_to_json(result, session))
     else:
-        _print_result(result, scenario, references, session)
+        _print_result(result, points, references, session)
     if not delivery.is_complete:
         console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
     if result.best is None and not result.is_interrupted:
         console().print("infeasible: no trial satisfied every constraint; " + _common_reason(result), soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _build_config(
+    *,
+    strategy: str,
+    strategy_options: list[str],
+    objective: str,
+    counts: Mapping[str, int],
+    seed: int,
+    work_dir: Path,
+    is_resumed: bool,
+    name: str,
+) -> SearchConfig:
+    """How to search, checked."""
+    from phaze_opt.search.config import SearchConfig
+    from phaze_opt.search.strategy import Goal
+
+    for flag, count in counts.items():
+        if count < 1:
+            message = f"{count} must be a positive integer"
+            raise InputError(message, source=flag)
+    return SearchConfig(
+        strategy=strategy,
+        options=_parse_strategy_options(strategy_options),
+        goal=parse_choice(Goal, objective, option="--objective"),
+        num_trials=counts["--trials"],
+        seed=seed,
+        batch=counts["--batch"],
+        jobs=counts["--jobs"],
+        work_dir=_runs_directory(work_dir),
+        resume=is_resumed,
+        name=name,
+    )
 
 
 def _one_of(model: str, models: str) -> tuple[str, str]:
@@ -259,33 +287,32 @@ def _run(
 
         def show(progress: SearchProgress) -> None:
             best = progress.best.evaluation if progress.best is not None else None
-            text = f"best {best.throughput_samples_per_s:,.1f} samples/s" if best is not None else "nothing feasible yet"
+            text = (
+                f"best {best.throughput_samples_per_s:,.1f} samples/s" if best is not None else "nothing feasible yet"
+            )
             bar.update(task, completed=progress.num_finished, best=text)
 
         return run_search(config, scenario=scenario, space=space, observers=(session,), on_progress=show)
 
 
-def _references(scenario: Scenario, micro_batches: str) -> dict[str, Evaluation]:
-    """Both TPUv4 references at their best micro-batch."""
-    from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.objective.references import evaluate_references
-
-    batches = parse_integers(micro_batches, option="--micro-batch")
-    return dict(evaluate_references(scenario, batches, constants=load_constants()))
-
-
-def _record(
-    session: TrackingSession, result: SearchResult, scenario: Scenario, references: dict[str, Evaluation]
+def _deliver(
+    session: TrackingSession,
+    result: SearchResult,
+    *,
+    config: SearchConfig,
+    scenario: Scenario,
+    space: SearchSpace,
+    references: Mapping[str, Evaluation],
 ) -> Delivery:
-    """Write the artifacts, hand them to the tracker and deliver what waits."""
-    if session.tracking_uri and result.trials:
-        from phaze_opt.cli.artifacts import write_artifacts
+    """Write the artifacts, hand them to the tracker and deliver what waits for its store."""
+    from phaze_opt.cli.artifacts import write_artifacts
 
-        with write_artifacts(result, scenario, references) as files:
-            session.log_artifacts(files)
     screen = console()
-    status = screen.status("recording") if screen.is_terminal else nullcontext()
-    with status:
+    with screen.status("recording") if screen.is_terminal else nullcontext():
+        if session.tracking_uri and result.trials:
+            session.log_artifacts(
+                write_artifacts(result, config=config, scenario=scenario, space=space, references=references)
+            )
         return session.close()
 
 
@@ -305,7 +332,11 @@ def _result_to_json(result: SearchResult, session: TrackingSession) -> dict[str,
         "wall_s": result.wall_s,
         "is_interrupted": result.is_interrupted,
         "pareto_front": [
-            {"number": record.number, "values": list(record.values), "evaluation": evaluation_to_json(record.evaluation)}
+            {
+                "number": record.number,
+                "values": list(record.values),
+                "evaluation": evaluation_to_json(record.evaluation),
+            }
             for record in result.pareto_front
         ],
         "search_id": result.search_id,
@@ -315,7 +346,7 @@ def _result_to_json(result: SearchResult, session: TrackingSession) -> dict[str,
 
 
 def _print_result(
-    result: SearchResult, scenario: Scenario, references: dict[str, Evaluation], session: TrackingSession
+    result: SearchResult, space: SearchSpace, references: Mapping[str, Evaluation], session: TrackingSession
 ) -> None:
     """What a hardware architect acts on."""
     from phaze_opt.report.tables import limits_sentence, search_tables
@@ -327,7 +358,7 @@ def _print_result(
             soft_wrap=True,
         )
     if result.best is not None:
-        for table in search_tables(result, references=references):
+        for table in search_tables(result, references=references, space_size=space.size):
             screen.print(table)
         screen.print(limits_sentence(result.best))
     if session.url_hint:
@@ -341,5 +372,3 @@ def _common_reason(result: SearchResult) -> str:
 
     reasons = Counter(record.evaluation.reason for record in result.trials)
     return f"most often: {reasons.most_common(1)[0][0]}" if reasons else "the strategy proposed nothing"
-
-

@@ -91,14 +91,14 @@ def _compile_layer(
 ) -> tuple[CompiledPhase, CompiledPhase, CompiledPhase]:
     """Compile the three problems of one layer."""
     forward, backward, update = (
-        _compile_phase(layer.name, phase, graph, degree, network, operators)
+        _compile_phase(layer.name, phase, graph, degree=degree, network=network, operators=operators)
         for phase, graph in zip(PHASES, layer.phases, strict=True)
     )
     return forward, backward, update
 
 
 def _compile_phase(
-    layer: str, phase: Phase, graph: OperatorGraph, degree: int, network: Network, operators: list[Operator]
+    layer: str, phase: Phase, graph: OperatorGraph, *, degree: int, network: Network, operators: list[Operator]
 ) -> CompiledPhase:
     """Compile one problem: its topology, its operators' columns and its collectives."""
     first = len(operators)

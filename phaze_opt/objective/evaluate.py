@@ -52,7 +52,7 @@ class Objective:
         self.constants = constants if constants is not None else load_constants()
         plugin = load_plugin(PluginGroup.ESTIMATORS, scenario.estimator)
         if not isinstance(plugin, Estimator):
-            message = f"estimator '{scenario.estimator}' lacks part of the Estimator protocol (name, estimate, explain, with_constants)"
+            message = f"estimator '{scenario.estimator}' lacks one of name, estimate, explain, with_constants"
             raise PluginError(message)
         self._estimator = plugin.with_constants(self.constants)
         self._compiled: dict[tuple[int, int], CompiledModel] = {}

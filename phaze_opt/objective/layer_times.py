@@ -1,4 +1,4 @@
-"""Times of every layer phase: quick bounds for all tensor degrees, exact schedules where they can decide (semantics 4)."""
+"""Times of every layer phase: quick bounds for all tensor degrees, exact schedules where they can decide."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def phase_costs(phase: CompiledPhase, estimates: Estimates, accelerator: Acceler
     )
 
 
-def bound_option(option: CompiledOption, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario) -> OptionTimes:
+def bound_option(
+    option: CompiledOption, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
+) -> OptionTimes:
     """Quick bounds on every makespan of one tensor degree."""
     shape = (len(option.phases), 3)
     times = OptionTimes(lower_s=np.zeros(shape), upper_s=np.zeros(shape))

@@ -104,9 +104,7 @@ def break_down(placed: PlacedModel, shares: tuple[tuple[PhaseShares, ...], ...])
     tensor = sum(part.tensor_cores_s for part in parts)
     vector = sum(part.vector_cores_s for part in parts)
     memory = sum(part.memory_bound_s for part in parts)
-    collectives = sum(
-        placed.option.phases[layer][phase].collective_s for layer, phase in stage_phases(placed, stage)
-    )
+    collectives = sum(placed.option.phases[layer][phase].collective_s for layer, phase in stage_phases(placed, stage))
     boundary = max(0.0, stage.time_s - tensor - vector - memory - collectives)
     synced = max(placement.stages, key=lambda candidate: candidate.sync_s)
     update = stage_update_s(placed, synced)
@@ -152,15 +150,14 @@ def utilisations(
                 operator = compiled.operators[int(index)]
                 macs += runs * operator.macs
                 lane_cycles += runs * sum(
-                    work.elements * constants.value(f"vector_cycles.{work.kind.value}") for work in operator.vector_works
+                    work.elements * constants.value(f"vector_cycles.{work.kind.value}")
+                    for work in operator.vector_works
                 )
     cycles = placed.placement.batch_time_s * accelerator.clock_hz * len(placed.placement.stages)
     return macs / (cycles * accelerator.num_macs), lane_cycles / (cycles * accelerator.num_lanes)
 
 
-def energy_j(
-    placed: PlacedModel, estimates: Estimates, accelerator_area_mm2: float, *, constants: Constants
-) -> float:
+def energy_j(placed: PlacedModel, estimates: Estimates, accelerator_area_mm2: float, *, constants: Constants) -> float:
     """Energy of one iteration over all used devices: operators, links and static, J."""
     placement = placed.placement
     devices = placement.tensor_parallel * placement.data_parallel

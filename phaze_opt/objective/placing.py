@@ -58,9 +58,7 @@ def place_model(
         placement = solve_placement(_problem(costs, compiled.training, accelerator, scenario))
         bound_s = bound_s or placement.batch_time_s
         num_placements += 1
-        chosen = next(
-            (i for i, cost in enumerate(costs) if cost.tensor_parallel == placement.tensor_parallel), 0
-        )
+        chosen = next((i for i, cost in enumerate(costs) if cost.tensor_parallel == placement.tensor_parallel), 0)
         if placement.status is PlacementStatus.INFEASIBLE or times[chosen].is_solved:
             break
         num_ilp_solves += solve_option(
@@ -70,18 +68,18 @@ def place_model(
         placement=placement,
         option=compiled.options[chosen],
         times=times[chosen],
-        bound_s=_tightened_bound(bound_s, placement, compiled, times, accelerator, scenario),
+        bound_s=max(bound_s, _bound_of_gaps(placement, compiled, times, accelerator, scenario=scenario)),
         num_ilp_solves=num_ilp_solves,
         num_placements=num_placements,
     )
 
 
-def _tightened_bound(
-    first_bound_s: float,
+def _bound_of_gaps(
     placement: PlacementResult,
     compiled: CompiledModel,
     times: list[OptionTimes],
     accelerator: Accelerator,
+    *,
     scenario: Scenario,
 ) -> float:
     """Batch time at the final lower bounds; equal to the placement's when the solved schedules have no gap."""
@@ -92,8 +90,7 @@ def _tightened_bound(
         layer_costs(option, entry.lower_s, training=compiled.training)
         for option, entry in zip(compiled.options, times, strict=True)
     )
-    bound = solve_placement(_problem(costs, compiled.training, accelerator, scenario))
-    return max(first_bound_s, bound.batch_time_s)
+    return solve_placement(_problem(costs, compiled.training, accelerator, scenario)).batch_time_s
 
 
 def _problem(
@@ -110,9 +107,7 @@ def _problem(
     )
 
 
-def layer_costs(
-    option: CompiledOption, makespan_s: NDArray[np.float64], *, training: TrainingSpec
-) -> LayerCosts:
+def layer_costs(option: CompiledOption, makespan_s: NDArray[np.float64], *, training: TrainingSpec) -> LayerCosts:
     """Placement's view of a sharded model.
 
     Args:

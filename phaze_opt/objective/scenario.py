@@ -23,8 +23,8 @@ MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 class CommonMean(StrEnum):
     """How one design's throughputs on several models become one figure.
 
-    ARITHMETIC is Phaze's; GEOMETRIC weighs ratios; WORST is the lowest rate of model FLOPs that any model reaches, turned
-    back into samples/s by the geometric mean of the models' samples per FLOP.
+    ARITHMETIC is Phaze's; GEOMETRIC weighs ratios; WORST is the lowest rate of model FLOPs that any model reaches,
+    turned back into samples/s by the geometric mean of the models' samples per FLOP.
     """
 
     ARITHMETIC = "arithmetic"

@@ -66,7 +66,7 @@ def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) ->
 
 
 def _ideal_throughput(member: Evaluation) -> float:
-    """Samples/s of a FLOP/s of each device: the same for every design, as throughput / (MFU x peak) cancels the chip."""
+    """Samples/s of a FLOP/s of each device: the same for every design, as throughput / (MFU x peak) is."""
     return member.throughput_samples_per_s / (member.mfu * member.accelerator.peak_flops_per_s)
 
 

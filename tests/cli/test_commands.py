@@ -108,7 +108,15 @@ def trials_of(directory):
 def test_search_json_and_reproducibility(strategy, tmp_path, capsys):
     arguments = [*SEARCH, "--strategy", strategy, "--no-tracking", "--work-dir"]
     first = run_json([*arguments, str(tmp_path / "a")], capsys)
-    assert {"best", "evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned"} <= first.keys()
+    assert {
+        "best",
+        "evaluations",
+        "distinct_evaluations",
+        "probes",
+        "ilp_solves",
+        "placements",
+        "pruned",
+    } <= first.keys()
     assert {"wall_s", "tracking_uri", "run_id"} <= first.keys()
     assert first["evaluations"] == 6
     assert first["best"].keys() >= EVALUATION_KEYS

@@ -1,0 +1,66 @@
+"""The files of a finished search: the page, its figures, the resolved configuration and the best design."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.serialize import evaluation_to_json
+from phaze_opt.report.page import write_search_report, write_text
+from phaze_opt.search.config import SearchConfig, resolved_config
+from phaze_opt.search.result import SearchResult
+from phaze_opt.space.search_space import SearchSpace
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+def write_artifacts(
+    result: SearchResult,
+    *,
+    config: SearchConfig,
+    scenario: Scenario,
+    space: SearchSpace,
+    references: Mapping[str, Evaluation],
+) -> dict[str, Path]:
+    """Write the artifacts of a search beside its journal.
+
+    Returns:
+        Paths by artifact name.
+
+    Raises:
+        InputError: the directory of the search cannot be written.
+    """
+    directory = config.work_dir / result.search_id / "report"
+    paths = write_search_report(
+        result,
+        directory,
+        title=f"{', '.join(model.name for model in scenario.models)} on {scenario.cluster.num_devices:,} accelerators",
+        goal=config.goal.value,
+        references=references,
+        extra_figures=_best_figures(result, scenario),
+        space_size=space.size,
+    )
+    documents = {"config.json": resolved_config(config, scenario=scenario, space=space)}
+    if result.best is not None:
+        documents["best.json"] = evaluation_to_json(result.best)
+    for name, document in documents.items():
+        paths[name] = write_text(directory / name, json.dumps(document, indent=2) + "\n")
+    return paths
+
+
+def _best_figures(result: SearchResult, scenario: Scenario) -> dict[str, Figure]:
+    """Gantt charts of the best design's layers and its pipeline over time; for one model only."""
+    if result.best is None or len(scenario.models) != 1:
+        return {}
+    from phaze_opt.objective.design_detail import detail_design
+    from phaze_opt.report.gantt import gantt_figure
+    from phaze_opt.report.pipeline import pipeline_figure
+
+    detail = detail_design(result.best, scenario=scenario)
+    charts = {f"schedule_{phase.name}": gantt_figure(phase) for phase in detail.phases}
+    return {**charts, "pipeline": pipeline_figure(detail)}
