@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,9 @@ def history_figure(trials: Sequence[TrialRecord], *, goal: str) -> Figure:
         x=steps, y=[*best, *best[-1:]], mode="lines", name="best so far", hoverinfo="skip",
         line={"color": BEST_COLOUR, "width": 2.5, "shape": "hv"},
     )  # fmt: skip
-    _add_infeasible(figure, trials, level=min(values, default=1.0))
-    figure.update_xaxes(title="trial", rangemode="tozero")
+    _add_infeasible(figure, trials, level=min(values) / 1.6 if _is_logarithmic(values) else 0.0)
+    last = trials[-1].number if trials else 0
+    figure.update_xaxes(title="trial", range=[-0.02 * last - 0.5, 1.02 * last + 0.5])
     figure.update_yaxes(title=VALUE_LABELS.get(goal, VALUE_LABELS["throughput"]), **_axis(values))
     return apply_style(figure, "Search history")
 
@@ -75,26 +77,40 @@ def area_throughput_figure(trials: Sequence[TrialRecord], *, references: Mapping
         marker={"color": [design.tdp_w for design in designs], "colorscale": SCALE, "size": 9, "opacity": 0.8,
                 "colorbar": {"title": "TDP, W", "thickness": 14}},
     )  # fmt: skip
+    shown = {name: other for name, other in references.items() if other.is_feasible}
+    every = [*rates, *(other.throughput_samples_per_s for other in shown.values())]
+    mark = partial(_add_mark, figure, is_logarithmic=_is_logarithmic(every))
+    for name, other in shown.items():
+        mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR, shift=-18)
     if designs:
         best = max(designs, key=lambda design: design.throughput_samples_per_s)
-        _add_mark(figure, "best", best, symbol="circle-open", size=19, colour=BEST_COLOUR, position="top center")
-    shown = {name: other for name, other in references.items() if other.is_feasible}
-    for name, other in shown.items():
-        _add_mark(figure, name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR, position="bottom center")
+        mark("best", best, symbol="circle-open", size=19, colour=BEST_COLOUR, shift=20)
     figure.update_xaxes(title="area, mm<sup>2</sup>", rangemode="tozero")
-    every = [*rates, *(other.throughput_samples_per_s for other in shown.values())]
     figure.update_yaxes(title=VALUE_LABELS["throughput"], **_axis(every))
     return apply_style(figure, "Area against throughput")
 
 
 def _add_mark(
-    figure: Figure, name: str, design: Evaluation, *, symbol: str, size: int, colour: str, position: str
+    figure: Figure,
+    name: str,
+    design: Evaluation,
+    *,
+    symbol: str,
+    size: int,
+    colour: str,
+    shift: int,
+    is_logarithmic: bool,
 ) -> None:
+    rate = design.throughput_samples_per_s
     figure.add_scatter(
-        x=[design.area_mm2], y=[design.throughput_samples_per_s], mode="markers+text", name=name, showlegend=False,
-        text=[name], textposition=position, textfont={"color": colour}, cliponaxis=False,
+        x=[design.area_mm2], y=[rate], mode="markers", name=name, showlegend=False, cliponaxis=False,
         hovertext=[f"{name}<br>{describe_design(design)}"], hoverinfo="text",
         marker={"symbol": symbol, "size": size, "color": colour, "line": {"width": 2.5, "color": colour}},
+    )  # fmt: skip
+    # A label of its own, on a ground that hides the points behind it; its height on a log axis is the exponent.
+    figure.add_annotation(
+        x=design.area_mm2, y=math.log10(rate) if is_logarithmic else rate, text=name, showarrow=False, yshift=shift,
+        font={"color": colour}, bgcolor="rgba(255, 255, 255, 0.85)", borderpad=1,
     )  # fmt: skip
 
 
@@ -219,8 +235,12 @@ def _hovers(records: Sequence[TrialRecord]) -> list[str] | None:
     return [f"trial {record.number}<br>{describe_design(record.evaluation)}" for record in records]
 
 
-def _axis(values: Sequence[float]) -> dict[str, str]:
-    """A logarithmic axis where values span much, else one from zero."""
-    if values and min(values) > 0 and max(values) / min(values) > LOG_SPAN:
-        return {"type": "log"}
-    return {"rangemode": "tozero"}
+def _is_logarithmic(values: Sequence[float]) -> bool:
+    return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_SPAN
+
+
+def _axis(values: Sequence[float]) -> dict[str, Any]:
+    """A logarithmic axis where values span much (labelled at the decades), else one from zero."""
+    if not _is_logarithmic(values):
+        return {"rangemode": "tozero", "tickformat": "~s"}
+    return {"type": "log", "dtick": 1, "tickformat": "~s"}
