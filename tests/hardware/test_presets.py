@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,22 @@ def test_optional_keys() -> None:
     chip = load(f"{INLINE},vc_width=1024,clock_ghz=1.5,hbm_gb_per_s=1200,glb_bytes_per_cycle=2048,l2_kb=64")
     assert (chip.vc_width, chip.clock_hz, chip.hbm_bandwidth_bytes_per_s) == (1024, 1.5e9, 1.2e12)
     assert (chip.glb_bandwidth_bytes_per_s, chip.l2_bytes) == (2048 * 1.5e9, 65536)
+
+
+@pytest.mark.parametrize("name", list_architectures())
+def test_printed_architectures_load_again(tmp_path, name: str) -> None:
+    chip = load(name)
+    printed = {**asdict(chip), "glb_mb": chip.glb_bytes / 2**20, "hbm_gb": chip.hbm_bytes / 2**30}
+    for index, content in enumerate((printed, {"architecture": printed, "x": 1}, {"best": {"architecture": printed}})):
+        path = tmp_path / f"{index}.json"
+        path.write_text(json.dumps(content))
+        assert load(path) == chip
+
+
+def test_friendly_and_exact_figures_must_agree() -> None:
+    with pytest.raises(InputError, match="'glb_bytes': value 1024 contradicts glb_mb = 64"):
+        load(f"{INLINE},glb_bytes=1024")
+    assert load(INLINE.replace("glb_mb=64", "glb_bytes=67108864")) == load(INLINE)
 
 
 @pytest.mark.parametrize(

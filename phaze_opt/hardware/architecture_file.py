@@ -1,0 +1,190 @@
+"""Architecture descriptions as users write them: TOML, JSON or inline; every fault is one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, read_text_file, shorten, shorten_path
+from phaze_opt.units import GIBI, GIGA, KIBI, MEBI
+
+_FILE_KIND = "an architecture file (TOML or JSON)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What one key of an architecture may hold: an integer or any positive number, up to ``most``."""
+
+    is_required: bool
+    is_integer: bool
+    most: float
+
+
+# The ceilings keep num_tc * tc_width * tc_depth and 16 * tc_width * tc_depth inside 64-bit integers.
+_KEYS: Mapping[str, _Key] = MappingProxyType(
+    {
+        "num_tc": _Key(is_required=True, is_integer=True, most=1 << 20),
+        "num_vc": _Key(is_required=True, is_integer=True, most=1 << 20),
+        "tc_width": _Key(is_required=True, is_integer=True, most=1 << 16),
+        "tc_depth": _Key(is_required=True, is_integer=True, most=1 << 16),
+        "vc_width": _Key(is_required=False, is_integer=True, most=1 << 16),
+        "glb_mb": _Key(is_required=True, is_integer=False, most=1 << 20),
+        "hbm_gb": _Key(is_required=True, is_integer=False, most=1 << 20),
+        "hbm_gb_per_s": _Key(is_required=False, is_integer=False, most=1e9),
+        "clock_ghz": _Key(is_required=False, is_integer=False, most=1e3),
+        "glb_bytes_per_cycle": _Key(is_required=False, is_integer=False, most=1e9),
+        "l2_kb": _Key(is_required=False, is_integer=False, most=1 << 30),
+        "dtype_bytes": _Key(is_required=False, is_integer=True, most=8),
+        # Exact figures, as `search --json` and `evaluate --json` print them beside the friendly ones.
+        "glb_bytes": _Key(is_required=False, is_integer=True, most=1 << 40),
+        "hbm_bytes": _Key(is_required=False, is_integer=True, most=1 << 50),
+        "l2_bytes": _Key(is_required=False, is_integer=True, most=1 << 40),
+        "clock_hz": _Key(is_required=False, is_integer=False, most=1e12),
+        "hbm_bandwidth_bytes_per_s": _Key(is_required=False, is_integer=False, most=1e18),
+        "glb_bandwidth_bytes_per_s": _Key(is_required=False, is_integer=False, most=1e21),
+    }
+)
+_FRIENDLY: Mapping[str, tuple[str, float]] = MappingProxyType(
+    {
+        "glb_bytes": ("glb_mb", MEBI),
+        "hbm_bytes": ("hbm_gb", GIBI),
+        "l2_bytes": ("l2_kb", KIBI),
+        "clock_hz": ("clock_ghz", GIGA),
+        "hbm_bandwidth_bytes_per_s": ("hbm_gb_per_s", GIGA),
+    }
+)
+"""Exact keys that have a friendly one, and its unit."""
+_WORDS = ("name", "source", "note")
+
+
+def read_architecture_file(path: Path) -> TomlDocument:
+    """Values of an architecture file; of a result printed by ``--json``, those of its (best) architecture.
+
+    Raises:
+        InputError: the file cannot be read or parsed, or holds no object.
+    """
+    text = read_text_file(path, kind=_FILE_KIND)
+    source = shorten_path(path)
+    if path.suffix != ".json" and not text.lstrip().startswith("{"):
+        return parse_toml(text, source=source)
+    try:
+        values = json.loads(text, object_pairs_hook=_unique_pairs)
+    except json.JSONDecodeError as error:
+        message = f"is not valid JSON: {error.msg}"
+        raise InputError(message, source=source, line=error.lineno) from error
+    except InputError as error:
+        raise InputError(str(error), source=source) from error
+    except (ValueError, RecursionError) as error:
+        message = f"is not usable JSON: {str(error)[:120]}"
+        raise InputError(message, source=source) from error
+    if not isinstance(values, dict):
+        message = "must hold one object with num_tc, num_vc, tc_width, ..."
+        raise InputError(message, source=source)
+    return TomlDocument(values=_unwrap(values), text="", source=source)
+
+
+def _unwrap(values: dict[str, Any]) -> dict[str, Any]:
+    """The architecture inside an evaluation or a search result, else the values as they are."""
+    for key in ("best", "architecture"):
+        inner = values.get(key)
+        if isinstance(inner, dict) and "num_tc" not in values:
+            values = inner
+    return values
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            message = f"key '{key[:40]}' is set twice"
+            raise InputError(message)
+        values[key] = value
+    return values
+
+
+def parse_inline(text: str) -> dict[str, Any]:
+    """Values of ``key=value,key=value``.
+
+    Raises:
+        InputError: a part is no pair, or a key is set twice.
+    """
+    values: dict[str, Any] = {}
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            message = f"{shorten(part.strip())} must read key=value"
+            raise InputError(message, source="architecture")
+        if key in values:
+            message = "is set twice"
+            raise InputError(message, source="architecture", key=key)
+        values[key] = value if key in _WORDS else _parse_number(value)
+    return values
+
+
+def _parse_number(text: str) -> int | float | str:
+    for parse in (int, float):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return text
+
+
+def check_architecture(document: TomlDocument) -> dict[str, float]:
+    """The numbers of an architecture, each within its rule; words are checked and left out.
+
+    Every exact key that has a friendly one is filled in from it where absent.
+
+    Raises:
+        InputError: a key is unknown, missing or faulty, or a friendly and an exact figure disagree.
+    """
+    numbers: dict[str, float] = {}
+    for key, value in document.values.items():
+        fault = _find_fault(key, value)
+        if fault is not None:
+            raise InputError(fault, source=document.source, line=document.line_of((key,)), key=key[:40])
+        if key in _KEYS:
+            numbers[key] = value
+    for exact, (friendly, unit) in _FRIENDLY.items():
+        if exact in numbers and friendly in numbers:
+            _check_agreement(numbers, exact, document=document)
+        elif friendly in numbers:
+            scaled = numbers[friendly] * unit
+            numbers[exact] = round(scaled) if _KEYS[exact].is_integer else scaled
+        elif exact in numbers:
+            numbers[friendly] = numbers[exact] / unit
+    required = [key for key, rule in _KEYS.items() if rule.is_required]
+    for key in required:
+        if key not in numbers:
+            message = f"is missing; needed are {', '.join(required)}"
+            raise InputError(message, source=document.source, key=key)
+    return numbers
+
+
+def _check_agreement(numbers: Mapping[str, float], exact: str, *, document: TomlDocument) -> None:
+    friendly, unit = _FRIENDLY[exact]
+    if not math.isclose(numbers[exact], numbers[friendly] * unit, rel_tol=1e-6):
+        message = f"value {numbers[exact]:.12g} contradicts {friendly} = {numbers[friendly]:.12g}; give one of them"
+        raise InputError(message, source=document.source, line=document.line_of((exact,)), key=exact)
+
+
+def _find_fault(key: str, value: object) -> str | None:
+    """The rule that a key or its value breaks, if any."""
+    if key in _WORDS:
+        return None if isinstance(value, str) else f"value {shorten(value)} must be text"
+    rule = _KEYS.get(key)
+    if rule is None:
+        return f"is unknown; {suggest(key, (*_KEYS, *_WORDS))}"
+    is_right_kind = isinstance(value, int) or not rule.is_integer
+    # The lower limit keeps a size from rounding to no byte at all.
+    if is_number(value) and is_right_kind and 1e-6 <= value <= rule.most:
+        return None
+    kind = "integer" if rule.is_integer else "number"
+    return f"value {shorten(value)} must be a positive {kind} up to {rule.most:.10g}"
