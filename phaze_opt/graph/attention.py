@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phaze_opt.graph.operations import attention, bias, dropout, elementwise, matmul, split_matmul
 from phaze_opt.graph.operator import Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tensor
 from phaze_opt.graph.sharding import Sharding
@@ -15,8 +16,8 @@ def record_attention(tape: Tape, sharding: Sharding, entered: Tensor) -> Tensor:
     model = sharding.model
     query, key, value = _record_query_key_value(tape, sharding, entered)
     if model.has_rotary_positions:
-        query = tape.elementwise("rotary_query", (query,), elements=query.elements, rule=rotary_rule(query.elements))
-        key = tape.elementwise("rotary_key", (key,), elements=key.elements, rule=rotary_rule(key.elements))
+        query = elementwise(tape, "rotary_query", (query,), elements=query.elements, rule=rotary_rule(query.elements))
+        key = elementwise(tape, "rotary_key", (key,), elements=key.elements, rule=rotary_rule(key.elements))
     if sharding.training.attention is AttentionForm.FUSED:
         context = _record_fused(tape, sharding, (query, key, value))
     else:
@@ -24,7 +25,7 @@ def record_attention(tape: Tape, sharding: Sharding, entered: Tensor) -> Tensor:
     width = model.query_size // sharding.degree
     weight = tape.weight("attention_output.weight", width * model.hidden_size)
     shape = Matmul(1, m=sharding.tokens, n=model.hidden_size, k=width)
-    return tape.matmul("attention_output", context, weight, shape=shape, output="attention_output")
+    return matmul(tape, "attention_output", context, weight, shape=shape, output="attention_output")
 
 
 def _record_query_key_value(tape: Tape, sharding: Sharding, entered: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -40,9 +41,9 @@ def _record_query_key_value(tape: Tape, sharding: Sharding, entered: Tensor) -> 
         weight = tape.weight(f"{name}.weight", model.hidden_size * width)
         shape = Matmul(1, m=tokens, n=width, k=model.hidden_size)
         outputs = {part: tokens * sizes[part] for part in group}
-        results = tape.split_matmul(name, entered, weight, shape=shape, outputs=outputs)
+        results = split_matmul(tape, name, entered, weight, shape=shape, outputs=outputs)
         if model.has_qkv_bias:
-            results = tape.bias(f"{name}_bias", results, size=width)
+            results = bias(tape, f"{name}_bias", results, size=width)
         found.update(zip(group, results, strict=True))
     return found["query"], found["key"], found["value"]
 
@@ -61,12 +62,12 @@ def _record_unfused(tape: Tape, sharding: Sharding, qkv: tuple[Tensor, Tensor, T
     """Scores, softmax, dropout and context apart; probabilities are written and kept."""
     query, key, value = qkv
     scores_shape, context_shape = _shapes(sharding)
-    scores = tape.matmul("scores", query, key, shape=scores_shape, output="scores")
+    scores = matmul(tape, "scores", query, key, shape=scores_shape, output="scores")
     rule = softmax_rule(scores.elements)
-    probabilities = tape.elementwise("softmax", (scores,), elements=scores.elements, rule=rule)
+    probabilities = elementwise(tape, "softmax", (scores,), elements=scores.elements, rule=rule)
     if sharding.model.has_attention_dropout:
-        probabilities = tape.dropout("softmax_dropout", probabilities)
-    return tape.matmul("context", probabilities, value, shape=context_shape, output="context")
+        probabilities = dropout(tape, "softmax_dropout", probabilities)
+    return matmul(tape, "context", probabilities, value, shape=context_shape, output="context")
 
 
 def _record_fused(tape: Tape, sharding: Sharding, qkv: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -76,7 +77,8 @@ def _record_fused(tape: Tape, sharding: Sharding, qkv: tuple[Tensor, Tensor, Ten
     dropout = (VectorWork(VectorKind.ADD, elements),) if sharding.model.has_attention_dropout else ()
     forward = (VectorWork(VectorKind.SOFTMAX_FORWARD, elements), *dropout)
     backward = (VectorWork(VectorKind.SOFTMAX_BACKWARD, elements), *dropout)
-    return tape.attention(
+    return attention(
+        tape,
         "attention",
         qkv,
         elements=qkv[0].elements,

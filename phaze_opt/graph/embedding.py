@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from phaze_opt.graph.block import record_norm
+from phaze_opt.graph.operations import bias, dropout, elementwise, matmul
 from phaze_opt.graph.operator import CollectiveKind, Matmul
 from phaze_opt.graph.program import Program, Tensor
+from phaze_opt.graph.regions import collective
 from phaze_opt.graph.sharding import Sharding
 from phaze_opt.graph.tape import Tape
 from phaze_opt.graph.vector_rules import lookup_rule
@@ -23,13 +25,13 @@ def record_embedding(sharding: Sharding) -> Program:
     if model.num_position_rows:
         size = model.num_position_rows * model.hidden_size
         num_read = min(sharding.training.sequence_length * model.hidden_size, size)
-        end = tape.bias("positions", (end,), size=size, num_read=num_read)[0]
+        end = bias(tape, "positions", (end,), size=size, num_read=num_read)[0]
     if model.num_token_types:
-        end = tape.bias("token_types", (end,), size=model.num_token_types * model.hidden_size)[0]
+        end = bias(tape, "token_types", (end,), size=model.num_token_types * model.hidden_size)[0]
     if model.has_embedding_norm:
         end = record_norm(tape, sharding, "embedding_norm", end)
     if model.has_hidden_dropout and model.family is not ModelFamily.OPT:
-        end = tape.dropout("embedding_dropout", end)
+        end = dropout(tape, "embedding_dropout", end)
     tape.run_backward(end)
     return Program("embedding", tape.nodes, ids, (end,), end.num_bytes, tape.num_parameters, 0)
 
@@ -41,15 +43,15 @@ def _record_lookup(tape: Tape, sharding: Sharding, ids: Tensor) -> Tensor:
         "token_table", sharding.split(model.vocab_size) * width, num_read=sharding.split(tokens) * width
     )
     rule = lookup_rule(tokens * width)
-    rows = tape.elementwise(
-        "lookup", (ids,), elements=tokens * width, rule=rule, weights=(table,), is_differentiable=False
+    rows = elementwise(
+        tape, "lookup", (ids,), elements=tokens * width, rule=rule, weights=(table,), is_differentiable=False
     )
     if not model.has_embedding_projection:
         return sharding.leave(tape, "lookup_leave", rows, channels=model.hidden_size)
     own = width // sharding.degree
     if sharding.degree > 1:
-        rows = tape.collective("lookup_scatter", rows, kind=CollectiveKind.REDUCE_SCATTER, elements=tokens * own)
+        rows = collective(tape, "lookup_scatter", rows, kind=CollectiveKind.REDUCE_SCATTER, elements=tokens * own)
     weight = tape.weight("project_in.weight", own * model.hidden_size)
     shape = Matmul(1, m=tokens, n=model.hidden_size, k=own)
-    projected = tape.matmul("project_in", rows, weight, shape=shape, output="project_in")
+    projected = matmul(tape, "project_in", rows, weight, shape=shape, output="project_in")
     return sharding.leave(tape, "project_in_leave", projected, channels=model.hidden_size)

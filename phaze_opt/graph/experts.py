@@ -7,8 +7,10 @@ load (rounded up), and gets the results back by a second all-to-all. One device 
 from __future__ import annotations
 
 from phaze_opt.graph.mlp import record_feed_forward
+from phaze_opt.graph.operations import elementwise, matmul
 from phaze_opt.graph.operator import CollectiveKind, Matmul
 from phaze_opt.graph.program import Tensor
+from phaze_opt.graph.regions import collective, gather_columns, view
 from phaze_opt.graph.sharding import Sharding
 from phaze_opt.graph.tape import Tape
 from phaze_opt.graph.vector_rules import copy_rule, softmax_rule, weighted_sum_rule
@@ -21,7 +23,7 @@ def record_experts(tape: Tape, sharding: Sharding, normed: Tensor) -> Tensor:
     rows = sharding.split(sharding.tokens)
     own = normed
     if is_replicated:
-        own = tape.view("own_tokens", normed, elements=rows * hidden, adjoint=CollectiveKind.ALL_GATHER)
+        own = view(tape, "own_tokens", normed, elements=rows * hidden, adjoint=CollectiveKind.ALL_GATHER)
     probabilities = _record_router(tape, sharding, own, rows=rows)
     copies = rows * model.num_active_experts
     load = -(-sharding.tokens * model.num_active_experts // model.num_experts)
@@ -29,16 +31,16 @@ def record_experts(tape: Tape, sharding: Sharding, normed: Tensor) -> Tensor:
     # On one device dispatch fills the experts' padded buffers itself.
     num_sent = copies if sharding.degree > 1 else batch * load
     rule = copy_rule(copies * hidden)
-    sent = tape.elementwise("dispatch", (own,), elements=num_sent * hidden, rule=rule)
+    sent = elementwise(tape, "dispatch", (own,), elements=num_sent * hidden, rule=rule)
     arrived = _exchange(tape, sharding, "dispatch_all_to_all", sent, elements=batch * load * hidden)
     done = record_feed_forward(
         tape, sharding, arrived, batch=batch, rows=load, width=model.ffn_size, has_bias=model.has_mlp_bias
     )
     back = _exchange(tape, sharding, "combine_all_to_all", done, elements=copies * hidden)
     rule = weighted_sum_rule(copies * hidden)
-    combined = tape.elementwise("combine", (back, probabilities), elements=rows * hidden, rule=rule)
+    combined = elementwise(tape, "combine", (back, probabilities), elements=rows * hidden, rule=rule)
     if is_replicated:
-        return tape.gather_columns("gather_tokens", combined, elements=sharding.tokens * hidden)
+        return gather_columns(tape, "gather_tokens", combined, elements=sharding.tokens * hidden)
     return combined
 
 
@@ -47,12 +49,12 @@ def _record_router(tape: Tape, sharding: Sharding, own: Tensor, *, rows: int) ->
     model = sharding.model
     weight = tape.weight("router.weight", model.router_parameters)
     shape = Matmul(1, m=rows, n=model.num_experts, k=model.hidden_size)
-    logits = tape.matmul("router", own, weight, shape=shape, output="router")
+    logits = matmul(tape, "router", own, weight, shape=shape, output="router")
     rule = softmax_rule(logits.elements)
-    return tape.elementwise("router_softmax", (logits,), elements=logits.elements, rule=rule)
+    return elementwise(tape, "router_softmax", (logits,), elements=logits.elements, rule=rule)
 
 
 def _exchange(tape: Tape, sharding: Sharding, name: str, tensor: Tensor, *, elements: int) -> Tensor:
     if sharding.degree == 1:
         return tensor
-    return tape.collective(name, tensor, kind=CollectiveKind.ALL_TO_ALL, elements=elements)
+    return collective(tape, name, tensor, kind=CollectiveKind.ALL_TO_ALL, elements=elements)

@@ -6,8 +6,10 @@ BERT's transform is column-parallel, so that the group shares its FLOPs, and gat
 from __future__ import annotations
 
 from phaze_opt.graph.block import record_norm
+from phaze_opt.graph.operations import bias, elementwise, loss, matmul
 from phaze_opt.graph.operator import CollectiveKind, Matmul
 from phaze_opt.graph.program import Program, Tensor
+from phaze_opt.graph.regions import collective, gather_columns, statistics, view
 from phaze_opt.graph.sharding import Sharding
 from phaze_opt.graph.tape import Tape
 from phaze_opt.graph.vector_rules import activation_rule
@@ -43,13 +45,13 @@ def _record_logits(tape: Tape, sharding: Sharding, inner: Tensor) -> int:
     count = rows * model.embedding_size
     weight = tape.weight("logits.weight", count)
     shape = Matmul(1, m=tokens, n=rows, k=model.embedding_size)
-    logits = tape.matmul("logits", inner, weight, shape=shape, output="logits")
+    logits = matmul(tape, "logits", inner, weight, shape=shape, output="logits")
     if model.has_pretraining_heads:
-        logits = tape.bias("logits_bias", (logits,), size=rows)[0]
-    probabilities = tape.loss("loss", logits)
+        logits = bias(tape, "logits_bias", (logits,), size=rows)[0]
+    probabilities = loss(tape, "loss", logits)
     if sharding.degree > 1:
         payload = float(STATISTICS_BYTES_PER_TOKEN * tokens)
-        tape.statistics("loss_statistics", probabilities, payload_bytes=payload)
+        statistics(tape, "loss_statistics", probabilities, payload_bytes=payload)
     return count
 
 
@@ -59,15 +61,15 @@ def _record_transform(tape: Tape, sharding: Sharding, inner: Tensor) -> Tensor:
     width = model.hidden_size // sharding.degree
     weight = tape.weight("transform.weight", model.hidden_size * width)
     shape = Matmul(1, m=tokens, n=width, k=model.hidden_size)
-    inner = tape.matmul("transform", inner, weight, shape=shape, output="transform")
-    inner = tape.bias("transform_bias", (inner,), size=width)[0]
+    inner = matmul(tape, "transform", inner, weight, shape=shape, output="transform")
+    inner = bias(tape, "transform_bias", (inner,), size=width)[0]
     rule = activation_rule(inner.elements)
-    inner = tape.elementwise("transform_activation", (inner,), elements=inner.elements, rule=rule)
+    inner = elementwise(tape, "transform_activation", (inner,), elements=inner.elements, rule=rule)
     if sharding.degree > 1:
-        inner = tape.gather_columns("transform_gather", inner, elements=tokens * model.hidden_size)
+        inner = gather_columns(tape, "transform_gather", inner, elements=tokens * model.hidden_size)
     inner = record_norm(tape, sharding, "transform_norm", inner)
     if sharding.degree > 1:
-        inner = tape.view("logits_enter", inner, adjoint=CollectiveKind.ALL_REDUCE)
+        inner = view(tape, "logits_enter", inner, adjoint=CollectiveKind.ALL_REDUCE)
     return inner
 
 
@@ -77,24 +79,24 @@ def _record_projection(tape: Tape, sharding: Sharding, inner: Tensor) -> Tensor:
     width = model.embedding_size // sharding.degree
     weight = tape.weight("project_out.weight", model.hidden_size * width)
     shape = Matmul(1, m=tokens, n=width, k=model.hidden_size)
-    inner = tape.matmul("project_out", inner, weight, shape=shape, output="project_out")
+    inner = matmul(tape, "project_out", inner, weight, shape=shape, output="project_out")
     if sharding.degree == 1:
         return inner
     elements = tokens * model.embedding_size
-    return tape.collective("project_out_gather", inner, kind=CollectiveKind.ALL_GATHER, elements=elements)
+    return collective(tape, "project_out_gather", inner, kind=CollectiveKind.ALL_GATHER, elements=elements)
 
 
 def _record_sequence_heads(tape: Tape, sharding: Sharding, start: Tensor) -> None:
     """BERT's pooler and next-sentence head, on the first token of each sample, replicated."""
     hidden, batch = sharding.model.hidden_size, sharding.training.micro_batch
-    first = tape.view("first_tokens", start, elements=batch * hidden, adjoint=None)
+    first = view(tape, "first_tokens", start, elements=batch * hidden, adjoint=None)
     weight = tape.weight("pooler.weight", hidden * hidden)
-    pooled = tape.matmul("pooler", first, weight, shape=Matmul(1, m=batch, n=hidden, k=hidden), output="pooler")
-    pooled = tape.bias("pooler_bias", (pooled,), size=hidden)[0]
+    pooled = matmul(tape, "pooler", first, weight, shape=Matmul(1, m=batch, n=hidden, k=hidden), output="pooler")
+    pooled = bias(tape, "pooler_bias", (pooled,), size=hidden)[0]
     rule = activation_rule(pooled.elements)
-    pooled = tape.elementwise("pooler_activation", (pooled,), elements=pooled.elements, rule=rule)
+    pooled = elementwise(tape, "pooler_activation", (pooled,), elements=pooled.elements, rule=rule)
     weight = tape.weight("next_sentence.weight", hidden * NEXT_SENTENCE_CLASSES)
     shape = Matmul(1, m=batch, n=NEXT_SENTENCE_CLASSES, k=hidden)
-    scores = tape.matmul("next_sentence", pooled, weight, shape=shape, output="next_sentence")
-    scores = tape.bias("next_sentence_bias", (scores,), size=NEXT_SENTENCE_CLASSES)[0]
-    tape.loss("next_sentence_loss", scores)
+    scores = matmul(tape, "next_sentence", pooled, weight, shape=shape, output="next_sentence")
+    scores = bias(tape, "next_sentence_bias", (scores,), size=NEXT_SENTENCE_CLASSES)[0]
+    loss(tape, "next_sentence_loss", scores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phaze_opt.graph.operations import bias, elementwise, matmul
 from phaze_opt.graph.operator import Matmul
 from phaze_opt.graph.program import Tensor
 from phaze_opt.graph.sharding import Sharding
@@ -28,11 +29,11 @@ def record_feed_forward(
     parts = []
     for name in names:
         weight = tape.weight(f"{name}.weight", batch * hidden * width)
-        part = tape.matmul(name, entered, weight, shape=shape, output=name)
-        parts.append(tape.bias(f"{name}_bias", (part,), size=batch * width)[0] if has_bias else part)
+        part = matmul(tape, name, entered, weight, shape=shape, output=name)
+        parts.append(bias(tape, f"{name}_bias", (part,), size=batch * width)[0] if has_bias else part)
     elements = batch * rows * width
     rule = gated_activation_rule(elements) if len(parts) > 1 else activation_rule(elements)
-    active = tape.elementwise("mlp_activation", parts, elements=elements, rule=rule)
+    active = elementwise(tape, "mlp_activation", parts, elements=elements, rule=rule)
     weight = tape.weight("mlp_down.weight", batch * hidden * width)
     shape = Matmul(batch, m=rows, n=hidden, k=width)
-    return tape.matmul("mlp_down", active, weight, shape=shape, output="mlp_down")
+    return matmul(tape, "mlp_down", active, weight, shape=shape, output="mlp_down")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.graph.program import Tensor
+from phaze_opt.graph.regions import all_reduce, collective, view
 from phaze_opt.graph.tape import Tape
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import TrainingSpec
@@ -67,8 +68,8 @@ class Sharding:
         if self.degree == 1:
             return tensor
         if self.has_sequence_shards:
-            return tape.collective(name, tensor, kind=CollectiveKind.ALL_GATHER, elements=self.tokens * channels)
-        return tape.view(name, tensor, adjoint=CollectiveKind.ALL_REDUCE)
+            return collective(tape, name, tensor, kind=CollectiveKind.ALL_GATHER, elements=self.tokens * channels)
+        return view(tape, name, tensor, adjoint=CollectiveKind.ALL_REDUCE)
 
     def leave(self, tape: Tape, name: str, tensor: Tensor, *, channels: int) -> Tensor:
         """After a row-parallel matmul: reduce-scatter to sequence shards, or Megatron's g."""
@@ -76,5 +77,5 @@ class Sharding:
             return tensor
         if self.has_sequence_shards:
             elements = self.outside_tokens * channels
-            return tape.collective(name, tensor, kind=CollectiveKind.REDUCE_SCATTER, elements=elements)
-        return tape.all_reduce(name, tensor)
+            return collective(tape, name, tensor, kind=CollectiveKind.REDUCE_SCATTER, elements=elements)
+        return all_reduce(tape, name, tensor)

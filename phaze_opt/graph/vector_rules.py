@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from phaze_opt.graph.operations import Elementwise
 from phaze_opt.graph.operator import VectorKind, VectorWork
 from phaze_opt.graph.program import Fusibility
-from phaze_opt.graph.tape import Elementwise
 
 
 def norm_rule(elements: int) -> Elementwise:
