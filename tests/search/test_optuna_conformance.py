@@ -15,6 +15,7 @@ from optuna.testing.pytest_samplers import (
 )
 
 from phaze_opt.search.samplers.cma_es import CmaEsStrategy
+from phaze_opt.search.samplers.informed_sampler import InformedSampler
 from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
 from phaze_opt.search.samplers.nsga2 import NSGA2Strategy
 from phaze_opt.search.samplers.qmc import QMCStrategy
@@ -38,6 +39,12 @@ class TestKeptPointSampler(BasicSamplerTestCase, RelativeSamplerTestCase, MultiO
     @pytest.fixture
     def sampler(self) -> SamplerFactory:
         return lambda: KeptPointSampler(tiny_space(), seed=3)
+
+
+class TestInformedSampler(BasicSamplerTestCase, RelativeSamplerTestCase, MultiObjectiveSamplerTestCase):
+    @pytest.fixture
+    def sampler(self) -> SamplerFactory:
+        return lambda: InformedSampler(TPEStrategy().build_sampler(context(startup_trials=1)))
 
 
 class TestTPE(BasicSamplerTestCase, MultiObjectiveSamplerTestCase):

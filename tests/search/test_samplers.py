@@ -15,6 +15,7 @@ from scipy import stats
 from phaze_opt.errors import InputError
 from phaze_opt.search.options import Option, resolve_options
 from phaze_opt.search.samplers.grid import GridStrategy, golden_stride
+from phaze_opt.search.samplers.informed_sampler import has_hopeless_constraint
 from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
 from phaze_opt.search.samplers.sampler_run import ConstraintLedger, InfeasibleValue, SamplerRun, start_sampler
 from phaze_opt.search.samplers.tpe import TPEStrategy
@@ -111,6 +112,15 @@ def test_constraints_steer_tpe_away_from_what_breaks_them() -> None:
         return broken / 50
 
     assert sum(share_broken(seed) for seed in range(3)) / 3 < 0.3
+
+
+def test_a_constraint_is_hopeless_only_while_every_trial_breaks_it_alike() -> None:
+    run = random_run()
+    assert not has_hopeless_constraint(run.study.trials)
+    assert has_hopeless_constraint(tell(run, ((), {"area": 0.5}), ((), {"area": 0.5})))
+    assert not has_hopeless_constraint(tell(run, ((), {"area": 0.6})))
+    assert not has_hopeless_constraint(tell(random_run(), ((1.0,), {"area": -0.5})))
+    assert has_hopeless_constraint(tell(random_run(), ((), {})))
 
 
 def test_telling_more_than_asked_is_refused() -> None:

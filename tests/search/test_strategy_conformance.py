@@ -28,7 +28,7 @@ class TestShippedStrategies(StrategyConformance):
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None, reason="gp needs torch")
 class TestGP(StrategyConformance):
-    num_trials = 16
+    num_trials = 14
 
     @pytest.fixture
     def strategy(self) -> Strategy:

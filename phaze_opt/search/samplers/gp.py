@@ -12,7 +12,7 @@ from phaze_opt.search.options import Option, resolve_options
 from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
-    from optuna.samplers import GPSampler
+    from optuna.samplers import BaseSampler
 
 OPTIONS = (
     Option("startup_trials", 10, "random trials before the model is used", low=1, high=100_000),
@@ -44,17 +44,22 @@ class GPStrategy:
 
         return start_sampler(context, self.build_sampler(context))
 
-    def build_sampler(self, context: StrategyContext) -> GPSampler:
-        """The Optuna sampler of a context."""
+    def build_sampler(self, context: StrategyContext) -> BaseSampler:
+        """The Optuna sampler of a context; its random trials are uniform over kept points."""
         import optuna
+
+        from phaze_opt.search.samplers.informed_sampler import InformedSampler
+        from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
 
         options = resolve_options(self.name, context.options, known=OPTIONS)
         with warnings.catch_warnings():
             # deterministic_objective is experimental in Optuna; our objective has no noise.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return optuna.samplers.GPSampler(
+            sampler = optuna.samplers.GPSampler(
+                independent_sampler=KeptPointSampler(context.space, seed=context.seed),
                 n_startup_trials=int(options["startup_trials"]),
                 deterministic_objective=bool(options["deterministic"]),
                 warn_independent_sampling=False,
                 seed=context.seed,
             )
+        return InformedSampler(sampler)
