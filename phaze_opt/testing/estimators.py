@@ -1,0 +1,375 @@
+"""Conformance suite of estimators: what every implementation of `estimate.protocol.Estimator` must satisfy.
+
+A plug-in author derives a test class and overrides one fixture::
+
+    class TestMine(EstimatorConformance):
+        @pytest.fixture
+        def estimator(self):
+            return MyEstimator()
+
+and, where the estimator has them, ``closed_forms`` with cases whose latency is known exactly. One-core latency is
+exempt from monotonicity in the number of cores: a core's share of the memory shrinks with it (semantics 3).
+"""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.estimate.protocol import Estimates, Estimator
+from phaze_opt.graph.operator import (
+    Collective,
+    CollectiveKind,
+    CoreType,
+    Matmul,
+    Operator,
+    OperatorKind,
+    Phase,
+    VectorKind,
+    VectorWork,
+)
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.units import GIBI, MEBI
+
+HEAVY_MODULES = ("mlflow", "torch", "optuna", "pyomo", "plotly", "numba")
+"""What importing an estimator must not pull in; estimating may."""
+RELATIVE_TOLERANCE = 1e-9
+"""Rounding that a monotone estimator is allowed."""
+NUM_ACCELERATORS = 40
+NUM_OPERATORS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedForm:
+    """An operator whose spread latency on an accelerator is known exactly, s."""
+
+    operator: Operator
+    accelerator: Accelerator
+    spread_s: float
+
+
+def random_accelerators(seed: int, *, count: int = NUM_ACCELERATORS) -> tuple[Accelerator, ...]:
+    """Designed chips of every shape, and some with core counts that are no power of two."""
+    rng = np.random.default_rng(seed)
+    return tuple(_random_accelerator(rng) for _ in range(count))
+
+
+def _random_accelerator(rng: np.random.Generator) -> Accelerator:
+    """One chip; its L2 follows its array as in the Phaze space."""
+    width, depth = (int(2 ** rng.integers(1, 9)) for _ in range(2))
+    num_tc, num_vc = (int(2 ** rng.integers(0, 9)) if rng.random() < 0.8 else int(rng.integers(1, 200)) for _ in "tv")
+    clock_hz = float(rng.uniform(0.5e9, 2e9))
+    return Accelerator(
+        num_tc=num_tc,
+        num_vc=num_vc,
+        tc_width=width,
+        tc_depth=depth,
+        vc_width=width,
+        glb_bytes=int(2 ** rng.integers(1, 8)) * MEBI,
+        glb_bandwidth_bytes_per_s=6144 * clock_hz,
+        l2_bytes=max(1024, 16 * width * depth),
+        hbm_bytes=32 * GIBI,
+        hbm_bandwidth_bytes_per_s=float(rng.choice([400e9, 800e9, 2000e9])),
+        clock_hz=clock_hz,
+    )
+
+
+def random_operators(seed: int, *, count: int = NUM_OPERATORS) -> tuple[Operator, ...]:
+    """Plain and fused matmuls, fused attention and vector operators, and one that costs nothing."""
+    rng = np.random.default_rng(seed)
+    makers = (_matmul_operator, _fused_operator, _attention_operator, _vector_operator)
+    priced = [makers[number % len(makers)](rng, f"{number}") for number in range(count - 1)]
+    collective = Collective(CollectiveKind.ALL_REDUCE, 1e6)
+    free = Operator("free", Phase.FORWARD, OperatorKind.COLLECTIVE, CoreType.NETWORK, collective=collective)
+    return (*priced, free)
+
+
+def _random_matmul(rng: np.random.Generator) -> Matmul:
+    """A shape with both round and ragged edges."""
+    edges = [int(rng.choice([int(rng.integers(1, 40)), 64, 128, 500, 512, 1000, 1024, 4096])) for _ in range(3)]
+    return Matmul(int(rng.choice([1, 1, 3, 16])), *edges)
+
+
+def _vector_work(rng: np.random.Generator) -> VectorWork:
+    """Work of any kind, from none to 10^8 elements."""
+    return VectorWork(list(VectorKind)[int(rng.integers(len(VectorKind)))], int(10 ** rng.uniform(0, 8)))
+
+
+def _matmul_operator(rng: np.random.Generator, name: str) -> Operator:
+    """A plain matmul moving its operands and a little more."""
+    matmul = _random_matmul(rng)
+    read = 2.0 * matmul.operand_elements() + float(rng.integers(0, 10**6))
+    return Operator(name, Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC, (matmul,), bytes_read=read)
+
+
+def _fused_operator(rng: np.random.Generator, name: str) -> Operator:
+    """A matmul with an epilogue."""
+    plain = _matmul_operator(rng, name)
+    return replace(plain, core_type=CoreType.TC_AND_VC, vector_works=(_vector_work(rng),))
+
+
+def _attention_operator(rng: np.random.Generator, name: str) -> Operator:
+    """Fused attention: two matmuls, a softmax, and only its operands in HBM."""
+    heads, sequence, width = int(rng.choice([4, 16])), int(rng.choice([128, 512, 1000])), 64
+    matmuls = (Matmul(heads, sequence, sequence, width), Matmul(heads, sequence, width, sequence))
+    softmax = VectorWork(VectorKind.SOFTMAX_FORWARD, heads * sequence * sequence)
+    return Operator(
+        name,
+        Phase.FORWARD,
+        OperatorKind.ATTENTION,
+        CoreType.TC_AND_VC,
+        matmuls,
+        (softmax,),
+        bytes_read=6.0 * heads * sequence * width,
+        bytes_written=2.0 * heads * sequence * width,
+    )
+
+
+def _vector_operator(rng: np.random.Generator, name: str) -> Operator:
+    """Elementwise work from HBM to HBM."""
+    work = _vector_work(rng)
+    return Operator(
+        name, Phase.FORWARD, OperatorKind.VECTOR, CoreType.VC, (), (work,), 2.0 * work.elements, 2.0 * work.elements
+    )
+
+
+def estimate_fresh(
+    estimator: Estimator, operators: Sequence[Operator], accelerators: Sequence[Accelerator]
+) -> Estimates:
+    """Estimates of accelerators given as values; at module level so that a spawned process can run it."""
+    return estimator.estimate(operators, AcceleratorTable.from_accelerators(accelerators))
+
+
+def _same(one: Estimates, other: Estimates) -> bool:
+    """Bit for bit."""
+    return all(np.array_equal(getattr(one, f.name), getattr(other, f.name)) for f in fields(Estimates))
+
+
+def _never_above(small: object, large: object) -> bool:
+    """Elementwise ``small <= large`` up to rounding."""
+    return bool(np.all(np.asarray(small) <= np.asarray(large) * (1 + RELATIVE_TOLERANCE)))
+
+
+class EstimatorConformance:
+    """Derive from it and override ``estimator``."""
+
+    @pytest.fixture
+    def estimator(self) -> Estimator:
+        """The estimator under test."""
+        message = "override the fixture 'estimator'"
+        raise NotImplementedError(message)
+
+    @pytest.fixture
+    def closed_forms(self) -> tuple[ClosedForm, ...]:
+        """Cases known exactly; none unless overridden."""
+        return ()
+
+    @pytest.fixture(params=[0, 1])
+    def accelerators(self, request: pytest.FixtureRequest) -> tuple[Accelerator, ...]:
+        """Random chips."""
+        return random_accelerators(request.param)
+
+    @pytest.fixture
+    def operators(self) -> tuple[Operator, ...]:
+        """Random operators of every kind."""
+        return random_operators(0)
+
+    def test_implements_the_protocol(self, estimator: Estimator) -> None:
+        """It has every member, a name, and stays itself under its own constants."""
+        assert isinstance(estimator, Estimator)
+        assert estimator.name
+        assert estimator.with_constants(load_constants()).name == estimator.name
+
+    def test_finite_and_not_negative(
+        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+    ) -> None:
+        """Every figure is a number of the right shape; operators off the cores cost nothing."""
+        result = estimate_fresh(estimator, operators, accelerators)
+        for field in fields(Estimates):
+            table = getattr(result, field.name)
+            assert table.shape == (len(accelerators), len(operators))
+            assert np.isfinite(table).all()
+            assert (table >= 0).all()
+            assert not table[:, -1].any()
+
+    def test_never_below_the_roofline(
+        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+    ) -> None:
+        """At least FLOPs at peak and compulsory bytes at full bandwidth; one core is no faster than all."""
+        result = estimate_fresh(estimator, operators, accelerators)
+        peak = np.array([a.peak_flops_per_s for a in accelerators])[:, None]
+        bandwidth = np.array([a.hbm_bandwidth_bytes_per_s for a in accelerators])[:, None]
+        flops = np.array([float(operator.matmul_flops) for operator in operators])
+        num_bytes = np.array([operator.hbm_bytes for operator in operators])
+        assert _never_above(np.maximum(flops / peak, num_bytes / bandwidth), result.spread_s)
+        assert _never_above(result.spread_s, result.one_core_s)
+        assert _never_above(num_bytes, result.hbm_bytes)
+
+    @pytest.mark.parametrize("edge", ["batch", "m", "n", "k"])
+    @pytest.mark.parametrize("factor", [1, 2])
+    def test_monotone_in_flops(
+        self, estimator: Estimator, accelerators: tuple[Accelerator, ...], edge: str, factor: int
+    ) -> None:
+        """A matmul with one edge longer, by one or doubled, never takes less time."""
+        rng = np.random.default_rng(3)
+        small = [_matmul_operator(rng, f"{number}") for number in range(NUM_OPERATORS)]
+        large = []
+        for operator in small:
+            matmul = operator.matmuls[0]
+            longer = replace(matmul, **{edge: factor * getattr(matmul, edge) + (factor == 1)})
+            more = 2.0 * (longer.operand_elements() - matmul.operand_elements())
+            large.append(replace(operator, matmuls=(longer,), bytes_read=operator.bytes_read + more))
+        before, after = (estimate_fresh(estimator, work, accelerators) for work in (small, large))
+        assert _never_above(before.spread_s, after.spread_s)
+        assert _never_above(before.one_core_s, after.one_core_s)
+
+    def test_monotone_in_vector_work_and_bytes(
+        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+    ) -> None:
+        """More elements, or more bytes, never take less time."""
+        before = estimate_fresh(estimator, operators, accelerators)
+        more_bytes = [
+            operator if operator.collective else replace(operator, bytes_read=1.5 * operator.bytes_read + 1)
+            for operator in operators
+        ]
+        more_work = [
+            replace(operator, vector_works=tuple(VectorWork(w.kind, 2 * w.elements + 1) for w in operator.vector_works))
+            for operator in operators
+        ]
+        for changed in (more_bytes, more_work):
+            after = estimate_fresh(estimator, changed, accelerators)
+            assert _never_above(before.spread_s, after.spread_s)
+            assert _never_above(before.one_core_s, after.one_core_s)
+
+    @pytest.mark.parametrize("field", ["hbm_bandwidth_bytes_per_s", "glb_bandwidth_bytes_per_s", "clock_hz"])
+    def test_never_slower_with_faster_parts(
+        self,
+        estimator: Estimator,
+        operators: tuple[Operator, ...],
+        accelerators: tuple[Accelerator, ...],
+        field: str,
+    ) -> None:
+        """More bandwidth or a higher clock, and nothing else, never costs time."""
+        faster = [replace(chip, **{field: 1.7 * getattr(chip, field)}) for chip in accelerators]
+        before, after = (estimate_fresh(estimator, operators, chips) for chips in (accelerators, faster))
+        assert _never_above(after.spread_s, before.spread_s)
+        assert _never_above(after.one_core_s, before.one_core_s)
+
+    @pytest.mark.parametrize("field", ["num_tc", "num_vc"])
+    @pytest.mark.parametrize("factor", [1, 2])
+    def test_spread_never_slower_with_more_cores(
+        self,
+        estimator: Estimator,
+        operators: tuple[Operator, ...],
+        accelerators: tuple[Accelerator, ...],
+        field: str,
+        factor: int,
+    ) -> None:
+        """One more core, or twice as many, never slows an operator that is spread over all of them."""
+        larger = [replace(chip, **{field: factor * getattr(chip, field) + (factor == 1)}) for chip in accelerators]
+        before, after = (estimate_fresh(estimator, operators, chips) for chips in (accelerators, larger))
+        assert _never_above(after.spread_s, before.spread_s)
+
+    def test_double_clock_halves_compute_bound_time(
+        self, estimator: Estimator, accelerators: tuple[Accelerator, ...]
+    ) -> None:
+        """With memory out of the way and a GLB that follows the clock, as on designed chips."""
+        operator = Operator("c", Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC, (Matmul(2, 1000, 777, 512),))
+        free_memory = [replace(chip, hbm_bandwidth_bytes_per_s=1e30) for chip in accelerators]
+        doubled = [
+            replace(chip, clock_hz=2 * chip.clock_hz, glb_bandwidth_bytes_per_s=2 * chip.glb_bandwidth_bytes_per_s)
+            for chip in free_memory
+        ]
+        before, after = (estimate_fresh(estimator, [operator], chips) for chips in (free_memory, doubled))
+        np.testing.assert_allclose(after.spread_s, before.spread_s / 2, rtol=RELATIVE_TOLERANCE)
+
+    def test_exact_on_closed_forms(self, estimator: Estimator, closed_forms: tuple[ClosedForm, ...]) -> None:
+        """Cases that the author knows exactly."""
+        for case in closed_forms:
+            result = estimate_fresh(estimator, [case.operator], [case.accelerator])
+            assert result.spread_s[0, 0] == pytest.approx(case.spread_s, rel=RELATIVE_TOLERANCE)
+
+    def test_explains_what_it_estimates(
+        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+    ) -> None:
+        """Breakdowns are of the spread latency, and their parts sum to it."""
+        for chip in accelerators[:8]:
+            result = estimate_fresh(estimator, operators, [chip])
+            breakdowns = estimator.explain(operators, chip)
+            assert [breakdown.operator for breakdown in breakdowns] == [operator.name for operator in operators]
+            latencies = [breakdown.latency_s for breakdown in breakdowns]
+            np.testing.assert_allclose(latencies, result.spread_s[0], rtol=RELATIVE_TOLERANCE)
+            sums = [sum(seconds for _, seconds in breakdown.parts_s) for breakdown in breakdowns]
+            np.testing.assert_allclose(sums, latencies, rtol=RELATIVE_TOLERANCE)
+
+    def test_a_second_time_is_the_same(
+        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+    ) -> None:
+        """Whatever is cached: a hit equals a miss, and a chip or operator alone equals itself in company."""
+        first, again = (estimate_fresh(estimator, operators, accelerators) for _ in range(2))
+        assert _same(first, again)
+        for row, column in ((0, 0), (7, 3), (-1, -2)):
+            alone = estimate_fresh(estimator, [operators[column]], [accelerators[row]])
+            for field in fields(Estimates):
+                together = getattr(first, field.name)[row, column]
+                assert getattr(alone, field.name)[0, 0] == pytest.approx(together, rel=1e-12)
+
+    def test_inputs_are_left_alone(
+        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+    ) -> None:
+        """Operators, table and global generators are as before, and writing into a result changes no later one."""
+        table = AcceleratorTable.from_accelerators(accelerators)
+        before = copy.deepcopy((operators, table))
+        generators = (random.getstate(), pickle.dumps(np.random.get_state()))  # noqa: NPY002
+        first = estimator.estimate(operators, table)
+        kept = copy.deepcopy(first)
+        first.spread_s[:] = -1.0
+        first.hbm_bytes[:] = -1.0
+        assert _same(estimator.estimate(operators, table), kept)
+        assert operators == before[0]
+        for field in fields(AcceleratorTable):
+            assert np.array_equal(getattr(table, field.name), getattr(before[1], field.name))
+        assert (random.getstate(), pickle.dumps(np.random.get_state())) == generators  # noqa: NPY002
+
+    def test_other_constants_make_another_estimator(
+        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+    ) -> None:
+        """`with_constants` leaves the original as it was."""
+        before = estimate_fresh(estimator, operators, accelerators)
+        changed = load_constants().with_options({"vector_cycles": "doubled"})
+        estimate_fresh(estimator.with_constants(changed), operators, accelerators)
+        assert _same(estimate_fresh(estimator, operators, accelerators), before)
+
+    def test_pickles(
+        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+    ) -> None:
+        """A copy through pickle gives the same figures."""
+        twin = pickle.loads(pickle.dumps(estimator))
+        assert _same(estimate_fresh(estimator, operators, accelerators), estimate_fresh(twin, operators, accelerators))
+
+    def test_same_in_a_spawned_process(self, estimator: Estimator, operators: tuple[Operator, ...]) -> None:
+        """Nothing depends on this process."""
+        chips = random_accelerators(0, count=4)
+        here = estimate_fresh(estimator, operators, chips)
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            assert _same(here, pool.submit(estimate_fresh, estimator, operators, chips).result())
+
+    def test_import_is_cheap(self, estimator: Estimator) -> None:
+        """Importing its module pulls in nothing heavy."""
+        module = type(estimator).__module__
+        code = f"import sys, {module}; print([m for m in {HEAVY_MODULES!r} if m in sys.modules])"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.strip() == "[]"
