@@ -208,7 +208,7 @@ def walk_pareto(
     (max stage time, max synchronisation), until the bottleneck alone, with the synchronisation's floor, is too long.
     """
     slots = rules.num_micro + num_stages - 1
-    nothing = np.empty((0, 0), dtype=np.int64)
+    nothing = np.empty((1, 1), dtype=np.int64)
     best_s, best_time_s, best_sync_s, max_sync_s = incumbent_s, np.inf, np.inf, np.inf
     while True:
         max_time_s = np.inf if best_s == np.inf else (best_s - sync_floor_s) / slots
@@ -349,8 +349,9 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
                 continue
             entry = options.sync_offset[degree * num_stages] + data_parallel
             floor_s = sync_floor_s(chain, heavy, num_stages, options.sync[entry, 0], options.sync[entry, 1])
-            triples[count] = option, num_stages, data_parallel
-            bounds[count] = (num_micro + num_stages - 1) * time_s + floor_s, floor_s
+            triples[count, 0], triples[count, 1], triples[count, 2] = option, num_stages, data_parallel
+            bounds[count, 0] = (num_micro + num_stages - 1) * time_s + floor_s
+            bounds[count, 1] = floor_s
             count += 1
     return count
 
@@ -364,36 +365,27 @@ def search(options: Options) -> tuple[Floats, Ints, int]:
     """
     triples, bounds = bound_candidates(options)
     best, chosen, num_walks = np.full(3, np.inf), np.zeros(3, dtype=np.int64), 0
-    if len(triples) == 0:
-        return best, chosen, num_walks
-    first = np.argmin(bounds[:, 0])
-    best, chosen = _walk(options, triples[first], bounds[first, 1], best, chosen)
-    open_rows = np.nonzero(bounds[:, 0] < best[0])[0]
-    order = open_rows[np.argsort(bounds[open_rows, 0], kind="mergesort")]
-    for row in order:
-        if bounds[row, 0] >= best[0]:
-            break
+    while True:
+        row = -1
+        for candidate in range(len(triples)):
+            if bounds[candidate, 0] < best[0] and (row < 0 or bounds[candidate, 0] < bounds[row, 0]):
+                row = candidate
+        if row < 0:
+            return best, chosen, num_walks
         num_walks += 1
-        if row != first:
-            best, chosen = _walk(options, triples[row], bounds[row, 1], best, chosen)
-    return best, chosen, num_walks
-
-
-@compiled
-def _walk(options: Options, triple: Ints, floor_s: float, best: Floats, chosen: Ints) -> tuple[Floats, Ints]:
-    """Walk one candidate; the better of it and the incumbent."""
-    option, num_stages, data_parallel = triple
-    rules = rules_of(options, option, num_stages, data_parallel)
-    total_s, time_s, sync_s = walk_pareto(chain_of(options, option), rules, num_stages, floor_s, best[0])
-    if total_s < best[0]:
-        return np.array([total_s, time_s, sync_s]), triple.copy()
-    return best, chosen
+        bounds[row, 0] = np.inf
+        option, num_stages, data_parallel = triples[row, 0], triples[row, 1], triples[row, 2]
+        rules = rules_of(options, option, num_stages, data_parallel)
+        total_s, time_s, sync_s = walk_pareto(chain_of(options, option), rules, num_stages, bounds[row, 1], best[0])
+        if total_s < best[0]:
+            best[0], best[1], best[2] = total_s, time_s, sync_s
+            chosen[0], chosen[1], chosen[2] = option, num_stages, data_parallel
 
 
 @compiled
 def rebuild_cuts(options: Options, chosen: Ints, best: Floats) -> Ints:
     """Stage starts 0 = c_0 < ... < c_S = n of a placement that attains the optimum."""
-    option, num_stages, data_parallel = chosen
+    option, num_stages, data_parallel = chosen[0], chosen[1], chosen[2]
     chain = chain_of(options, option)
     rules = rules_of(options, option, num_stages, data_parallel)
     choice = np.full((num_stages + 1, chain.layer.shape[1] + 1), -1, dtype=np.int64)
@@ -407,28 +399,21 @@ def rebuild_cuts(options: Options, chosen: Ints, best: Floats) -> Ints:
 @compiled
 def describe_stages(options: Options, chosen: Ints, cuts: Ints) -> Floats:
     """Rows (time, sync, memory, is recomputed) of each stage, first to last, under the problem's policy."""
-    option, num_stages, data_parallel = chosen
+    option, num_stages, data_parallel = chosen[0], chosen[1], chosen[2]
     chain = chain_of(options, option)
     rules = rules_of(options, option, num_stages, data_parallel)
     rows = np.empty((num_stages, 4))
     for position in range(num_stages):
         start, stop = cuts[position], cuts[position + 1]
-        peak_bytes = chain.layer[WORKING_SET, start:stop].max()
+        peak_bytes = 0.0
+        for layer in range(start, stop):
+            peak_bytes = max(peak_bytes, chain.layer[WORKING_SET, layer])
         time_s, sync_s, memory, is_recomputed = stage_values(
             chain, rules, num_stages - position, start, stop, peak_bytes
         )
-        rows[position] = time_s, sync_s, memory, 1.0 if is_recomputed else 0.0
+        rows[position, 0], rows[position, 1], rows[position, 2] = time_s, sync_s, memory
+        rows[position, 3] = 1.0 if is_recomputed else 0.0
     return rows
-
-
-@compiled
-def solve(options: Options) -> tuple[Floats, Ints, Ints, Floats]:
-    """Search, cuts and stages in one call; cuts and rows are empty where nothing fits."""
-    best, chosen, _ = search(options)
-    if best[0] == np.inf:
-        return best, chosen, np.empty(0, dtype=np.int64), np.empty((0, 4))
-    cuts = rebuild_cuts(options, chosen, best)
-    return best, chosen, cuts, describe_stages(options, chosen, cuts)
 
 
 @compiled
@@ -463,7 +448,7 @@ def least_memory(options: Options) -> tuple[float, Ints, Ints]:
                 needed = sweep_stages(chain, rules, num_stages, MIN_MEMORY, np.inf, np.inf, nothing)
             if needed < best:
                 best = needed
-                chosen = np.array([option, num_stages, data_parallel], dtype=np.int64)
+                chosen[0], chosen[1], chosen[2] = option, num_stages, data_parallel
     if best == np.inf:
         return best, chosen, np.zeros(0, dtype=np.int64)
     return best, chosen, _memory_cuts(options, chosen)
@@ -472,7 +457,7 @@ def least_memory(options: Options) -> tuple[float, Ints, Ints]:
 @compiled
 def _memory_cuts(options: Options, chosen: Ints) -> Ints:
     """Stage bounds of a placement of least memory."""
-    option, num_stages, data_parallel = chosen
+    option, num_stages, data_parallel = chosen[0], chosen[1], chosen[2]
     chain = chain_of(options, option)
     rules = _memory_rules(options, num_micro_batches(options, data_parallel), np.inf)
     choice = np.full((num_stages + 1, chain.layer.shape[1] + 1), -1, dtype=np.int64)

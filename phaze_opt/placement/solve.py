@@ -25,9 +25,11 @@ def solve_placement(problem: PlacementProblem) -> PlacementResult:
         InputError: a cost is negative or not finite.
     """
     options = pack_options(problem)
-    _, chosen, cuts, rows = kernels.solve(options)
-    if len(rows) == 0:
+    best, chosen, _ = kernels.search(options)
+    if np.isinf(best[0]):
         return _infeasible(explain_shortfall(problem, options))
+    cuts = kernels.rebuild_cuts(options, chosen, best)
+    rows = kernels.describe_stages(options, chosen, cuts)
     return _placed(PlacementStatus.OPTIMAL, options, chosen, cuts, rows)
 
 
