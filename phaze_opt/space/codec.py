@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.space.lift import HalvingsMapping, compile_lifts, decode_architectures, halvings_of, vc_halvings_of
+from phaze_opt.space.band import compile_band, decode_architectures, encode_architecture
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 TC_HALVINGS = "tc_halvings"
-"""Steps below the largest num_tc that fits."""
+"""Steps below the largest num_tc with a kept design (see `band`)."""
 VC_HALVINGS = "vc_halvings"
-"""Steps below the largest num_vc that then fits."""
+"""Steps below the largest num_vc that then fits; the last means one vector core."""
 _GLB, _WIDTH, _DEPTH, _HBM, _MICRO_BATCH = range(5)
 
 
@@ -47,17 +47,15 @@ class Codec:
 
     Attributes:
         space: the space.
-        mapping: what halvings mean where few values fit.
     """
 
     space: SearchSpace
-    mapping: HalvingsMapping = HalvingsMapping.PROPORTIONAL
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters in order, without those that have a single value."""
         *architecture, hbm, micro_batch = _axis_parameters(self.space)
-        lifts = compile_lifts(self.space)
-        halvings = (Parameter(TC_HALVINGS, 0, lifts.num_tc_halvings), Parameter(VC_HALVINGS, 0, lifts.num_vc_halvings))
+        band = compile_band(self.space)
+        halvings = (Parameter(TC_HALVINGS, 0, band.num_tc_halvings), Parameter(VC_HALVINGS, 0, band.num_vc_halvings))
         return tuple(known for known in (*architecture, *halvings, hbm, micro_batch) if known.count > 1)
 
     def distributions(self) -> dict[str, BaseDistribution]:
@@ -96,17 +94,13 @@ class Codec:
         """
         self.space.index(point)
         glb, width, depth, tc, vc, hbm, micro_batch = self.space.positions(point)
-        lifts = compile_lifts(self.space)
-        block = int(np.ravel_multi_index((glb, width, depth), self.space.axes.shape[:3]))
-        fitting = int(lifts.num_tc_fitting[block])
-        row = block * len(self.space.axes.num_tc) + tc
+        row = int(np.ravel_multi_index((glb, width, depth, tc), self.space.axes.shape))
         axes = _axis_parameters(self.space)
         values = {
             parameter.name: parameter.low + position
             for parameter, position in zip(axes, (glb, width, depth, hbm, micro_batch), strict=True)
         }
-        values[TC_HALVINGS] = halvings_of(fitting - 1 - tc, fitting, length=lifts.num_tc_halvings, mapping=self.mapping)
-        values[VC_HALVINGS] = vc_halvings_of(row, vc, space=self.space, mapping=self.mapping)
+        values[TC_HALVINGS], values[VC_HALVINGS] = encode_architecture(self.space, row, vc)
         return {known.name: values[known.name] for known in self.parameters()}
 
     def _decode_positions(
@@ -122,7 +116,6 @@ class Codec:
             np.asarray(block, dtype=np.int64),
             tc_halvings=columns.get(TC_HALVINGS, zeros),
             vc_halvings=columns.get(VC_HALVINGS, zeros),
-            mapping=self.mapping,
         )
         return row, vc, positions[_HBM], positions[_MICRO_BATCH]
 

@@ -8,25 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.area import area_um2_table
-from phaze_opt.hardware.constants import load_constants
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.lift import HalvingsMapping
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, SearchSpace, phaze_space
 
 PHAZE = phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
-CODECS = [Codec(PHAZE, mapping) for mapping in HalvingsMapping]
-every_mapping = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.mapping.value)
+CODEC = Codec(PHAZE)
 
 
 def all_architecture_proposals(codec: Codec) -> dict[str, np.ndarray]:
-    chosen = codec.parameters()[:5]
-    grids = np.meshgrid(*(np.arange(known.low, known.low + known.count) for known in chosen), indexing="ij")
-    columns = {known.name: grid.ravel() for known, grid in zip(chosen, grids, strict=True)}
-    zeros = np.zeros(len(grids[0].ravel()), dtype=np.int64)
-    return {known.name: columns.get(known.name, zeros) for known in codec.parameters()}
+    """Every combination of the parameters, HBM and micro-batch at their first value."""
+    joined = ("hbm_gb_index", "log2_micro_batch", "log2_hbm_gb", "micro_batch_index")
+    ranges = [
+        np.arange(known.low, known.low + (1 if known.name in joined else known.count)) for known in codec.parameters()
+    ]
+    grids = np.meshgrid(*ranges, indexing="ij")
+    return {known.name: grid.ravel() for known, grid in zip(codec.parameters(), grids, strict=True)}
 
 
 def proposals_of(codec: Codec):
@@ -53,23 +51,22 @@ def test_distributions_are_optuna_integers() -> None:
         assert (distribution.low, distribution.high) == (known.low, known.low + known.count - 1)
 
 
-@every_mapping
-def test_all_proposals_are_kept_and_all_kept_are_proposed(codec: Codec) -> None:
-    indices = codec.decode_indices(all_architecture_proposals(codec))
+def test_all_proposals_are_kept_and_all_kept_are_proposed() -> None:
+    indices = CODEC.decode_indices(all_architecture_proposals(CODEC))
     assert indices.min() >= 0
     assert len(np.unique(indices)) == 29_360
 
 
-@every_mapping
-def test_encode_then_decode_is_identity_on_every_architecture(codec: Codec) -> None:
+def test_encode_then_decode_is_identity_on_every_architecture() -> None:
     points = [PHAZE.point(architecture * 12 + architecture % 12) for architecture in range(0, 29_360)]
-    encoded = [codec.encode(point) for point in points]
+    encoded = [CODEC.encode(point) for point in points]
     columns = {name: np.array([params[name] for params in encoded]) for name in encoded[0]}
-    assert codec.decode_indices(columns).tolist() == [PHAZE.index(point) for point in points]
+    assert CODEC.decode_indices(columns).tolist() == [PHAZE.index(point) for point in points]
 
 
-@given(st.sampled_from(CODECS), st.integers(0, PHAZE.size - 1))
-def test_every_point_is_reachable(codec: Codec, index: int) -> None:
+@given(st.integers(0, PHAZE.size - 1))
+def test_every_point_is_reachable(index: int) -> None:
+    codec = CODEC
     point = PHAZE.point(index)
     params = codec.encode(point)
     for name, distribution in codec.distributions().items():
@@ -77,9 +74,9 @@ def test_every_point_is_reachable(codec: Codec, index: int) -> None:
     assert codec.decode(params) == point
 
 
-@given(st.data(), st.sampled_from(CODECS))
-def test_every_proposal_is_kept_and_scalar_equals_table(data: st.DataObject, codec: Codec) -> None:
-    params = data.draw(proposals_of(codec))
+@given(proposals_of(CODEC))
+def test_every_proposal_is_kept_and_scalar_equals_table(params: dict[str, int]) -> None:
+    codec = CODEC
     point = codec.decode(params)
     assert PHAZE.contains(point)
     columns = {name: np.array([value]) for name, value in params.items()}
@@ -87,63 +84,49 @@ def test_every_proposal_is_kept_and_scalar_equals_table(data: st.DataObject, cod
     assert codec.decode(codec.encode(point)) == point
 
 
-@given(st.data())
-def test_clamped_halvings_follow_the_definition(data: st.DataObject) -> None:
-    """Semantics 8 written out naively: halve from the largest that fits, then lift what is under the band."""
-    params = data.draw(proposals_of(CODECS[0]))
+@given(proposals_of(CODEC))
+def test_halvings_follow_their_definition(params: dict[str, int]) -> None:
+    """The definition of space/band.py, enumerated naively over the kept points of the block."""
     glb, width, depth = (2 ** params[f"log2_{name}"] for name in ("glb_mb", "tc_width", "tc_depth"))
-    budget = PHAZE.area_budget_um2
+    columns = PHAZE.architecture_columns
+    in_block = (columns.glb_bytes == glb << 20) & (columns.tc_width == width) & (columns.tc_depth == depth)
+    kept = list(zip(columns.num_tc[in_block].tolist(), columns.num_vc[in_block].tolist(), strict=True))
+    point = CODEC.decode(params)
+    if params["vc_halvings"] == 12:
+        choices = sorted({num_tc for num_tc, num_vc in kept if num_vc == 1}, reverse=True)
+        expected = (choices[params["tc_halvings"] * len(choices) // 13], 1)
+    else:
+        choices = sorted({num_tc for num_tc, num_vc in kept if num_vc > 1}, reverse=True)
+        chosen = choices[params["tc_halvings"] * len(choices) // 13]
+        vector = sorted({num_vc for num_tc, num_vc in kept if num_tc == chosen and num_vc > 1}, reverse=True)
+        expected = (chosen, vector[params["vc_halvings"] * len(vector) // 12])
+    assert (point.num_tc, point.num_vc) == expected
 
-    def area(num_tc: int, num_vc: int) -> float:
-        columns = PHAZE.accelerator_table(load_constants()).take(np.array([0]))
-        values = {"num_tc": num_tc, "num_vc": num_vc, "tc_width": width, "tc_depth": depth, "vc_width": width}
-        values |= {"glb_bytes": glb << 20, "l2_bytes": max(1024, 16 * width * depth)}
-        table = type(columns)(
-            **{
-                name: np.array([values[name]]) if name in values else getattr(columns, name)
-                for name in type(columns).__dataclass_fields__
-            }
-        )
-        return float(area_um2_table(table)[0])
 
-    def is_kept(num_tc: int, num_vc: int) -> bool:
-        return area(num_tc, num_vc) <= budget and (area(num_tc, num_vc) >= 0.3 * budget or 1 in (num_tc, num_vc))
-
-    sizes = [2**exponent for exponent in range(12, -1, -1)]
-    tc_fitting = [num_tc for num_tc in sizes if area(num_tc, 1) <= budget]
-    num_tc = tc_fitting[min(params["tc_halvings"], len(tc_fitting) - 1)]
-    vc_fitting = [num_vc for num_vc in sizes if area(num_tc, num_vc) <= budget]
-    num_vc = vc_fitting[min(params["vc_halvings"], len(vc_fitting) - 1)]
-    original_tc = num_tc
-    while not is_kept(num_tc, num_vc):
-        if num_vc < 4096 and area(num_tc, 2 * num_vc) <= budget:
-            num_vc *= 2
-        elif num_tc < 4096:
-            num_tc *= 2
-            while area(num_tc, num_vc) > budget:
-                num_vc //= 2
-        else:
-            num_tc, num_vc = original_tc, 1
-    point = CODECS[0].decode(params)
-    assert (point.num_tc, point.num_vc) == (num_tc, num_vc)
+def test_num_vc_falls_and_num_tc_falls_with_their_halvings() -> None:
+    params = CODEC.encode(DesignPoint(8, 2, 128, 128, 128, 128 << 20, 32 << 30, 1))
+    by_vc = [CODEC.decode({**params, "vc_halvings": halvings}).num_vc for halvings in range(13)]
+    by_tc = [CODEC.decode({**params, "tc_halvings": halvings}).num_tc for halvings in range(13)]
+    assert by_vc == sorted(by_vc, reverse=True)
+    assert by_tc == sorted(by_tc, reverse=True)
+    assert by_vc[-1] == 1
 
 
 axis = st.lists(st.integers(1, 200), min_size=1, max_size=4, unique=True).map(lambda values: tuple(sorted(values)))
 
 
-@given(axis, axis, axis, axis, st.floats(20.0, 300.0), st.floats(0.0, 1.0), st.sampled_from(HalvingsMapping))
+@given(axis, axis, axis, axis, st.floats(20.0, 300.0), st.floats(0.0, 1.0))
 @settings(max_examples=100)
-def test_both_properties_hold_in_any_space(tc, vc, width, depth, budget_mm2: float, fraction: float, mapping) -> None:
+def test_both_properties_hold_in_any_space(tc, vc, width, depth, budget_mm2: float, fraction: float) -> None:
     axes = Axes(tc, vc, width, depth, (3 << 20, 5 << 20, 64 << 20), (32 << 30, 48 << 30), (1, 3))
     space = SearchSpace("any", axes, area_budget_um2=budget_mm2 * 1e6, min_area_fraction=fraction)
     if space.size == 0:
         return
-    codec = Codec(space, mapping)
-    proposals = all_architecture_proposals(codec) if len(codec.parameters()) >= 7 else None
-    if proposals is not None:
-        indices = codec.decode_indices(proposals)
-        assert indices.min() >= 0
-        assert len(np.unique(indices // 4)) == space.num_architectures
+    codec = Codec(space)
+    proposals = all_architecture_proposals(codec)
+    indices = codec.decode_indices(proposals)
+    assert indices.min() >= 0
+    assert len(np.unique(indices // 4)) == space.num_architectures
     for index in range(0, space.size, max(1, space.size // 20)):
         assert codec.decode(codec.encode(space.point(index))) == space.point(index)
 
@@ -190,4 +173,4 @@ def test_missing_parameter_and_foreign_point() -> None:
 
 
 def test_pickles() -> None:
-    assert pickle.loads(pickle.dumps(CODECS[1])) == CODECS[1]
+    assert pickle.loads(pickle.dumps(CODEC)) == CODEC

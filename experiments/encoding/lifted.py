@@ -1,4 +1,7 @@
-"""From counts of halvings to kept architectures, vectorised: the inner half of the codec (semantics 8)."""
+"""The encoding of semantics 8 to the letter: halvings below the largest that fits, then lifting what is under the band.
+
+Kept beside the codec, which does not lift, to measure one against the other on the Phaze space.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,10 @@ class HalvingsMapping(StrEnum):
 
     CLAMP: halvings beyond n - 1 mean the smallest value, which then takes most of the range.
     PROPORTIONAL: value number floor(halvings n / h), so that every value takes an equal share.
-    BAND: as PROPORTIONAL for num_tc; for num_vc the share goes to the values inside the area band alone, and the last
-        halving means one vector core where that is kept under the band.
     """
 
     CLAMP = "clamp"
     PROPORTIONAL = "proportional"
-    BAND = "band"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,6 @@ class Lifts:
     """What decoding needs beside the kept rows.
 
     Attributes:
-        block_of: live block nearest to each block (one GLB, width and depth), shape (num_blocks,); itself if live.
         num_tc_fitting: numbers of tensor cores that fit with the fewest vector cores, shape (num_blocks,).
         lifted_row: row that a design under the band is lifted to, shape (num_rows,).
         lifted_vc: index on the num_vc axis that it is lifted to, shape (num_rows,).
@@ -39,7 +38,6 @@ class Lifts:
         num_vc_halvings: length of the range of vc_halvings.
     """
 
-    block_of: NDArray[np.int64]
     num_tc_fitting: NDArray[np.int64]
     lifted_row: NDArray[np.int64]
     lifted_vc: NDArray[np.int64]
@@ -56,40 +54,7 @@ def steps_below(
     return halvings * count // length
 
 
-def halvings_of(steps: int, count: int, *, length: int, mapping: HalvingsMapping) -> int:
-    """A number of halvings that means ``steps`` below the largest: the middle of those that do."""
-    if mapping is HalvingsMapping.CLAMP:
-        return steps
-    first = -(-steps * length // count)
-    last = -(-(steps + 1) * length // count) - 1
-    return (first + last) // 2
-
-
-def vc_steps_below(
-    halvings: NDArray[np.int64], row: NDArray[np.int64], *, space: SearchSpace, mapping: HalvingsMapping
-) -> NDArray[np.int64]:
-    """Steps below the largest num_vc that fits at each row; may lead under the band; all of one shape."""
-    kept, length = space.kept, compile_lifts(space).num_vc_halvings
-    high, low = kept.high[row].astype(np.int64), kept.low[row].astype(np.int64)
-    if mapping is not HalvingsMapping.BAND:
-        return steps_below(halvings, high, length=length, mapping=mapping)
-    single = kept.has_single[row]
-    in_band = steps_below(halvings, high - low, length=np.maximum(length - single, 1), mapping=mapping)
-    return np.where(single & (halvings == length - 1), high - 1, in_band)
-
-
-def vc_halvings_of(row: int, vc: int, *, space: SearchSpace, mapping: HalvingsMapping) -> int:
-    """A number of vc_halvings that means the kept architecture at a row and an index on the num_vc axis."""
-    kept, length = space.kept, compile_lifts(space).num_vc_halvings
-    high, low, single = int(kept.high[row]), int(kept.low[row]), bool(kept.has_single[row])
-    if mapping is not HalvingsMapping.BAND:
-        return halvings_of(high - 1 - vc, high, length=length, mapping=mapping)
-    if single and vc == 0:
-        return length - 1
-    return halvings_of(high - 1 - vc, high - low, length=length - single, mapping=mapping)
-
-
-def decode_architectures(
+def decode_lifted(
     space: SearchSpace,
     block: NDArray[np.int64],
     *,
@@ -110,11 +75,11 @@ def decode_architectures(
         mapping: what halvings mean where few values fit.
     """
     lifts, kept = compile_lifts(space), space.kept
-    live = lifts.block_of[block]
-    fitting = lifts.num_tc_fitting[live]
+    fitting = lifts.num_tc_fitting[block]
     tc = fitting - 1 - steps_below(tc_halvings, fitting, length=lifts.num_tc_halvings, mapping=mapping)
-    row = live * len(space.axes.num_tc) + tc
-    vc = kept.high[row] - 1 - vc_steps_below(vc_halvings, row, space=space, mapping=mapping)
+    row = block * len(space.axes.num_tc) + tc
+    high = kept.high[row].astype(np.int64)
+    vc = high - 1 - steps_below(vc_halvings, high, length=lifts.num_vc_halvings, mapping=mapping)
     is_kept = kept.index_of(row, vc) >= 0
     return np.where(is_kept, row, lifts.lifted_row[row]), np.where(is_kept, vc, lifts.lifted_vc[row])
 
@@ -126,7 +91,6 @@ def compile_lifts(space: SearchSpace) -> Lifts:
     high = kept.high.reshape(-1, num_tc)
     lifted_row, lifted_vc = _lift_targets(space)
     return Lifts(
-        block_of=_nearest_live_blocks(space),
         num_tc_fitting=np.maximum((high > 0).sum(axis=1), 1).astype(np.int64),
         lifted_row=lifted_row,
         lifted_vc=lifted_vc,
@@ -158,17 +122,3 @@ def _lift_targets(space: SearchSpace) -> tuple[NDArray[np.int64], NDArray[np.int
         target_row[:, tc] = np.where(unresolved, target_row[:, tc - 1], target_row[:, tc])
         target_vc[:, tc] = np.where(unresolved, target_vc[:, tc - 1], target_vc[:, tc])
     return target_row.ravel(), target_vc.ravel()
-
-
-def _nearest_live_blocks(space: SearchSpace) -> NDArray[np.int64]:
-    """Nearest block, by steps on the axes, that keeps any architecture; each block itself in the Phaze space."""
-    shape = space.axes.shape[:3]
-    counts = np.diff(space.kept.starts).reshape(-1, space.axes.shape[3]).sum(axis=1)
-    blocks = np.arange(len(counts), dtype=np.int64)
-    if counts.all():
-        return blocks
-    from scipy.ndimage import distance_transform_edt
-
-    nearest = distance_transform_edt(counts.reshape(shape) == 0, return_distances=False, return_indices=True)
-    blocks_of: NDArray[np.int64] = np.ravel_multi_index(tuple(nearest), shape).ravel().astype(np.int64)
-    return blocks_of
