@@ -133,7 +133,7 @@ class MLflowSession:
             self._begin(is_resumed=False)
             self._append(finished_record(event, time_ms=time_ms))
             if event.best is not None:
-                self._log_json("best_design.json", evaluation_to_json(event.best))
+                self._log_json("best.json", evaluation_to_json(event.best))
 
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Copy files beside the journal and record them.

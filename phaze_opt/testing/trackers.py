@@ -1,0 +1,189 @@
+"""Conformance suite of trackers: what any `track.protocol.Tracker` must satisfy.
+
+Apply it by subclassing `TrackerConformance` in a test module, overriding the ``tracker`` fixture, and ``recorded`` if
+the tracker keeps what it gets::
+
+    class TestMyTracker(TrackerConformance):
+        @pytest.fixture
+        def tracker(self):
+            return MyTracker()
+
+        def recorded(self, config):
+            return {...}
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
+from phaze_opt.search.result import SearchResult, TrialRecord
+from phaze_opt.search.run import run_search
+from phaze_opt.testing.events import example_search
+from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.track.guard import GuardedSession
+from phaze_opt.track.protocol import Delivery, DeliveryProgress, Tracker, TrackerConfig, TrackingSession
+
+NUM_TRIALS = 7
+NUM_BEFORE_INTERRUPTION = 4
+Recorded = Mapping[int, float]
+"""Throughput in samples/s by trial number, 0 if infeasible."""
+
+
+class BrokenSession:
+    """Fails whatever it is asked."""
+
+    @property
+    def tracking_uri(self) -> str:
+        """Fails."""
+        raise OSError
+
+    @property
+    def run_id(self) -> str:
+        """Fails."""
+        raise OSError
+
+    @property
+    def url_hint(self) -> str:
+        """Fails."""
+        raise OSError
+
+    def observe(self, event: SearchEvent) -> None:
+        """Fail."""
+        raise OSError
+
+    def log_artifacts(self, files: Mapping[str, Path]) -> None:
+        """Fail."""
+        raise OSError
+
+    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+        """Fail."""
+        raise OSError
+
+
+def resumed(events: Sequence[SearchEvent], *, num_known: int) -> tuple[SearchEvent, ...]:
+    """The events of a search resumed after ``num_known`` trials."""
+    return tuple(
+        replace(event, is_resumed=event.number < num_known) if isinstance(event, TrialFinished) else event
+        for event in events
+    )
+
+
+def expected(events: Sequence[SearchEvent]) -> Recorded:
+    """What a tracker should have of a search."""
+    trials = [event for event in events if isinstance(event, TrialFinished)]
+    return {trial.number: trial.evaluation.throughput_samples_per_s for trial in trials}
+
+
+class TrackerConformance:
+    """Subclass, override ``tracker``; pytest collects the rest."""
+
+    @pytest.fixture
+    def tracker(self) -> Tracker:
+        """The tracker under test."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def config(self, tmp_path: Path) -> TrackerConfig:
+        """A fresh working directory."""
+        return TrackerConfig(work_dir=tmp_path)
+
+    def recorded(self, config: TrackerConfig) -> Recorded | None:
+        """What the store has of every trial; None if the tracker keeps nothing. A trial there twice must raise."""
+        return None
+
+    def test_plugin_is_a_tracker_that_pickles(self, tracker: Tracker) -> None:
+        """A tracker travels to other processes."""
+        assert isinstance(tracker, Tracker)
+        assert pickle.loads(pickle.dumps(tracker)).name == tracker.name  # noqa: S301 - our own bytes
+
+    def test_constructing_and_opening_write_nothing(
+        self, tracker: Tracker, config: TrackerConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Files appear with the first event, not before."""
+        monkeypatch.chdir(config.work_dir)
+        type(tracker)()
+        before = sorted(config.work_dir.iterdir())
+        session = tracker.open(config)
+        assert isinstance(session, TrackingSession)
+        assert session.close().is_complete
+        assert sorted(config.work_dir.iterdir()) == before
+
+    def test_every_event_arrives_unchanged(self, tracker: Tracker, config: TrackerConfig) -> None:
+        """Null and MLflow are told the same; what is kept is what was sent, and events are not mutated."""
+        events = example_search(NUM_TRIALS)
+        before = copy.deepcopy(events)
+        session = tracker.open(config)
+        _observe(session, events)
+        delivery = session.close()
+        assert delivery.is_complete, delivery.reason
+        assert session.close() == delivery
+        assert events == before
+        assert self.recorded(config) in (None, expected(events))
+
+    def test_resume_is_idempotent(self, tracker: Tracker, config: TrackerConfig) -> None:
+        """An interrupted and resumed search leaves what an uninterrupted one leaves."""
+        events = example_search(NUM_TRIALS)
+        first = tracker.open(config)
+        _observe(first, events[: 1 + NUM_BEFORE_INTERRUPTION])
+        first.observe(SearchFinished(_search_id(events), None, -1, is_interrupted=True, wall_s=1.0))
+        first.close()
+        second = tracker.open(config)
+        _observe(second, resumed(events, num_known=NUM_BEFORE_INTERRUPTION))
+        assert second.close().is_complete
+        assert second.run_id == first.run_id
+        assert self.recorded(config) in (None, expected(events))
+
+    def test_artifacts_are_taken_at_once(self, tracker: Tracker, config: TrackerConfig, tmp_path: Path) -> None:
+        """A file may vanish after it was logged."""
+        session = tracker.open(config)
+        _observe(session, example_search(1))
+        path = tmp_path / "figure.html"
+        path.write_text("<p>a figure</p>")
+        session.log_artifacts({"figures/figure.html": path})
+        path.unlink()
+        assert session.close().is_complete
+
+    def test_recording_never_changes_a_search(
+        self, tracker: Tracker, config: TrackerConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Nobody watching, this tracker watching, a broken one watching: the same trials."""
+        session = GuardedSession(tracker.open(config))
+        broken = GuardedSession(BrokenSession())
+        alone = _toy_trials(tmp_path / "alone")
+        assert _toy_trials(tmp_path / "tracked", session) == alone
+        assert _toy_trials(tmp_path / "broken", broken) == alone
+        assert session.close().is_complete
+        assert "raised OSError" in broken.close().reason
+        assert [record.levelname for record in caplog.records if "tracking stopped" in record.message] == ["WARNING"]
+
+
+def _observe(session: TrackingSession, events: Sequence[SearchEvent]) -> None:
+    for event in events:
+        session.observe(event)
+
+
+def _search_id(events: Sequence[SearchEvent]) -> str:
+    started = events[0]
+    assert isinstance(started, SearchStarted)
+    return started.search_id
+
+
+def _toy_trials(work_dir: Path, *observers: GuardedSession) -> tuple[TrialRecord, ...]:
+    config = SearchConfig("random", num_trials=8, work_dir=work_dir)
+    result: SearchResult = run_search(
+        config,
+        scenario=ToyScenario(),  # type: ignore[arg-type]
+        space=tiny_space(),
+        observers=observers,
+        objective_factory=ToyObjective,
+    )
+    return tuple(replace(trial, wall_s=0.0) for trial in result.trials)

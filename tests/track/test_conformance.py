@@ -1,0 +1,56 @@
+"""The shipped suite, applied to both built-in trackers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.testing.events import example_search
+from phaze_opt.testing.trackers import TrackerConformance
+from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.null import NullTracker
+from phaze_opt.track.protocol import Tracker, TrackerConfig
+
+
+def trial_throughputs(database: Path) -> Mapping[int, float]:
+    """Read straight from the database; a trial that is there twice fails."""
+    query = """
+        select cast(trial.value as integer), coalesce(metric.value, 0.0) from tags as trial
+        left join latest_metrics as metric
+            on metric.run_uuid = trial.run_uuid and metric.key = 'throughput_samples_per_s'
+        where trial.key = 'phaze_opt.trial'
+    """
+    with closing(sqlite3.connect(database)) as connection:
+        rows = connection.execute(query).fetchall()
+    assert len({number for number, _ in rows}) == len(rows), "a trial was logged twice"
+    return dict(rows)
+
+
+class TestNullTracker(TrackerConformance):
+    @pytest.fixture
+    def tracker(self) -> Tracker:
+        return NullTracker()
+
+    def test_it_counts_what_it_drops(self) -> None:
+        session = NullTracker().open(TrackerConfig())
+        for event in example_search(3):
+            session.observe(event)
+        assert session.num_events == 5
+
+
+class TestMLflowTracker(TrackerConformance):
+    @pytest.fixture
+    def tracker(self) -> Tracker:
+        return MLflowTracker(is_background=False)
+
+    @pytest.fixture
+    def config(self, tmp_path: Path, make_store: Callable[[Path], None]) -> TrackerConfig:
+        make_store(tmp_path)
+        return TrackerConfig(work_dir=tmp_path)
+
+    def recorded(self, config: TrackerConfig) -> Mapping[int, float]:
+        return trial_throughputs(config.work_dir / "mlflow.db")
