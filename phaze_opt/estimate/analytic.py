@@ -22,6 +22,7 @@ from phaze_opt.estimate.matmul_oracle import MatmulPrices
 from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, compile_operators
 from phaze_opt.estimate.options import Backend, EstimatorOptions
 from phaze_opt.estimate.protocol import Estimates, OperatorBreakdown
+from phaze_opt.estimate.threads import num_threads
 from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -110,7 +111,8 @@ class AnalyticEstimator:
             macs=compiled.macs,
             on_tc=compiled.on_tc,
         )
-        result = combine(work, chip_rates(accelerators), self._energies(accelerators), self._options.backend)
+        energies, threads = self._energies(accelerators), num_threads(len(accelerators) * len(compiled))
+        result = combine(work, chip_rates(accelerators), energies, self._options.backend, threads=threads)
         return Estimates(result.one_core_s, result.spread_s, result.energy_j, result.hbm_bytes)
 
     def explain(
@@ -139,7 +141,9 @@ class AnalyticEstimator:
         buffers = distinct_rows(table.glb_bytes, table.dtype_bytes)
         glb_bytes, dtype_bytes = table.glb_bytes[buffers.first], table.dtype_bytes[buffers.first]
         hbm_bytes = operator_hbm_bytes(compiled, glb_bytes, dtype_bytes, backend=self._options.backend)
-        return _Prices(price_matmuls(compiled.shapes, rows, self._options), row_of, buffers.inverse, hbm_bytes)
+        threads = num_threads(len(table) * len(compiled))
+        matmuls = price_matmuls(compiled.shapes, rows, self._options, threads=threads)
+        return _Prices(matmuls, row_of, buffers.inverse, hbm_bytes)
 
     def _energies(self, table: AcceleratorTable) -> ChipEnergies:
         """Joules per unit of work on each accelerator."""

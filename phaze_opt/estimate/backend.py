@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from phaze_opt.estimate.array_rows import ArrayRows, distinct_rows
 from phaze_opt.estimate.matmul_oracle import MatmulPrices
 from phaze_opt.estimate.operator_table import MatmulShapes
 from phaze_opt.estimate.options import Backend, EstimatorOptions, FillAndDrain, Multicast
+from phaze_opt.estimate.threads import run_all
 
 Floats = NDArray[np.float64]
 
@@ -72,13 +75,15 @@ class Combined:
     hbm_bytes: Floats
 
 
-def price_matmuls(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOptions) -> MatmulPrices:
-    """Costs of distinct matmuls on distinct configurations."""
+def price_matmuls(
+    shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOptions, *, threads: int = 1
+) -> MatmulPrices:
+    """Costs of distinct matmuls on distinct configurations, the same whatever the number of threads."""
     if options.backend is Backend.NUMPY:
         return matmul_oracle.price_matmuls(
             shapes, rows, fill_and_drain=options.fill_and_drain, multicast=options.multicast
         )
-    return _price_compiled(shapes, rows, options)
+    return _price_compiled(shapes, rows, options, threads=threads)
 
 
 def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64], backend: Backend) -> Floats:
@@ -90,11 +95,13 @@ def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]
     return kernels.tiled_traffic_elements(_sizes(shapes), glb_elements.astype(np.float64))
 
 
-def combine(work: Workload, rates: ChipRates, energies: ChipEnergies, backend: Backend) -> Combined:
-    """Every operator on every accelerator."""
+def combine(
+    work: Workload, rates: ChipRates, energies: ChipEnergies, backend: Backend, *, threads: int = 1
+) -> Combined:
+    """Every operator on every accelerator, the same whatever the number of threads."""
     if backend is Backend.NUMPY:
         return _combine_numpy(work, rates, energies)
-    return _combine_compiled(work, rates, energies)
+    return _combine_compiled(work, rates, energies, threads=threads)
 
 
 def _sizes(shapes: MatmulShapes) -> Floats:
@@ -102,7 +109,7 @@ def _sizes(shapes: MatmulShapes) -> Floats:
     return np.stack([shapes.batch, shapes.m, shapes.n, shapes.k], axis=1).astype(np.float64)
 
 
-def _price_compiled(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOptions) -> MatmulPrices:
+def _price_compiled(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOptions, *, threads: int) -> MatmulPrices:
     """One kernel run over the distinct arrays, whatever their number; each row then reads its level floor(log2 c)."""
     from phaze_opt.estimate import kernels
 
@@ -121,7 +128,9 @@ def _price_compiled(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
         per_operator=float(options.fill_and_drain is FillAndDrain.PER_OPERATOR),
         is_multicast=options.multicast is Multicast.IDEAL,
     )
-    table = kernels.price_levels(_sizes(shapes), arrays, rules)
+    table = np.empty((len(order), int(most.max()) + 1, len(shapes), kernels.NUM_FIELDS))
+    sizes, step = _sizes(shapes), max(1, min(threads, len(shapes)))
+    run_all([partial(kernels.price_levels, sizes, arrays, rules, table, start, step) for start in range(step)])
     alone, best = table[array_of, 0], table[array_of, level]
     share = (rows.glb_cycles_per_byte * rows.num_tc)[:, None]
     return MatmulPrices(
@@ -137,26 +146,29 @@ def _price_compiled(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
     )
 
 
-def _combine_compiled(work: Workload, rates: ChipRates, energies: ChipEnergies) -> Combined:
-    """The compiled kernel writes straight into the four results."""
+def _combine_compiled(work: Workload, rates: ChipRates, energies: ChipEnergies, *, threads: int) -> Combined:
+    """The compiled kernel writes straight into the four results, each thread into rows of its own."""
     from phaze_opt.estimate import kernels
 
     shape = (len(work.row_of), len(work.macs))
     results = kernels.Results(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape))
-    kernels.combine(
-        kernels.RowTables(
-            work.row_of,
-            work.buffer_of,
-            work.cycles,
-            work.one_core_cycles,
-            work.glb_bytes,
-            work.l2_bytes,
-            work.hbm_bytes,
-        ),
-        kernels.OperatorColumns(work.lane_cycles, work.macs, work.on_tc.astype(np.float64)),
-        np.stack([getattr(rates, field.name) for field in fields(rates)], axis=1),
-        np.stack([getattr(energies, field.name) for field in fields(energies)], axis=1),
-        results,
+    tables = (work.cycles, work.one_core_cycles, work.glb_bytes, work.l2_bytes, work.hbm_bytes)
+    columns = kernels.OperatorColumns(work.lane_cycles, work.macs, work.on_tc.astype(np.float64))
+    rate_table = np.stack([getattr(rates, field.name) for field in fields(rates)], axis=1)
+    energy_table = np.stack([getattr(energies, field.name) for field in fields(energies)], axis=1)
+    cuts = np.linspace(0, shape[0], max(1, min(threads, shape[0])) + 1).astype(int)
+    run_all(
+        [
+            partial(
+                kernels.combine,
+                kernels.RowTables(work.row_of[start:stop], work.buffer_of[start:stop], *tables),
+                columns,
+                rate_table[start:stop],
+                energy_table[start:stop],
+                kernels.Results(*(table[start:stop] for table in results)),
+            )
+            for start, stop in pairwise(cuts)
+        ]
     )
     return Combined(results.one_core_s, results.spread_s, results.energy_j, results.hbm_bytes)
 

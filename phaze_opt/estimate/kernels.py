@@ -100,9 +100,9 @@ class Results(NamedTuple):
 def _compiled(function: _FunctionT) -> _FunctionT:
     """Compile without fast-math; cached on disk if any cache folder is writable (numba refuses otherwise)."""
     try:
-        return cast(_FunctionT, njit(cache=True)(function))
+        return cast(_FunctionT, njit(cache=True, nogil=True)(function))
     except RuntimeError:
-        return cast(_FunctionT, njit(function))
+        return cast(_FunctionT, njit(nogil=True)(function))
 
 
 @_compiled
@@ -221,19 +221,21 @@ def _price_matmul(size: Floats, tables: SplitTables, array: Array, rules: Rules,
 
 
 @_compiled
-def price_levels(sizes: Floats, arrays: Arrays, rules: Rules) -> Floats:
-    """Best costs of every matmul on every array configuration for every number 2**s of arrays.
+def price_levels(  # noqa: PLR0917
+    sizes: Floats, arrays: Arrays, rules: Rules, table: Floats, start: int, step: int
+) -> None:
+    """Best costs of every matmul on every array configuration for every number 2**s of arrays, into ``table``.
 
     Args:
         sizes: b, m, n, k of each matmul, shape (num_matmuls, 4).
         arrays: the configurations.
         rules: options in force.
-
-    Returns:
-        Shape (num_configurations, levels, num_matmuls, NUM_FIELDS).
+        table: shape (num_configurations, levels, num_matmuls, NUM_FIELDS); levels above a configuration's ``most``
+            stay as they are.
+        start: first matmul of this thread's share.
+        step: distance to its next one.
     """
-    levels = arrays.most.max() + 1
-    table = np.zeros((len(arrays.width), levels, len(sizes), NUM_FIELDS))
+    levels = table.shape[1]
     tables = SplitTables(
         np.empty((levels, 3)),
         np.empty((levels, 3)),
@@ -243,7 +245,7 @@ def price_levels(sizes: Floats, arrays: Arrays, rules: Rules) -> Floats:
         np.empty((levels, levels)),
         np.empty(4, dtype=np.int64),
     )
-    for u in range(len(sizes)):
+    for u in range(start, len(sizes), step):
         size = sizes[u]
         for axis in range(4):
             tables.limits[axis] = _log2_ceil(size[axis], levels - 1)
@@ -261,7 +263,6 @@ def price_levels(sizes: Floats, arrays: Arrays, rules: Rules) -> Floats:
                 macs / (width * depth),
             )
             _price_matmul(size, tables, array, rules, table[r, : arrays.most[r] + 1, u])
-    return table
 
 
 @_compiled
