@@ -62,5 +62,14 @@ def _best_figures(result: SearchResult, scenario: Scenario) -> dict[str, Figure]
     from phaze_opt.report.pipeline import pipeline_figure
 
     detail = detail_design(result.best, scenario=scenario)
-    charts = {f"schedule_{phase.name}": gantt_figure(phase) for phase in detail.phases}
-    return {**charts, "pipeline": pipeline_figure(detail)}
+    charts = {
+        f"schedule_{phase.name}": gantt_figure(
+            phase.problem, phase.result, labels=phase.labels, title=f"Schedule: {phase.name.replace('_', ' ')}"
+        )
+        for phase in detail.phases
+        if phase.name.startswith("block_")
+    }
+    return {
+        **charts,
+        "pipeline": pipeline_figure(detail.placement, forward_s=detail.forward_s, backward_s=detail.backward_s),
+    }

@@ -31,6 +31,7 @@ class CompiledPhase:
         structure: topology of its schedule.
         columns: index of each of its operators in `CompiledModel.operators`, shape (num_operators,).
         is_core: whether each operator occupies a core (NETWORK and NONE do not), same shape.
+        edges: precedence between its operators.
         collective_s: its tensor-parallel collectives, one after the other, s.
         collective_bytes: bytes a device sends for them.
     """
@@ -40,6 +41,7 @@ class CompiledPhase:
     structure: ScheduleStructure
     columns: NDArray[np.int64]
     is_core: NDArray[np.bool_]
+    edges: tuple[tuple[int, int], ...]
     collective_s: float
     collective_bytes: float
 
@@ -113,6 +115,7 @@ def _compile_phase(
         structure=compile_structure(core_types, graph.edges),
         columns=np.arange(first, first + len(graph), dtype=np.int64),
         is_core=np.array([kind not in (CoreType.NETWORK, CoreType.NONE) for kind in core_types], dtype=np.bool_),
+        edges=graph.edges,
         collective_s=float(seconds),
         collective_bytes=float(sum(c.payload_bytes for c in collectives)) if degree > 1 else 0.0,
     )

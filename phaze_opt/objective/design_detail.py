@@ -1,0 +1,113 @@
+"""The schedules behind an evaluation, rebuilt for drawing; an `Evaluation` itself keeps only their makespans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.graph.operator import CoreType, Operator, Phase
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.compile import PHASES, CompiledPhase
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.layer_times import phase_costs
+from phaze_opt.objective.placing import PlacedModel
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.placement.problem import PlacementResult
+from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseDetail:
+    """One scheduled layer phase: ``name`` such as ``block_forward``, its problem, schedule and operator names."""
+
+    name: str
+    problem: ScheduleProblem
+    result: ScheduleResult
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DesignDetail:
+    """Schedules and stage times of one evaluated design.
+
+    Attributes:
+        phases: every distinct layer and phase of the chosen tensor degree that has more than one operator.
+        placement: where the layers run.
+        forward_s: forward time of each stage and micro-batch with its collectives, without boundary transfers, s.
+        backward_s: backward time of each stage, recomputation included, s.
+    """
+
+    phases: tuple[PhaseDetail, ...]
+    placement: PlacementResult
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+
+
+def detail_design(evaluation: Evaluation, *, scenario: Scenario, constants: Constants | None = None) -> DesignDetail:
+    """Rebuild the schedules of an evaluation of one model.
+
+    Raises:
+        InputError: the evaluation is infeasible, or of several models.
+    """
+    if evaluation.placement is None or len(scenario.models) != 1:
+        message = f"only a feasible evaluation of one model has schedules to draw; this one is of {evaluation.model}"
+        raise InputError(message)
+    free = replace(scenario, max_area_mm2=None, max_tdp_w=None)
+    objective = Objective(free, constants=constants)
+    placed, estimates = objective.place(evaluation.accelerator, evaluation.micro_batch)
+    operators = objective.compiled(0, evaluation.micro_batch).operators
+    phases = tuple(
+        _phase_detail(phase, placed.times.schedules[row][column], estimates, evaluation.accelerator, operators, free)
+        for row, layer in enumerate(placed.option.phases)
+        for column, phase in enumerate(layer)
+        if int(phase.is_core.sum()) > 1
+    )
+    forward_s, backward_s = _stage_times(placed)
+    return DesignDetail(phases=phases, placement=placed.placement, forward_s=forward_s, backward_s=backward_s)
+
+
+def _phase_detail(  # noqa: PLR0917
+    phase: CompiledPhase,
+    result: ScheduleResult,
+    estimates: Estimates,
+    accelerator: Accelerator,
+    operators: tuple[Operator, ...],
+    scenario: Scenario,
+) -> PhaseDetail:
+    """The problem that was solved, with names; collectives take no core and no time here."""
+    costs = phase_costs(phase, estimates, accelerator)
+    members = [operators[int(column)] for column in phase.columns]
+    kinds = (CoreType.NONE if member.core_type is CoreType.NETWORK else member.core_type for member in members)
+    problem = ScheduleProblem(
+        core_types=tuple(kinds),
+        one_core_s=tuple(float(value) for value in costs.one_core_s),
+        spread_s=tuple(float(value) for value in costs.spread_s),
+        edges=phase.edges,
+        num_tc=accelerator.num_tc,
+        num_vc=accelerator.num_vc,
+        exclusivity=scenario.exclusivity,
+        floor_s=costs.floor_s,
+    )
+    name = f"{phase.layer}_{phase.phase.value}"
+    return PhaseDetail(name=name, problem=problem, result=result, labels=tuple(member.name for member in members))
+
+
+def _stage_times(placed: PlacedModel) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Forward and backward time of each stage, first stage first, s."""
+    option = placed.option
+    forward, backward = PHASES.index(Phase.FORWARD), PHASES.index(Phase.BACKWARD)
+
+    def seconds(layer: int, phase: int) -> float:
+        return float(placed.times.upper_s[layer, phase]) + option.phases[layer][phase].collective_s
+
+    forwards, backwards = [], []
+    for stage in placed.placement.stages:
+        layers = option.graph.chain[stage.first : stage.last + 1]
+        ahead = sum(seconds(layer, forward) for layer in layers)
+        forwards.append(ahead)
+        again = ahead if stage.is_recomputed else 0.0
+        backwards.append(again + sum(seconds(layer, backward) for layer in layers))
+    return tuple(forwards), tuple(backwards)
