@@ -1,0 +1,204 @@
+"""Delivery to MLflow: what the store shows, and that trouble half-way is repaired without logging anything twice."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.errors import InputError, TrackingError
+from phaze_opt.search.events import SearchStarted, TrialFinished
+from phaze_opt.testing.events import example_search
+from phaze_opt.testing.trackers import expected, resumed
+from phaze_opt.track import deliver, run_writer
+from phaze_opt.track.deliver import deliver_once, deliver_waiting, num_pending
+from phaze_opt.track.destination import Destination, default_uri
+from phaze_opt.track.journal import list_journals
+from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.protocol import Delivery, TrackerConfig
+
+NUM_TRIALS = 12
+EVENTS = example_search(NUM_TRIALS)
+NUM_RECORDS = NUM_TRIALS + 4  # started, config.json, finished, best.json
+
+
+@pytest.fixture
+def work_dir(tmp_path: Path, make_store: Callable[[Path], None]) -> Path:
+    make_store(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def destination(work_dir: Path) -> Destination:
+    return Destination(default_uri(work_dir), work_dir)
+
+
+def record(work_dir: Path, events=EVENTS, *, uri: str = "") -> Delivery:
+    session = MLflowTracker(is_background=False).open(TrackerConfig(uri, work_dir=work_dir))
+    for event in events:
+        session.observe(event)
+    return session.close()
+
+
+def rows(work_dir: Path, query: str) -> list[tuple]:
+    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
+        return connection.execute(query).fetchall()
+
+
+def trial_numbers(work_dir: Path) -> list[int]:
+    query = "select cast(value as integer) from tags where key = 'phaze_opt.trial' order by 1"
+    return [number for (number,) in rows(work_dir, query)]
+
+
+def test_the_store_has_a_parent_its_children_curves_and_artifacts(work_dir: Path) -> None:
+    assert record(work_dir) == Delivery(num_delivered=NUM_RECORDS)
+    assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
+    assert rows(work_dir, "select count(*) from runs where status = 'FINISHED'") == [(NUM_TRIALS + 1,)]
+    parents = rows(work_dir, "select distinct value from tags where key = 'mlflow.parentRunId'")
+    searches = rows(work_dir, "select run_uuid from tags where key = 'phaze_opt.role' and value = 'search'")
+    assert parents == searches
+    curve = rows(work_dir, "select value from metrics where key = 'best_throughput_samples_per_s' order by step")
+    values = [value for (value,) in curve]
+    assert values == sorted(values)
+    assert values[-1] == max(expected(EVENTS).values())
+    artifacts = {path.name for path in (work_dir / "mlartifacts" / searches[0][0] / "artifacts").iterdir()}
+    assert artifacts == {"config.json", "best.json"}
+
+
+@pytest.mark.parametrize("failing_call", [1, 3, 9, 36])
+def test_failure_at_any_call_is_repaired_by_the_next_delivery(
+    failing_call: int, work_dir: Path, destination: Destination, monkeypatch
+) -> None:
+    real = deliver.open_client
+    monkeypatch.setattr(deliver, "open_client", lambda where: FlakyClient(real(where), failing_call))
+    delivery = record(work_dir)
+    assert not delivery.is_complete
+    assert "stood in the way" in delivery.reason
+    assert "phaze-opt ui" in delivery.reason
+    monkeypatch.setattr(deliver, "open_client", real)
+    assert deliver_waiting(destination) == 0
+    assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
+    history = "select count(*), count(distinct step) from metrics where key = 'num_trials_finished'"
+    assert rows(work_dir, history) == [(NUM_TRIALS, NUM_TRIALS)]
+    assert rows(work_dir, "select count(*) from runs where status != 'FINISHED'") == [(0,)]
+
+
+class FlakyClient:
+    """Passes calls on, but the n-th does its work and then fails, as when an answer is lost."""
+
+    def __init__(self, client, failing_call: int) -> None:
+        self._client = client
+        self._calls_left = failing_call
+
+    def __getattr__(self, name: str):
+        method = getattr(self._client, name)
+
+        def call(*args, **kwargs):
+            answer = method(*args, **kwargs)
+            self._calls_left -= 1
+            if self._calls_left == 0:
+                message = f"a cat stood in the way of {name}"
+                raise ConnectionError(message)
+            return answer
+
+        return call
+
+
+def test_a_second_delivery_finds_nothing_to_do(work_dir: Path, destination: Destination, monkeypatch) -> None:
+    record(work_dir)
+    (journal,) = list_journals(work_dir)
+    before = rows(work_dir, "select count(*) from metrics")
+    assert num_pending(journal, destination) == 0
+    monkeypatch.setattr(deliver, "open_client", None)
+    assert deliver_once(journal, destination).num_acknowledged == NUM_RECORDS
+    assert rows(work_dir, "select count(*) from metrics") == before
+
+
+def test_a_rerun_is_a_run_of_its_own_and_a_resumed_search_is_not(work_dir: Path) -> None:
+    searches = "select count(*) from tags where key = 'phaze_opt.role' and value = 'search'"
+    record(work_dir, EVENTS[:6])
+    record(work_dir, resumed(EVENTS, num_known=5))
+    assert rows(work_dir, searches) == [(1,)]
+    assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
+    record(work_dir, EVENTS[:6])
+    assert rows(work_dir, searches) == [(2,)]
+
+
+def test_a_longer_search_continues_a_shorter_one_with_its_new_params_as_tags(work_dir: Path) -> None:
+    record(work_dir, example_search(5))
+    record(work_dir, resumed(EVENTS, num_known=5))
+    assert rows(work_dir, "select value from params where key = 'num_trials'") == [("5",)]
+    assert rows(work_dir, "select value from tags where key = 'resumed.num_trials'") == [(str(NUM_TRIALS),)]
+    assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
+
+
+def test_a_run_deleted_in_the_store_comes_back_whole_when_its_search_goes_on(work_dir: Path) -> None:
+    record(work_dir, EVENTS[:6])
+    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
+        connection.execute("update runs set lifecycle_stage = 'deleted'")
+        connection.commit()
+    record(work_dir, resumed(EVENTS, num_known=5))
+    alive = "select count(*) from runs where lifecycle_stage = 'active'"
+    assert rows(work_dir, alive) == [(NUM_TRIALS + 1,)]
+
+
+def test_events_for_another_store_are_not_delivered_here(work_dir: Path, destination: Destination, monkeypatch) -> None:
+    def refuse(where):
+        message = "no server"
+        raise ConnectionError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deliver, "open_client", refuse)
+        delivery = record(work_dir, uri="http://me:secret@elsewhere:5000")
+    assert delivery.num_pending == NUM_RECORDS
+    assert "secret" not in delivery.reason
+    (journal,) = list_journals(work_dir)
+    assert b"secret" not in b"".join(path.read_bytes() for path in journal.directory.rglob("*") if path.is_file())
+    assert num_pending(journal, destination) == 0
+    assert deliver_waiting(destination) == 0
+    assert trial_numbers(work_dir) == []
+
+
+def test_a_deleted_experiment_is_said_in_one_sentence(work_dir: Path) -> None:
+    record(work_dir, EVENTS[:3])
+    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
+        connection.execute("update experiments set lifecycle_stage = 'deleted' where name = 'phaze-opt'")
+        connection.commit()
+    delivery = record(work_dir)
+    assert delivery.num_pending == NUM_RECORDS
+    assert "\n" not in delivery.reason
+
+
+def test_more_params_than_one_batch_takes(work_dir: Path) -> None:
+    config = {f"key {number} (odd)": number for number in range(2 * run_writer.MAX_PARAMS_OR_TAGS + 5)}
+    started = SearchStarted("many", "many", "tpe", "throughput", 0, 1, config)
+    record(work_dir, (started, *(event for event in EVENTS[1:3] if isinstance(event, TrialFinished))))
+    assert rows(work_dir, "select count(*) from params where key like 'key%'") == [(len(config),)]
+
+
+def test_misuse_is_told_and_unwritable_directories_are_refused(tmp_path: Path, work_dir: Path) -> None:
+    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
+    with pytest.raises(TrackingError, match="before the search started"):
+        session.observe(EVENTS[1])
+    for event in EVENTS[:3]:
+        session.observe(event)
+    with pytest.raises(TrackingError, match="relative name"):
+        session.log_artifacts({"../escape.txt": tmp_path / "mlflow.db"})
+    with pytest.raises(TrackingError, match="one search"):
+        session.observe(EVENTS[0])
+    assert session.close().is_complete
+    with pytest.raises(TrackingError, match="closed"):
+        session.observe(EVENTS[4])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be made"):
+        MLflowTracker().open(TrackerConfig(work_dir=tmp_path / "file" / "below"))
+
+
+def test_an_experiment_that_another_process_makes_first_is_used(work_dir: Path, monkeypatch) -> None:
+    real = deliver.open_client
+    monkeypatch.setattr(deliver, "open_client", lambda where: FlakyClient(real(where), 2))  # create_experiment
+    assert record(work_dir, EVENTS[:2]).is_complete
+    assert rows(work_dir, "select count(*) from experiments where name = 'phaze-opt'") == [(1,)]

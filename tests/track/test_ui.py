@@ -1,0 +1,89 @@
+"""``phaze-opt ui`` refuses in one sentence what it cannot open, and opens the rest."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.testing.events import example_search
+from phaze_opt.track.destination import Destination, default_uri
+from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.protocol import TrackerConfig
+from phaze_opt.track.server import ServerAddress, check_servable, count_pending
+
+
+@pytest.fixture
+def destination(tmp_path: Path, make_store: Callable[[Path], None]) -> Destination:
+    make_store(tmp_path)
+    return Destination(default_uri(tmp_path), tmp_path)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_a_missing_store_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no store at"):
+        check_servable(Destination(default_uri(tmp_path), tmp_path), ServerAddress(port=free_port()))
+
+
+def test_a_taken_port_is_named(destination: Destination) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{port}"):
+            check_servable(destination, ServerAddress(port=port))
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536])
+def test_impossible_ports_are_refused(port: int, destination: Destination) -> None:
+    with pytest.raises(InputError, match="--port"):
+        check_servable(destination, ServerAddress(port=port))
+
+
+def test_a_foreign_host_is_refused(destination: Destination) -> None:
+    with pytest.raises(InputError, match="cannot listen"):
+        check_servable(destination, ServerAddress("203.0.113.1", free_port()))
+
+
+def test_addresses() -> None:
+    assert ServerAddress().url == "http://127.0.0.1:5000"
+    assert ServerAddress("::1", 80).url == "http://[::1]:80"
+    assert ServerAddress().is_loopback
+    assert not ServerAddress("0.0.0.0").is_loopback
+
+
+@pytest.mark.slow
+def test_it_delivers_what_waits_then_serves_until_interrupted(tmp_path: Path, destination: Destination) -> None:
+    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
+    for event in example_search(3):
+        session.observe(event)  # and then the search is killed: nothing is delivered
+    assert session._writer is not None
+    session._writer.close()
+    assert count_pending(destination) == 7
+    port = free_port()
+    command = [sys.executable, "-m", "phaze_opt.cli", "ui", "--port", str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+                    assert answer.status == 200
+                break
+            except OSError:
+                time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "7 of 7 waiting events delivered" in words
+    assert f"http://127.0.0.1:{port}" in words
+    assert count_pending(destination) == 0
