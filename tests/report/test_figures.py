@@ -1,0 +1,122 @@
+"""Figures hold the data they claim to; pages are whole, fetch nothing and cannot be broken by names."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.report.figures import (
+    area_throughput_figure,
+    breakdown_figure,
+    history_figure,
+    parallel_coordinates_figure,
+    pareto_figure,
+    search_figures,
+)
+from phaze_opt.report.page import render_page, write_search_report
+from phaze_opt.search.result import SearchResult
+
+
+def trace(figure, name: str):
+    return next(item for item in figure.data if item.name == name)
+
+
+def test_history_shows_every_trial_and_the_running_best(trials) -> None:
+    figure = history_figure(trials, goal="throughput")
+    feasible = [trial for trial in trials if trial.values]
+    assert list(trace(figure, "trial").y) == [trial.values[0] for trial in feasible]
+    assert len(trace(figure, "infeasible").x) == len(trials) - len(feasible)
+    best = list(trace(figure, "best so far").y)
+    assert best == sorted(best)
+    assert best[-1] == max(trial.values[0] for trial in feasible)
+    assert trace(figure, "best so far").x[-1] == trials[-1].number
+    assert history_figure(trials, goal="throughput_per_tdp").layout.yaxis.title.text.endswith("samples/s/W")
+
+
+def test_history_without_a_feasible_trial(trials) -> None:
+    infeasible = tuple(trial for trial in trials if not trial.values)
+    figure = history_figure(infeasible, goal="throughput")
+    assert len(trace(figure, "infeasible").x) == len(infeasible)
+    assert set(search_figures(infeasible, goal="throughput", references={})) == {"history"}
+    assert search_figures((), goal="throughput", references={}) == {}
+
+
+def test_area_marks_the_best_and_both_references(trials, references) -> None:
+    figure = area_throughput_figure(trials, references=references)
+    best = max((t.evaluation for t in trials if t.values), key=lambda e: e.throughput_samples_per_s)
+    assert trace(figure, "best").x == (best.area_mm2,)
+    for name, reference in references.items():
+        assert trace(figure, name).y == (reference.throughput_samples_per_s,)
+    assert {note.text for note in figure.layout.annotations} == {"best", *references}
+
+
+def test_parallel_coordinates_have_one_line_per_feasible_trial_best_drawn_last(trials) -> None:
+    (lines,) = parallel_coordinates_figure(trials).data
+    feasible = [trial for trial in trials if trial.values]
+    axes = {dimension.label: dimension for dimension in lines.dimensions}
+    rates = list(axes["samples/s"].values)
+    assert rates == sorted(trial.values[0] for trial in feasible)
+    assert set(axes["width"].ticktext) == {str(trial.point.tc_width) for trial in feasible}
+    assert "GLB, MB" in axes
+
+
+def test_pareto_rings_the_front(trials) -> None:
+    feasible = [trial for trial in trials if trial.values]
+    figure = pareto_figure(trials, front=feasible[:3])
+    assert list(trace(figure, "Pareto front").x) == [trial.evaluation.tdp_w for trial in feasible[:3]]
+
+
+def test_bars_of_a_design_sum_to_its_iteration_time(result: SearchResult, references) -> None:
+    figure = breakdown_figure({"best": result.best, **references})
+    totals = [sum(bar.x[index] for bar in figure.data) for index in range(3)]
+    times = [result.best.iteration_time_s, *(reference.iteration_time_s for reference in references.values())]
+    assert totals == pytest.approx(times, rel=1e-12)
+
+
+def test_a_report_is_self_contained(tmp_path: Path, result: SearchResult, references) -> None:
+    paths = write_search_report(
+        result, tmp_path, title="bert-large, <tpe> & co", goal="throughput", references=references, space_size=352_320
+    )
+    assert set(paths) == {
+        "report.html",
+        *(f"figures/{name}.html" for name in ("history", "area_throughput", "parallel_coordinates", "breakdown")),
+    }
+    page = paths["report.html"].read_text(encoding="utf-8")
+    assert "bert-large, &lt;tpe&gt; &amp; co" in page
+    assert not re.search(r"""(src|href)\s*=\s*["']""", page)
+    for title in ("Design", "Performance", "What is certified, and what is not"):
+        assert f"<h2>{title}</h2>" in page
+    packed = re.search(r'id="plotly">([^<]+)<', page)
+    assert packed is not None
+    assert b"Plotly" in gzip.decompress(base64.b64decode(packed[1]))[-3_000_000:]
+    for text in re.findall(r'<script type="application/json" id="data-[^"]+">(.*?)</script>', page, re.DOTALL):
+        assert {"data", "layout"} <= set(json.loads(text))
+
+
+def test_names_cannot_end_the_script_that_carries_them(trials) -> None:
+    figure = history_figure(trials[:3], goal="throughput")
+    figure.update_layout(title="</script><script>alert(1)</script>")
+    page = render_page("page", figures={"history": figure})
+    assert "</script><script>alert" not in page
+
+
+def test_pages_of_equal_results_are_equal(tmp_path: Path, result: SearchResult) -> None:
+    texts = []
+    for name in ("one", "two"):
+        paths = write_search_report(result, tmp_path / name, title="t", goal="throughput", references={})
+        texts.append(paths["report.html"].read_bytes())
+    assert texts[0] == texts[1]
+
+
+def test_an_unwritable_place_is_named(tmp_path: Path, result: SearchResult) -> None:
+    (tmp_path / "file").write_text("")
+    small = replace(result, trials=())
+    with pytest.raises(InputError, match="cannot write"):
+        write_search_report(small, tmp_path / "file", title="t", goal="throughput", references={})

@@ -1,0 +1,172 @@
+"""Tables: every figure is the evaluation's, they fit 80 columns, and claims of proof hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus, TimeBreakdown
+from phaze_opt.objective.sensitivity import SensitivityRow
+from phaze_opt.report.content import TableContent
+from phaze_opt.report.design import limits_sentence, performance_table, placement_table, time_shares
+from phaze_opt.report.search import best_records, runners_up_table, standing_table
+from phaze_opt.report.sensitivity import sensitivity_content
+from phaze_opt.report.tables import evaluation_tables, search_tables, sensitivity_table
+from phaze_opt.search.goals import front_indices
+from phaze_opt.search.result import SearchResult
+
+SENSITIVITY = (
+    SensitivityRow("", "", "nominal", 69420.0, 0.2, 2.5, 1.6),
+    SensitivityRow("vector_cycles.softmax_forward", "4 cycles/element", "low", 72000.0, 0.2, 2.4, 1.5),
+    SensitivityRow("vector_cycles.softmax_forward", "16 cycles/element", "high", 60000.0, 0.2, 2.9, 1.9),
+    SensitivityRow("network.two_level.inner_bandwidth_bytes_per_s", "1e+11 B/s", "low", 69400.0, 0.2, 2.5, 1.6),
+    SensitivityRow("network.two_level.inner_bandwidth_bytes_per_s", "9e+11 B/s", "high", 69430.0, 0.2, 2.5, 1.6),
+    SensitivityRow("fill_and_drain", "overlapped", "option", 90000.0, 0.2, 2.0, 1.0),
+)
+
+
+def cells(content: TableContent) -> str:
+    return " | ".join(cell for row in content.rows for cell in row)
+
+
+def drawn(tables, width: int) -> str:
+    console = Console(width=width, record=True, file=None, highlight=False)
+    with console.capture() as capture:
+        for table in tables:
+            console.print(table)
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tables_fit_the_terminal_without_losing_a_character(width: int, result: SearchResult, references) -> None:
+    assert result.best is not None
+    tables = [
+        *search_tables(result, references=references, space_size=352_320),
+        *evaluation_tables(result.best, references=references),
+        sensitivity_table(SENSITIVITY),
+    ]
+    text = drawn(tables, width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "…" not in text
+
+
+def test_performance_is_the_evaluations_and_the_ratio_is_design_over_reference(result, references) -> None:
+    best = result.best
+    rows = {row[0]: row[1:] for row in performance_table(best, references=references).rows}
+    assert rows["samples/s"][0] == f"{best.throughput_samples_per_s:,.0f}"
+    ratio = best.throughput_samples_per_s / references["tpu-v4"].throughput_samples_per_s
+    assert rows["design is faster by"] == (
+        "",
+        f"{ratio:.2f}x",
+        f"{best.throughput_samples_per_s / references['tpu-v4-published'].throughput_samples_per_s:.2f}x",
+    )
+
+
+def test_an_infeasible_reference_is_said_and_not_divided_by(result: SearchResult, references) -> None:
+    broken = replace(
+        references["tpu-v4"],
+        status=EvaluationStatus.OUT_OF_MEMORY,
+        reason="layer 3 does not fit",
+        throughput_samples_per_s=0.0,
+    )
+    content = performance_table(result.best, references={"tpu-v4": broken})
+    assert "infeasible" in cells(content)
+    assert "layer 3 does not fit" in content.note
+
+
+def test_shares_sum_to_one_and_name_the_largest_first(result: SearchResult) -> None:
+    shares = time_shares(result.best.breakdown)
+    assert sum(share for _, _, share in shares) == pytest.approx(1.0, abs=1e-12)
+    assert shares[0][0] == "tensor cores"
+    assert all(share == 0 for _, _, share in time_shares(TimeBreakdown()))
+
+
+@pytest.mark.parametrize(
+    ("breakdown", "words"),
+    [
+        (TimeBreakdown(vector_cores_s=3, bubble_s=1), "the vector cores"),
+        (TimeBreakdown(bubble_s=3, update_s=1), "the pipeline: waiting for other stages takes 75.0"),
+        (TimeBreakdown(gradient_all_reduce_s=1), "gradient all-reduce takes 100.0"),
+    ],
+)
+def test_the_sentence_names_what_takes_most_time(breakdown: TimeBreakdown, words: str, result: SearchResult) -> None:
+    sentence = limits_sentence(replace(result.best, breakdown=breakdown))
+    assert words in sentence.replace("\N{NO-BREAK SPACE}", " ")
+    assert sentence.endswith(".")
+
+
+def test_an_infeasible_design_is_told_with_its_reason(trials) -> None:
+    infeasible = next(trial.evaluation for trial in trials if not trial.values)
+    assert infeasible.reason in limits_sentence(infeasible)
+    assert len(evaluation_tables(infeasible, references={})) == 1
+
+
+def test_like_stages_share_a_row(result: SearchResult) -> None:
+    placement = result.best.placement
+    stage = placement.stages[1]
+    stages = tuple(replace(stage, first=7 * index, last=7 * index + 6) for index in range(4))
+    content = placement_table(replace(placement, stages=stages))
+    assert len(content.rows) == 1
+    assert content.rows[0][:3] == ("1-4", "0-27 (7 each)", "stashed")
+    assert len(placement_table(placement).rows) == 4
+
+
+def test_a_gap_is_bounded_and_only_an_exhausted_space_is_proven(result: SearchResult) -> None:
+    rows = {row[0]: row[1:] for row in standing_table(result, space_size=1000).rows}
+    assert rows["operator schedules"][0] == "bounded"
+    assert f"{result.best.throughput_bound_samples_per_s:,.0f}" in rows["operator schedules"][1]
+    assert rows["best of the space"] == ("not proven", "40 distinct designs of 1,000 evaluated; a better one may exist")
+    proven = replace(result, best=_without_gaps(result.best))
+    rows = {row[0]: row[1:] for row in standing_table(proven, space_size=40).rows}
+    assert rows["operator schedules"][0] == "proven"
+    assert rows["best of the space"][0] == "proven"
+
+
+def _without_gaps(evaluation: Evaluation) -> Evaluation:
+    return replace(
+        evaluation, schedules=tuple(replace(item, lower_bound_s=item.makespan_s) for item in evaluation.schedules)
+    )
+
+
+def test_runners_up_are_the_best_distinct_trials(result: SearchResult) -> None:
+    best = best_records(result.trials)
+    rates = [record.values[0] for record in best]
+    assert rates == sorted((t.values[0] for t in result.trials if t.values), reverse=True)[:5]
+    repeated = (*result.trials, replace(best[0], number=99, is_repeat=True))
+    assert best_records(repeated) == best
+
+
+def test_several_objectives_show_their_front(result: SearchResult) -> None:
+    pareto = [
+        replace(t, values=(t.values[0], t.evaluation.tdp_w, t.evaluation.area_mm2)) for t in result.trials if t.values
+    ]
+    rows = front_indices([t.values for t in pareto], ("maximize", "minimize", "minimize"))
+    front = tuple(sorted((pareto[row] for row in rows), key=lambda t: -t.values[0]))
+    content = runners_up_table(replace(result, trials=tuple(pareto), pareto_front=front))
+    assert content.title.startswith("Pareto front")
+    assert content.rows[0][0] == str(front[0].number)
+
+
+def test_nothing_feasible_still_gives_tables(result: SearchResult) -> None:
+    nothing = replace(result, best=None, best_number=-1, trials=tuple(t for t in result.trials if not t.values))
+    text = drawn(search_tables(nothing, references={}), 80)
+    assert "over area" in text
+
+
+def test_sensitivity_is_sorted_by_what_moves_most_and_joins_both_ends() -> None:
+    content = sensitivity_content(SENSITIVITY)
+    assert [row[0].partition(":")[0] for row in content.rows] == [
+        "as assumed",
+        "fill_and_drain",
+        "vector_cycles.softmax_forward",
+        "network.two_level.inner_bandwidth_bytes_per_s",
+    ]
+    assert content.rows[2] == (
+        "vector_cycles.softmax_forward: 4..16 cycles/element",
+        "72,000..60,000",
+        "2.40..2.90x",
+        "1.50..1.90x",
+    )
+    assert content.rows[3][1:] == ("69,400..69,430", "2.50x", "1.60x")
