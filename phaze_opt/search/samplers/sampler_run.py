@@ -11,8 +11,8 @@ which one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -86,11 +86,13 @@ class SamplerRun:
         study: the study; its sampler is seeded from `StrategyContext.seed` only.
         codec: between design points and the study's parameters.
         infeasible: value told with an infeasible point.
+        during_ask: entered while a point is proposed.
     """
 
     study: optuna.Study
     codec: Codec
     infeasible: InfeasibleValue = InfeasibleValue.WORST
+    during_ask: Callable[[], AbstractContextManager[object]] = nullcontext
     _distributions: dict[str, optuna.distributions.BaseDistribution] = field(default_factory=dict)
     _pending: list[optuna.Trial] = field(default_factory=list)
     _ledger: ConstraintLedger = field(default_factory=ConstraintLedger)
@@ -99,7 +101,7 @@ class SamplerRun:
     def ask(self, count: int) -> Sequence[DesignPoint]:
         """Propose ``count`` points; every one is in the space, and one may repeat."""
         points = []
-        with quiet_optuna():
+        with quiet_optuna(), self.during_ask():
             for _ in range(count):
                 trial = self.study.ask(self._distributions)
                 self._pending.append(trial)
@@ -157,10 +159,17 @@ def start_sampler(
     *,
     codec: Codec | None = None,
     infeasible: InfeasibleValue = InfeasibleValue.WORST,
+    during_ask: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> SamplerRun:
-    """A run of an Optuna sampler over the space of a context."""
+    """A run of an Optuna sampler over the space of a context; the rest is as in `SamplerRun`."""
     codec = codec or Codec(context.space)
     with quiet_optuna():
         directions = [optuna.study.StudyDirection[direction.upper()] for direction in context.directions]
         study = optuna.create_study(directions=directions, sampler=sampler)
-    return SamplerRun(study=study, codec=codec, infeasible=infeasible, _distributions=codec.distributions())
+    return SamplerRun(
+        study=study,
+        codec=codec,
+        infeasible=infeasible,
+        during_ask=during_ask,
+        _distributions=codec.distributions(),
+    )

@@ -67,7 +67,7 @@ class DescentRun:
                     for point in neighbours_of(outcome.point)
                     if point not in self._tried and self.space.contains(point)
                 ]
-                self.rng.shuffle(self._neighbours)  # type: ignore[arg-type]
+                self.rng.shuffle(self._neighbours)
 
     def _random(self) -> DesignPoint:
         return self.space.point(int(self.rng.integers(self.space.size)))
