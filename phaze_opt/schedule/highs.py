@@ -39,8 +39,8 @@ class MipAnswer:
     values: dict[int, float]
 
     def value(self, variable: Any) -> float:
-        """Value of a Pyomo variable in the incumbent."""
-        return self.values[id(variable)]
+        """Value of a Pyomo variable in the incumbent; its lower bound, or 0, where no row mentions it."""
+        return self.values.get(id(variable), variable.lb or 0.0)
 
     @property
     def has_solution(self) -> bool:

@@ -138,7 +138,7 @@ def _exclusivity(model: Any, problem: BlockProblem, upper: float) -> None:
     model.exclusivity = pyo.Constraint(rows, rule=lambda m, i, j, k: m.before[i, j] + m.before[j, i] >= m.spread[k])
 
 
-def _single_core(model: Any, problem: BlockProblem, upper: float) -> None:
+def _core_pairs(model: Any, problem: BlockProblem, upper: float) -> None:
     """With one core of a type every two of its operators are ordered; with more, Turan's row over all of them."""
     for bit in problem.scarce_types:
         operators = problem.of_type(bit)
@@ -194,7 +194,10 @@ def _add_path_rows(model: Any, problem: BlockProblem, *, layer: int, operators: 
 
 
 def _head_tail_fixings(model: Any, problem: BlockProblem, upper: float) -> None:
-    """a_ij = 0 when head_i + min_i + min_j + tail_j > UB; head_i <= s_i <= UB - min_i - tail_i; T >= s_i + p_i + tail_i."""
+    """a_ij = 0 when head_i + min_i + min_j + tail_j > UB; head_i <= s_i <= UB - min_i - tail_i; T >= s_i + p_i + tail_i.
+
+    ``tail`` is what must follow after the end of an operator, ``min`` the shorter of its latencies.
+    """
     import pyomo.environ as pyo
 
     heads, tails, shortest = problem.heads, problem.tails, problem.shortest
@@ -219,18 +222,6 @@ def _antisymmetry(model: Any, problem: BlockProblem, upper: float) -> None:
     )
 
 
-def _transitivity(model: Any, problem: BlockProblem, upper: float) -> None:
-    """Precedence carries order on: i before j in the graph and a_jk = 1 give a_ik = 1; likewise behind."""
-    import pyomo.environ as pyo
-
-    known = set(model.before)
-    rows = []
-    for j, k in sorted(known):
-        rows.extend((i, k, j, k) for i, later in enumerate(problem.block.after) if later >> j & 1 and (i, k) in known)
-        rows.extend((j, h, j, k) for h in problem.successors(k) if (j, h) in known)
-    model.transitivity = pyo.Constraint(rows, rule=lambda m, a, b, c, d: m.before[a, b] >= m.before[c, d])
-
-
 def _no_rows(model: Any, problem: BlockProblem, upper: float) -> None:
     """``tight_big_m`` adds no rows of its own: it changes the M of ``big_m_ordering``."""
 
@@ -245,9 +236,8 @@ GROUPS: Mapping[str, ConstraintGroup] = _groups(
     ConstraintGroup("big_m_ordering", GroupRole.DEFINING, _big_m_ordering),
     ConstraintGroup("exclusivity", GroupRole.DEFINING, _exclusivity),
     ConstraintGroup("antisymmetry", GroupRole.STRENGTHENING, _antisymmetry),
-    ConstraintGroup("core_pairs", GroupRole.STRENGTHENING, _single_core),
+    ConstraintGroup("core_pairs", GroupRole.STRENGTHENING, _core_pairs),
     ConstraintGroup("bound_rows", GroupRole.STRENGTHENING, _bound_rows),
     ConstraintGroup("head_tail_fixings", GroupRole.STRENGTHENING, _head_tail_fixings),
     ConstraintGroup("tight_big_m", GroupRole.STRENGTHENING, _no_rows),
-    ConstraintGroup("transitivity", GroupRole.STRENGTHENING, _transitivity),
 )

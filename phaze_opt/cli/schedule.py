@@ -1,0 +1,144 @@
+"""``phaze-opt schedule``: one scheduling instance, as a table and Gantt chart or as one line of JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze_opt.schedule.instance import ScheduleInstance
+    from phaze_opt.schedule.problem import ScheduleResult
+
+STARTS_SHOWN = 60
+"""Operators listed in the table; JSON has them all."""
+EXCLUSIVITY_RULES = ("chip", "type")
+
+
+def schedule(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An instance as JSON: nodes, edges, num_tc, num_vc.")],
+    exclusivity: Annotated[
+        str, typer.Option("--exclusivity", help="What a spread operator excludes: chip (everything) | type (its own).")
+    ] = "chip",
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", metavar="SECONDS", help="Wall-clock limit; the best so far is reported.")
+    ] = 60.0,
+    name: Annotated[str | None, typer.Option("--name", help="Which instance of a file that holds a list.")] = None,
+    figure: Annotated[
+        str | None, typer.Option("--figure", metavar="FILE.html", help="Draw the schedule as a Gantt chart.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print exactly one line of JSON on standard output.")] = False,
+) -> None:
+    """Schedule one operator graph on one chip: shortest makespan, with a proven lower bound."""
+    from phaze_opt.schedule.instance import load_instance
+    from phaze_opt.schedule.options import ScheduleOptions
+    from phaze_opt.schedule.problem import Exclusivity
+    from phaze_opt.schedule.solve import solve_schedule
+    from phaze_opt.schedule.verify import verify_schedule
+
+    if exclusivity not in EXCLUSIVITY_RULES:
+        message = f"'{exclusivity}' is unknown; give chip or type"
+        raise InputError(message, key="--exclusivity")
+    if not 0 < time_limit < float("inf"):
+        message = f"{time_limit:g} must be a positive number of seconds"
+        raise InputError(message, key="--time-limit")
+    instance = load_instance(file, exclusivity=Exclusivity(exclusivity), name=name)
+    if figure is not None:
+        _check_writable(figure)
+    result = solve_schedule(instance.problem, options=ScheduleOptions(time_limit_s=time_limit))
+    verify_schedule(instance.problem, result)
+    if figure is not None:
+        _write_figure(figure, instance, result)
+    if json:
+        print_json(schedule_to_json(instance, result))
+    else:
+        _print_schedule(instance, result)
+
+
+def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict[str, Any]:
+    """The result as JSON values, in the file's unit of time and with its ids."""
+    return {
+        "name": instance.name,
+        "makespan": result.makespan_s,
+        "lower_bound": result.lower_bound_s,
+        "gap": result.gap,
+        "status": result.status.value,
+        "exclusivity": instance.problem.exclusivity.value,
+        "start": {str(node): begin for node, begin in zip(instance.ids, result.start_s, strict=True)},
+        "spread": [node for node, is_spread in zip(instance.ids, result.is_spread, strict=True) if is_spread],
+    }
+
+
+def _check_writable(path: str) -> None:
+    """Refuse an output that cannot be written before time is spent on solving."""
+    target = Path(path)
+    if target.is_dir():
+        message = "is a directory; give a file to write"
+        raise InputError(message, source=path, key="--figure")
+    is_new = not target.exists()
+    try:
+        with target.open("a", encoding="utf-8"):
+            pass
+        if is_new:
+            target.unlink()
+    except (OSError, ValueError) as error:
+        message = f"cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise InputError(message, source=path, key="--figure") from None
+
+
+def _write_figure(path: str, instance: ScheduleInstance, result: ScheduleResult) -> None:
+    from phaze_opt.report.gantt import gantt_figure
+
+    title = f"{instance.name}: makespan {result.makespan_s:.6g} ({_standing(result)})"
+    labels = [str(node) for node in instance.ids]
+    chart = gantt_figure(instance.problem, result, labels=labels, title=title, unit="unit of the file")
+    try:
+        chart.write_html(path, include_plotlyjs=True)
+    except OSError as error:
+        message = f"cannot be written: {error.strerror}"
+        raise InputError(message, source=path, key="--figure") from None
+    console().print(f"Gantt chart written to {path}", soft_wrap=True)
+
+
+def _standing(result: ScheduleResult) -> str:
+    words = {"optimal": "optimal", "feasible": "not proven", "time_limit": "time limit"}
+    gap = "" if result.status.value == "optimal" else f", gap {100 * result.gap:.2g} %"
+    return f"{words[result.status.value]}{gap}"
+
+
+def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
+    """The schedule for people: bounds, a Gantt chart and the starts."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from phaze_opt.report.gantt import text_gantt
+
+    problem = instance.problem
+    labels = [str(node) for node in instance.ids]
+    page = out()
+    page.print(
+        f"[bold]{escape(instance.name)}[/]: makespan {result.makespan_s:.6g}, lower bound {result.lower_bound_s:.6g} "
+        f"({_standing(result)}); {problem.num_tc} TC, {problem.num_vc} VC, {problem.exclusivity.value} rule",
+        soft_wrap=True,
+    )
+    page.print(text_gantt(problem, result, labels=labels, width=max(24, min(100, page.width - 8))))
+    page.print("[dim]# spread over all cores   = on one core[/]")
+    table = Table()
+    for heading in ("start", "end", "operator", "cores", "mode"):
+        table.add_column(heading, justify="left" if heading in ("cores", "mode") else "right")
+    order = sorted(range(len(labels)), key=lambda i: (result.start_s[i], i))
+    shown = [i for i in order if problem.core_types[i].value not in ("none", "network")]
+    for i in shown[:STARTS_SHOWN]:
+        spread = result.is_spread[i]
+        end = result.start_s[i] + (problem.spread_s if spread else problem.one_core_s)[i]
+        cores = problem.core_types[i].value.replace("_and_", "+").upper()
+        table.add_row(
+            f"{result.start_s[i]:.6g}", f"{end:.6g}", escape(labels[i]), cores, "spread" if spread else "one core"
+        )
+    page.print(table)
+    if len(shown) > STARTS_SHOWN:
+        page.print(f"... {len(shown) - STARTS_SHOWN} more operators; --json lists all")

@@ -1,0 +1,100 @@
+"""Mutation check of the ordering model: each defining group is needed, each strengthening group moves a root bound."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.graph.operator import CoreType
+from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.block_solve import broken_core_rows
+from phaze_opt.schedule.highs import HighsSolver
+from phaze_opt.schedule.ordering_model import GROUPS, GroupRole, build_ordering_model
+from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
+from phaze_opt.schedule.root_bounds import root_bound_problems, root_bound_row, strengthening_groups
+from phaze_opt.schedule.structure import compile_structure
+from phaze_opt.testing.schedulers import brute_force_makespan
+
+DATA = json.loads((Path(__file__).parent / "data" / "root_bounds.json").read_text())
+DEFINING_ONLY = tuple(group for group in GROUPS.values() if group.role is GroupRole.DEFINING)
+
+# Problems on which the answer is wrong without the group of that name.
+WITNESSES = {
+    "precedence": ScheduleProblem(
+        (CoreType.TC, CoreType.VC, CoreType.TC), (4.0, 4.0, 1.0), (9.0,) * 3, ((0, 1),), 2, 2
+    ),
+    "makespan": ScheduleProblem((CoreType.TC, CoreType.VC), (4.0, 3.0), (9.0, 9.0), (), 2, 2),
+    "big_m_ordering": ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), 4, 4),
+    "exclusivity": ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), 4, 4),
+    "core_rows": ScheduleProblem((CoreType.TC,) * 3, (5.0, 4.0, 3.0), (9.0,) * 3, (), 2, 1),
+}
+
+
+def block_of(problem):
+    (block,) = compile_structure(problem.core_types, problem.edges).blocks
+    pick = lambda values: tuple(values[i] for i in block.operators)  # noqa: E731
+    return BlockProblem(
+        block, pick(problem.one_core_s), pick(problem.spread_s), problem.num_tc, problem.num_vc, problem.exclusivity
+    )
+
+
+def model_optimum(problem, groups, *, has_core_rows=True):
+    """Optimum of the model of some groups; core rows are added until none is broken."""
+    block = block_of(problem)
+    model = build_ordering_model(block, sum(block.one_core), groups=groups)
+    solver = HighsSolver(model)
+    while True:
+        answer = solver.solve(time_limit_s=30.0)
+        assert answer.is_optimal
+        rows = broken_core_rows(model, block, answer) if has_core_rows else []
+        if not rows:
+            return answer.bound
+        solver.add_rows([model.core_rows.add(row) for row in rows])
+
+
+@pytest.mark.parametrize("name", WITNESSES)
+def test_defining_groups_alone_give_the_optimum(name):
+    problem = WITNESSES[name]
+    assert model_optimum(problem, DEFINING_ONLY) == pytest.approx(brute_force_makespan(problem), rel=1e-7)
+
+
+@pytest.mark.parametrize("name", WITNESSES)
+def test_without_a_defining_group_the_answer_is_too_short(name):
+    problem = WITNESSES[name]
+    groups = tuple(group for group in DEFINING_ONLY if group.name != name)
+    short = model_optimum(problem, groups, has_core_rows=name != "core_rows")
+    assert short < brute_force_makespan(problem) * (1 - 1e-6)
+
+
+def test_every_defining_group_has_a_witness():
+    assert {group.name for group in DEFINING_ONLY} | {"core_rows"} == set(WITNESSES)
+
+
+def test_type_rule_needs_no_order_between_types():
+    problem = WITNESSES["exclusivity"]
+    relaxed = ScheduleProblem(
+        *[getattr(problem, name) for name in ("core_types", "one_core_s", "spread_s", "edges")], 4, 4, Exclusivity.TYPE
+    )
+    assert model_optimum(problem, DEFINING_ONLY) == pytest.approx(8.0)
+    assert brute_force_makespan(relaxed) == 4.0
+
+
+@pytest.mark.parametrize("row", DATA["rows"], ids=lambda row: row["problem"])
+def test_root_bounds_are_as_recorded(row):
+    problem, upper = root_bound_problems()[row["problem"]]
+    assert root_bound_row(problem, upper) == pytest.approx(row["bounds"], rel=DATA["_meta"]["tolerance_relative"])
+    assert upper == pytest.approx(row["upper"], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", strengthening_groups())
+def test_each_strengthening_group_moves_a_recorded_root_bound(name):
+    def is_moved(bounds):
+        rise = bounds["all"] > bounds[f"-{name}"] * (1 + 1e-6)
+        return rise or (f"~{name}" in bounds and bounds["-bound_rows"] > bounds[f"~{name}"] * (1 + 1e-6))
+
+    assert any(is_moved(row["bounds"]) for row in DATA["rows"])
+
+
+def test_a_root_bound_is_a_bound():
+    for row in DATA["rows"]:
+        assert all(bound <= row["upper"] * (1 + 1e-9) for bound in row["bounds"].values())
