@@ -105,7 +105,7 @@ def break_down(placed: PlacedModel, shares: tuple[tuple[PhaseShares, ...], ...])
     vector = sum(part.vector_cores_s for part in parts)
     memory = sum(part.memory_bound_s for part in parts)
     collectives = sum(placed.option.phases[layer][phase].collective_s for layer, phase in stage_phases(placed, stage))
-    boundary = max(0.0, stage.time_s - tensor - vector - memory - collectives)
+    boundary = stage.time_s - tensor - vector - memory - collectives if len(placement.stages) > 1 else 0.0
     synced = max(placement.stages, key=lambda candidate: candidate.sync_s)
     update = stage_update_s(placed, synced)
     return TimeBreakdown(
@@ -113,7 +113,7 @@ def break_down(placed: PlacedModel, shares: tuple[tuple[PhaseShares, ...], ...])
         vector_cores_s=vector * runs,
         memory_bound_s=memory * runs,
         tensor_parallel_collectives_s=collectives * runs,
-        boundary_transfers_s=boundary * runs,
+        boundary_transfers_s=max(0.0, boundary) * runs,
         gradient_all_reduce_s=max(0.0, synced.sync_s - update),
         bubble_s=stage.time_s * (len(placement.stages) - 1),
         update_s=update,
