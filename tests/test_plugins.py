@@ -14,13 +14,17 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import PluginError
+from phaze_opt.estimate.protocol import Estimator
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import Strategy
+from phaze_opt.testing.estimators import EstimatorConformance
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.strategies import StrategyConformance
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.trackers import TrackerConformance
+from phaze_opt.track.protocol import Tracker, TrackerConfig
 
 PLUGIN = Path(__file__).parent / "sample_plugin"
 
@@ -30,6 +34,7 @@ from pathlib import Path
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
+from phaze_opt.testing.estimators import EstimatorConformance
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 from phaze_opt.track.protocol import TrackerConfig
@@ -52,7 +57,7 @@ def main():
         "delivered": session.close().num_delivered,
         "search_id": results[0].search_id,
         "best": [result.best.throughput_samples_per_s for result in results],
-        "events": (work_dir / "json-lines" / "phaze-opt" / "events.jsonl").read_text().splitlines(),
+        "events": next(work_dir.glob("json-lines/*/*.jsonl")).read_text().splitlines(),
     }))
 
 if __name__ == "__main__":
@@ -118,6 +123,32 @@ class TestCoordinateDescent(StrategyConformance):
         strategy = load_plugin(PluginGroup.STRATEGIES, "coordinate-descent")
         assert isinstance(strategy, Strategy)
         return strategy
+
+
+class TestRoofline(EstimatorConformance):
+    """The estimator passes the suite that phaze_opt ships."""
+
+    @pytest.fixture
+    def estimator(self, on_path: Path) -> Estimator:
+        estimator = load_plugin(PluginGroup.ESTIMATORS, "roofline")
+        assert isinstance(estimator, Estimator)
+        return estimator
+
+
+class TestJsonLines(TrackerConformance):
+    """The tracker passes the suite that phaze_opt ships."""
+
+    @pytest.fixture
+    def tracker(self, on_path: Path) -> Tracker:
+        tracker = load_plugin(PluginGroup.TRACKERS, "json-lines")
+        assert isinstance(tracker, Tracker)
+        return tracker
+
+    def recorded(self, config: TrackerConfig) -> dict[int, float]:
+        (file,) = config.work_dir.glob("json-lines/*/*.jsonl")
+        trials = [known for known in map(json.loads, file.read_text().splitlines()) if "number" in known]
+        assert len({trial["number"] for trial in trials}) == len(trials)
+        return {trial["number"]: trial["throughput_samples_per_s"] for trial in trials}
 
 
 BROKEN = [

@@ -25,7 +25,10 @@ class JsonLinesTracker:
 
 @dataclass(slots=True)
 class JsonLinesSession:
-    """Events of one search, in its own directory."""
+    """Events of one search, in a file of its own.
+
+    A search that is resumed tells all its trials again, so the file is begun anew with each start.
+    """
 
     directory: Path
     _num_events: int = 0
@@ -44,13 +47,14 @@ class JsonLinesSession:
     @property
     def url_hint(self) -> str:
         """How to read it."""
-        return f"cat {self.directory / 'events.jsonl'}"
+        return f"cat {self.directory / f'{self._run_id}.jsonl'}"
 
     def observe(self, event: SearchEvent) -> None:
         """Append one line."""
         self._run_id = event.search_id
         self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / "events.jsonl").open("a", encoding="utf-8") as file:
+        mode = "w" if isinstance(event, SearchStarted) else "a"
+        with (self.directory / f"{self._run_id}.jsonl").open(mode, encoding="utf-8") as file:
             file.write(json.dumps({"event": type(event).__name__, **_summary(event)}) + "\n")
         self._num_events += 1
 
@@ -72,6 +76,7 @@ def _summary(event: SearchEvent) -> dict[str, object]:
         case SearchStarted():
             return {"strategy": event.strategy, "seed": event.seed, "num_trials": event.num_trials}
         case TrialFinished():
-            return {"number": event.number, "values": list(event.values), "status": event.evaluation.status.value}
+            throughput = event.evaluation.throughput_samples_per_s
+            return {"number": event.number, "throughput_samples_per_s": throughput, "values": list(event.values)}
         case SearchFinished():
             return {"best_number": event.best_number, "is_interrupted": event.is_interrupted}
