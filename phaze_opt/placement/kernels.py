@@ -216,6 +216,8 @@ def walk_pareto(
         if time_s == np.inf:
             break
         sync_s = sweep_stages(chain, rules, num_stages, MIN_SYNC, time_s, max_sync_s, nothing)
+        if sync_s == np.inf:
+            break
         total_s = slots * time_s + sync_s
         if total_s < best_s:
             best_s, best_time_s, best_sync_s = total_s, time_s, sync_s

@@ -159,7 +159,7 @@ def explain_phaze_shortfall(instance: PhazeInstance) -> Shortfall:
     start, stop = int(bounds[worst]), int(bounds[worst + 1])
     copies = 3.0 if instance.has_adam else 2.0
     heaviest = max(chain.layers[start:stop], key=lambda layer: copies * layer.parameter_bytes + layer.activation_bytes)
-    head = f"layer {heaviest.layer} needs {_gib(needed)} even alone in a stage"
+    head = f"layer {heaviest.layer} does not fit: it needs {_gib(needed)} even alone in a stage"
     if stop - start > 1:
         ids = f"layers {chain.layers[start].layer} to {chain.layers[stop - 1].layer}"
         head = f"layer {heaviest.layer} does not fit: {ids} share a stage that needs {_gib(needed)}"

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from phaze_opt.placement.kernels import (
+    ALWAYS,
     INPUT,
+    NEVER,
     STASH,
     STATE,
     WORKING_SET,
@@ -33,10 +35,13 @@ def explain_shortfall(problem: PlacementProblem, options: Options) -> Shortfall:
         return _too_few_devices(problem)
     heaviest, first, last = _heaviest_layer(options, chosen, cuts)
     degree = int(options.degrees[chosen[0]])
+    lone = _lone_bytes(options, int(chosen[0]), heaviest)
     if first == last:
-        head = f"layer {heaviest} needs {_gib(needed)} even alone in a stage"
+        head = f"layer {heaviest} does not fit: it needs {_gib(needed)} even alone in a stage"
+    elif lone > problem.memory_bytes:
+        head = f"layer {heaviest} does not fit: it takes {_gib(lone)} by itself and its stage {_gib(needed)}"
     else:
-        head = f"layers {first} to {last} share a stage that needs {_gib(needed)}, layer {heaviest} most of them"
+        head = f"layer {heaviest} does not fit: layers {first} to {last} share a stage that needs {_gib(needed)}"
     reason = (
         f"{head} at tensor-parallel degree {degree}, {_gib(needed - problem.memory_bytes)} more than a device has "
         f"({_gib(problem.memory_bytes)}), and no placement needs less; it would fit with "
@@ -91,9 +96,17 @@ def _heaviest_layer(options: Options, chosen: Ints, cuts: Ints) -> tuple[int, in
     return fullest[1:]
 
 
+def _lone_bytes(options: Options, option: int, layer: int) -> float:
+    """Least that a layer takes in any stage: one micro-batch in flight, stashed or recomputed as the policy allows."""
+    costs = np.diff(options.prefix[option], axis=1)[:, layer]
+    recomputed = costs[INPUT] + options.layer[option, WORKING_SET, layer]
+    activations = {NEVER: costs[STASH], ALWAYS: recomputed}.get(options.policy, min(costs[STASH], recomputed))
+    return float(costs[STATE] + activations)
+
+
 def _remedies(problem: PlacementProblem, options: Options, needed: float, degree: int) -> list[str]:
     """Single changes that would make it fit, the surest first."""
-    remedies = [f"{int(np.ceil(needed))} bytes of memory a device"]
+    remedies = [f"{_gib(needed)} of memory a device ({int(np.ceil(needed))} bytes)"]
     if problem.recompute is not RecomputePolicy.AUTO and _fits(
         options._replace(policy=POLICY_CODE[RecomputePolicy.AUTO])
     ):

@@ -51,7 +51,11 @@ def test_infeasible_ends_with_3_and_says_why(capsys: pytest.CaptureFixture[str])
     assert result["batch_time"] is None
     assert result["stages"] == []
     assert result["shortfall"]["layer"] == 2
-    for words in ("layer 2 needs 8.03 GiB", "2.03 GiB more", "it would fit with maxMemoryPerDevice = 8627349078"):
+    for words in (
+        "layer 2 does not fit: it needs 8.03 GiB",
+        "2.03 GiB more",
+        "it would fit with maxMemoryPerDevice = 8627349078",
+    ):
         assert words in result["reason"]
     code, out, err = _run(capsys, path)
     assert code == 3
