@@ -108,7 +108,9 @@ def placement_table(placement: PlacementResult) -> TableContent:
         f"Placement: tensor {placement.tensor_parallel} x pipeline {len(placement.stages)} x "
         f"data {placement.data_parallel}"
     )
-    note = f"{placement.devices_used} devices used; {placement.num_micro_batches} micro-batches a replica and iteration"
+    count = placement.num_micro_batches
+    batches = f"{count:,} micro-batch{'es' if count != 1 else ''}"
+    note = f"{placement.devices_used:,} devices used; {batches} a replica and iteration"
     return TableContent(title, columns, rows, note)
 
 

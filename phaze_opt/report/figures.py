@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VALUE_LABELS = {"throughput": "throughput, samples/s", "throughput_per_tdp": "throughput per TDP, samples/s/W"}
 PARETO_GOAL = "pareto"
 LOG_SPAN = 30.0
-"""Largest over smallest value from which an axis becomes logarithmic."""
+"""Largest value over the lower quartile from which an axis becomes logarithmic: a few poor trials do not make it so."""
 MAX_HOVERED = 5000
 """Trials beyond which points carry no hover text, so that pages stay light."""
 
@@ -80,8 +80,10 @@ def area_throughput_figure(trials: Sequence[TrialRecord], *, references: Mapping
     shown = {name: other for name, other in references.items() if other.is_feasible}
     every = [*rates, *(other.throughput_samples_per_s for other in shown.values())]
     mark = partial(_add_mark, figure, is_logarithmic=_is_logarithmic(every))
+    lowest = min((other.throughput_samples_per_s for other in shown.values()), default=0.0)
     for name, other in shown.items():
-        mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR, shift=-18)
+        shift = -18 if other.throughput_samples_per_s == lowest else 18
+        mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR, shift=shift)
     if designs:
         best = max(designs, key=lambda design: design.throughput_samples_per_s)
         mark("best", best, symbol="circle-open", size=19, colour=BEST_COLOUR, shift=20)
@@ -236,7 +238,7 @@ def _hovers(records: Sequence[TrialRecord]) -> list[str] | None:
 
 
 def _is_logarithmic(values: Sequence[float]) -> bool:
-    return bool(values) and min(values) > 0 and max(values) / min(values) > LOG_SPAN
+    return bool(values) and min(values) > 0 and max(values) / sorted(values)[len(values) // 4] > LOG_SPAN
 
 
 def _axis(values: Sequence[float]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from phaze_opt.track.destination import URI_VARIABLE, Destination
 from phaze_opt.track.journal import LOCK_NAME, Journal, JournalReader, Record, TargetState, exclusive, list_journals
 from phaze_opt.track.protocol import DeliveryProgress
 from phaze_opt.track.quiet import quiet_mlflow
-from phaze_opt.track.records import STARTED
+from phaze_opt.track.records import ARTIFACT, STARTED
 from phaze_opt.track.run_writer import RunWriter
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class JournalDelivery:
             self._writer.write(group)
             del self._pending[: len(group)]
             self._acknowledge(len(group))
+            self._drop_copies(group)
             if on_progress is not None:
                 done = self.journal.state(self.destination.key).num_acknowledged
                 on_progress(done, self._reader.num_lines)
@@ -106,6 +107,12 @@ class JournalDelivery:
         self.journal.save_state(self.destination.key, state)
         self._writer = writer
         return True
+
+    def _drop_copies(self, group: list[Record]) -> None:
+        """Delete the journal's copies of files that the store has now; a page is megabytes."""
+        for record in group:
+            if record.get("kind") == ARTIFACT:
+                (self.journal.directory / record["path"]).unlink(missing_ok=True)
 
     def _acknowledge(self, count: int) -> None:
         state = self.journal.state(self.destination.key)

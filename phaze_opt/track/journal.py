@@ -4,7 +4,7 @@ r"""The local journal: one JSON line per event, and beside it how far each store
         tracking.jsonl         events, appended and flushed one by one
         tracking.state.json    per store: run id, lines acknowledged, last trouble
         tracking.lock          held by the one process that delivers
-        artifacts/             files as they were when logged
+        artifacts/             files as they were when logged, until a store has them
 
 A search that is run again from its start is a new attempt, hence a new run; a resumed one continues its last attempt.
 Only the search writes the journal; only who holds the lock writes the state, by atomic replacement.

@@ -40,6 +40,18 @@ def test_history_shows_every_trial_and_the_running_best(trials) -> None:
     assert history_figure(trials, goal="throughput_per_tdp").layout.yaxis.title.text.endswith("samples/s/W")
 
 
+def test_an_axis_is_logarithmic_only_where_a_quarter_of_the_trials_is_far_below_the_best(trials) -> None:
+    feasible = [trial for trial in trials if trial.values]
+    top = max(trial.values[0] for trial in feasible)
+
+    def scale(values: list[float]) -> str | None:
+        records = tuple(replace(feasible[index], values=(value,)) for index, value in enumerate(values))
+        return history_figure(records, goal="throughput").layout.yaxis.type
+
+    assert scale([top / 1000, top / 2, top / 2, top / 2, top]) is None
+    assert scale([top / 1000, top / 1000, top / 2, top / 2, top]) == "log"
+
+
 def test_history_without_a_feasible_trial(trials) -> None:
     infeasible = tuple(trial for trial in trials if not trial.values)
     figure = history_figure(infeasible, goal="throughput")

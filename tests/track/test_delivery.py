@@ -202,3 +202,18 @@ def test_an_experiment_that_another_process_makes_first_is_used(work_dir: Path, 
     monkeypatch.setattr(deliver, "open_client", lambda where: FlakyClient(real(where), 2))  # create_experiment
     assert record(work_dir, EVENTS[:2]).is_complete
     assert rows(work_dir, "select count(*) from experiments where name = 'phaze-opt'") == [(1,)]
+
+
+def test_copies_of_artifacts_are_kept_until_the_store_has_them(work_dir: Path, monkeypatch) -> None:
+    def refuse(where):
+        message = "no server"
+        raise ConnectionError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deliver, "open_client", refuse)
+        record(work_dir)
+    (journal,) = list_journals(work_dir)
+    assert {path.name for path in journal.artifacts.iterdir()} == {"config.json", "best.json"}
+    deliver_waiting(Destination(default_uri(work_dir), work_dir))
+    assert list(journal.artifacts.iterdir()) == []
+    assert {path.name for path in (work_dir / "mlartifacts").rglob("*.json")} == {"config.json", "best.json"}
