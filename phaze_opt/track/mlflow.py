@@ -231,6 +231,6 @@ class MLflowSession:
         trouble = state.reason or "the store did not answer in time"
         reason = (
             f"{left} of {num_records} events are not in {self._destination.shown} yet ({trouble}); they wait in "
-            f"{journal.path} and are delivered by the next search or by `phaze-opt ui`"
+            f"{journal.path} and are delivered by the next search or `phaze-opt ui` on the same store"
         )
         return Delivery(num_delivered=done, num_pending=left, reason=reason)

@@ -36,7 +36,8 @@ METRIC_FIELDS = (
 def started_record(event: SearchStarted, *, target: str, experiment: str, time_ms: int) -> Record:
     """The parent run: name, identity and the resolved configuration, flattened with dots."""
     params = {"strategy": event.strategy, "goal": event.goal, "seed": event.seed, "num_trials": event.num_trials}
-    flat = {key: value for key, value in _flatten(event.config) if key not in params}
+    named = ((key.removeprefix("scenario."), value) for key, value in _flatten(event.config))
+    flat = {key: value for key, value in named if key not in params}
     return {
         "kind": STARTED,
         "time_ms": time_ms,

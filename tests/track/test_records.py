@@ -50,7 +50,12 @@ def test_figures_that_are_not_finite_are_left_out() -> None:
 
 
 def test_the_configuration_becomes_flat_params() -> None:
-    config = {"name": "", "none": None, "models": [{"name": "a", "layers": 3}, {"name": "b"}], "net": {"size": 8}}
+    config = {
+        "name": "",
+        "none": None,
+        "models": [{"name": "a", "layers": 3}, {"name": "b"}],
+        "scenario": {"net": {"size": 8}},
+    }
     event = SearchStarted("id", "name", "tpe", "throughput", 3, 60, config)
     params = started_record(event, target="t", experiment="e", time_ms=1)["params"]
     assert params == {
