@@ -1,0 +1,175 @@
+"""The 1F1B pipeline of a placement over time: which stage works on which micro-batch, and where the bubbles are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from phaze_opt.placement.problem import PlacementResult, Stage
+from phaze_opt.report.style import COLOURS, MUTED_COLOUR, apply_style
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+MAX_BARS = 8000
+"""More bars than this make a page slow: fewer micro-batches are drawn then."""
+MAX_LABELLED = 400
+"""Up to this many bars carry their micro-batch's number."""
+
+
+class Work(StrEnum):
+    """What a bar stands for."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    SYNC = "gradient all-reduce and update"
+
+
+_COLOUR_OF = {Work.FORWARD: COLOURS[0], Work.BACKWARD: COLOURS[1], Work.SYNC: COLOURS[2]}
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineBar:
+    """One piece of work: stage from the first, micro-batch (-1 for synchronisation), begin and end, s."""
+
+    stage: int
+    micro_batch: int
+    work: Work
+    begin_s: float
+    end_s: float
+
+
+def one_forward_one_backward(stage: int, *, num_stages: int, num_micro_batches: int) -> tuple[tuple[Work, int], ...]:
+    """Order of work of one stage under 1F1B: warm-up forwards, alternation, remaining backwards.
+
+    At most min(num_stages - stage, num_micro_batches) micro-batches are in flight, as `stage_memory` assumes.
+    """
+    warm_up = min(num_stages - stage - 1, num_micro_batches)
+    order = [(Work.FORWARD, number) for number in range(warm_up)]
+    for number in range(num_micro_batches - warm_up):
+        order += [(Work.FORWARD, warm_up + number), (Work.BACKWARD, number)]
+    order += [(Work.BACKWARD, number) for number in range(num_micro_batches - warm_up, num_micro_batches)]
+    return tuple(order)
+
+
+def pipeline_bars(
+    forward_s: Sequence[float], backward_s: Sequence[float], *, sync_s: Sequence[float], num_micro_batches: int
+) -> tuple[PipelineBar, ...]:
+    """Replay 1F1B: each piece starts when its stage is free and its neighbour has handed over.
+
+    Args:
+        forward_s: forward time of each stage, with what it receives, s.
+        backward_s: backward time of each stage, with what it receives, s.
+        sync_s: synchronisation of each stage after its last backward, s.
+        num_micro_batches: micro-batches to replay.
+    """
+    num_stages = len(forward_s)
+    orders = [
+        one_forward_one_backward(stage, num_stages=num_stages, num_micro_batches=num_micro_batches)
+        for stage in range(num_stages)
+    ]
+    done: dict[tuple[int, Work, int], float] = {}
+    bars: list[PipelineBar] = []
+    position, free_s = [0] * num_stages, [0.0] * num_stages
+    waiting = list(range(num_stages))
+    while waiting:
+        stage = waiting.pop()
+        while position[stage] < len(orders[stage]):
+            work, number = orders[stage][position[stage]]
+            giver = stage - 1 if work is Work.FORWARD else stage + 1
+            if 0 <= giver < num_stages and (giver, work, number) not in done:
+                break
+            begin_s = max(free_s[stage], done.get((giver, work, number), 0.0))
+            end_s = begin_s + (forward_s if work is Work.FORWARD else backward_s)[stage]
+            bars.append(PipelineBar(stage, number, work, begin_s, end_s))
+            done[stage, work, number] = free_s[stage] = end_s
+            position[stage] += 1
+            taker = stage + 1 if work is Work.FORWARD else stage - 1
+            if 0 <= taker < num_stages and taker not in waiting:
+                waiting.append(taker)
+    bars += [PipelineBar(s, -1, Work.SYNC, free_s[s], free_s[s] + sync_s[s]) for s in range(num_stages)]
+    return tuple(bars)
+
+
+def pipeline_figure(result: PlacementResult, *, forward_s: Sequence[float], backward_s: Sequence[float]) -> Figure:
+    """Plotly timeline of one replica's pipeline, first stage on top.
+
+    Only as many micro-batches are drawn as a page can carry; the title says how many of how many. The dotted line is
+    the bottleneck x (micro-batches drawn + stages - 1), what `batch_time` charges for them before synchronisation.
+
+    Args:
+        result: a placement that fits.
+        forward_s: forward time of each stage and micro-batch, without boundary transfers, s.
+        backward_s: backward time of each stage, recomputation included, without boundary transfers, s.
+    """
+    import plotly.graph_objects as go
+
+    num_stages = len(result.stages)
+    shown = min(result.num_micro_batches, max(num_stages + 2, 12), max(1, MAX_BARS // (2 * num_stages)))
+    transfer_s = [
+        max(0.0, stage.time_s - ahead - back) / 2
+        for stage, ahead, back in zip(result.stages, forward_s, backward_s, strict=True)
+    ]
+    bars = pipeline_bars(
+        [ahead + extra for ahead, extra in zip(forward_s, transfer_s, strict=True)],
+        [back + extra for back, extra in zip(backward_s, transfer_s, strict=True)],
+        sync_s=[stage.sync_s for stage in result.stages],
+        num_micro_batches=shown,
+    )
+    figure = go.Figure()
+    for work in Work:
+        figure.add_trace(_trace([bar for bar in bars if bar.work is work], work, result.stages, len(bars)))
+    apply_style(figure, _title(result, shown))
+    charged_s = result.bottleneck_s * (shown + num_stages - 1)
+    figure.add_vline(
+        x=charged_s,
+        line_dash="dot",
+        line_color=MUTED_COLOUR,
+        annotation_text="bottleneck x (micro-batches + stages - 1) ",
+        annotation_position="bottom left",
+    )
+    figure.update_yaxes(title="stage", autorange="reversed", dtick=max(1, num_stages // 16), showgrid=False)
+    figure.update_xaxes(title="time (s)")
+    figure.update_layout(barmode="overlay", height=max(320, min(900, 170 + 30 * num_stages)))
+    return figure
+
+
+def _title(result: PlacementResult, shown: int) -> str:
+    """What is drawn, and how much of it."""
+    part = f"{shown} of its {result.num_micro_batches}" if shown < result.num_micro_batches else f"all {shown}"
+    return f"Pipeline of one of {result.data_parallel} replicas, replayed with {part} micro-batches"
+
+
+def _trace(bars: Sequence[PipelineBar], work: Work, stages: Sequence[Stage], num_bars: int) -> object:
+    """All bars of one kind."""
+    import plotly.graph_objects as go
+
+    labels = [str(bar.micro_batch) if bar.micro_batch >= 0 and num_bars <= MAX_LABELLED else "" for bar in bars]
+    return go.Bar(
+        x=[bar.end_s - bar.begin_s for bar in bars],
+        y=[bar.stage for bar in bars],
+        base=[bar.begin_s for bar in bars],
+        width=0.86,
+        orientation="h",
+        name=work.value,
+        marker={"color": _COLOUR_OF[work], "line": {"color": "white", "width": 0.5 if num_bars <= MAX_LABELLED else 0}},
+        text=labels,
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        constraintext="inside",
+        customdata=[_hover(bar, stages[bar.stage]) for bar in bars],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _hover(bar: PipelineBar, stage: Stage) -> str:
+    """What a bar says under the pointer."""
+    number = f", micro-batch {bar.micro_batch}" if bar.micro_batch >= 0 else ""
+    recomputed = ", recomputed" if stage.is_recomputed and bar.work is Work.BACKWARD else ""
+    return (
+        f"stage {bar.stage} (layers {stage.first} to {stage.last}){number}<br>{bar.work.value}{recomputed}<br>"
+        f"{bar.begin_s:.6g} s to {bar.end_s:.6g} s"
+    )

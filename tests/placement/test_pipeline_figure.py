@@ -1,0 +1,75 @@
+"""The 1F1B replay: order, dependencies, micro-batches in flight, closed-form length, and the figure."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Stage
+from phaze_opt.report.pipeline import Work, one_forward_one_backward, pipeline_bars, pipeline_figure
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    times=st.lists(st.tuples(st.floats(0.1, 2.0), st.floats(0.1, 2.0)), min_size=1, max_size=6),
+    micro=st.integers(1, 12),
+)
+def test_replay_respects_every_rule(times: list[tuple[float, float]], micro: int) -> None:
+    forward, backward = [t[0] for t in times], [t[1] for t in times]
+    stages = len(times)
+    bars = pipeline_bars(forward, backward, sync_s=[0.5] * stages, num_micro_batches=micro)
+    ends = {(bar.stage, bar.work, bar.micro_batch): bar for bar in bars}
+    assert len(ends) == len(bars) == stages * (2 * micro + 1)
+    for stage in range(stages):
+        own = sorted((bar for bar in bars if bar.stage == stage), key=lambda bar: (bar.begin_s, bar.end_s))
+        assert all(before.end_s <= after.begin_s for before, after in pairwise(own))
+        in_flight = most = 0
+        for bar in own[:-1]:
+            in_flight += 1 if bar.work is Work.FORWARD else -1
+            most = max(most, in_flight)
+        assert most == min(stages - stage, micro)
+        for number in range(micro):
+            assert ends[stage, Work.FORWARD, number].end_s <= ends[stage, Work.BACKWARD, number].begin_s
+            if stage:
+                handed = ends[stage - 1, Work.FORWARD, number].end_s
+                assert ends[stage, Work.FORWARD, number].begin_s >= handed
+                assert ends[stage - 1, Work.BACKWARD, number].begin_s >= ends[stage, Work.BACKWARD, number].end_s
+    last = max(bar.end_s for bar in bars if bar.work is not Work.SYNC)
+    bottleneck = max(f + b for f, b in times)
+    assert bottleneck * micro <= last * (1 + 1e-12)
+
+
+def test_equal_stages_take_the_batch_time_of_semantics_5() -> None:
+    """With equal stages 1F1B takes exactly (m + S - 1) x stage time."""
+    bars = pipeline_bars([1.0] * 4, [2.0] * 4, sync_s=[0.0] * 4, num_micro_batches=9)
+    assert max(bar.end_s for bar in bars) == pytest.approx(3.0 * (9 + 4 - 1))
+
+
+def test_order_of_the_first_and_the_last_stage() -> None:
+    forward, backward = Work.FORWARD, Work.BACKWARD
+    first = one_forward_one_backward(0, num_stages=3, num_micro_batches=3)
+    assert first == (
+        (forward, 0), (forward, 1), (forward, 2), (backward, 0), (backward, 1), (backward, 2)
+    )  # fmt: skip
+    last = one_forward_one_backward(2, num_stages=3, num_micro_batches=2)
+    assert last == ((forward, 0), (backward, 0), (forward, 1), (backward, 1))
+
+
+def _result(num_stages: int, micro: int) -> PlacementResult:
+    stages = tuple(Stage(2 * i, 2 * i + 1, i % 2 == 0, 3.5, 1e9, 0.7) for i in range(num_stages))
+    return PlacementResult(PlacementStatus.OPTIMAL, 1.0, 2, 4, micro, stages)
+
+
+@pytest.mark.parametrize(("num_stages", "micro"), [(1, 3), (4, 8), (64, 2048)])
+def test_figure_draws_all_stages_and_says_what_is_left_out(num_stages: int, micro: int) -> None:
+    figure = pipeline_figure(_result(num_stages, micro), forward_s=[1.0] * num_stages, backward_s=[2.0] * num_stages)
+    drawn = {stage for trace in figure.data for stage in trace.y}
+    assert drawn == set(range(num_stages))
+    title = figure.layout.title.text
+    assert (" of its " in title) == (micro > 12)
+    assert "4 replicas" in title
+    assert sum(len(trace.x) for trace in figure.data) <= 12_000
+    assert len(figure.to_json()) < 3_000_000
