@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from phaze_opt.cli.options import (
-    DEFAULT_HBM_GB,
-    DEFAULT_MICRO_BATCHES,
     HbmOption,
     JsonOption,
     MicroBatchesOption,
@@ -102,8 +100,8 @@ def strategies(*, json: JsonOption = False) -> None:
 
 def space(
     *,
-    micro_batch: MicroBatchesOption = DEFAULT_MICRO_BATCHES,
-    hbm: HbmOption = DEFAULT_HBM_GB,
+    micro_batch: MicroBatchesOption = None,
+    hbm: HbmOption = None,
     space: SpaceOption = None,
     json: JsonOption = False,
 ) -> None:

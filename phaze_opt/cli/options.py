@@ -77,11 +77,22 @@ MaxTdpOption = Annotated[
     float | None, typer.Option("--max-tdp-w", help="TDP budget of a chip, W.", rich_help_panel=BUDGETS)
 ]
 MicroBatchesOption = Annotated[
-    str,
-    typer.Option("--micro-batch", help="Micro-batches to search, samples, comma-separated.", rich_help_panel=SPACE),
+    str | None,
+    typer.Option(
+        "--micro-batch",
+        help="Micro-batches to search, samples.",
+        show_default=f"{DEFAULT_MICRO_BATCHES}, or those of --space",
+        rich_help_panel=SPACE,
+    ),
 ]
 HbmOption = Annotated[
-    str, typer.Option("--hbm", help="HBM capacities to search, GB, comma-separated.", rich_help_panel=SPACE)
+    str | None,
+    typer.Option(
+        "--hbm",
+        help="HBM capacities to search, GB.",
+        show_default=f"{DEFAULT_HBM_GB}, or those of --space",
+        rich_help_panel=SPACE,
+    ),
 ]
 SpaceOption = Annotated[
     str | None,
@@ -191,15 +202,31 @@ def build_scenario(
     )
 
 
-def build_space(space: str | None, *, micro_batches: str, hbm_gb: str) -> SearchSpace:
-    """Phaze's space joined with micro-batches and HBM sizes, or the space of a TOML file."""
+def build_space(
+    space: str | None, *, micro_batches: str | None, hbm_gb: str | None, max_area_mm2: float | None = None
+) -> SearchSpace:
+    """Phaze's space joined with micro-batches and HBM sizes, or the space of a TOML file, within an area budget.
+
+    Raises:
+        InputError: a value breaks a rule, the file is faulty, or no architecture is within the budget.
+    """
     from pathlib import Path
 
     from phaze_opt.space.search_space import load_space, phaze_space
     from phaze_opt.units import gib_to_bytes
 
-    sizes = tuple(gib_to_bytes(size) for size in parse_integers(hbm_gb, option="--hbm"))
-    batches = parse_integers(micro_batches, option="--micro-batch")
+    def sizes(text: str) -> tuple[int, ...]:
+        return tuple(gib_to_bytes(size) for size in parse_integers(text, option="--hbm"))
+
     if space is not None:
-        return load_space(Path(space))
-    return phaze_space(hbm_bytes=sizes, micro_batches=batches)
+        points = load_space(
+            Path(space),
+            hbm_bytes=None if hbm_gb is None else sizes(hbm_gb),
+            micro_batches=None if micro_batches is None else parse_integers(micro_batches, option="--micro-batch"),
+        )
+    else:
+        points = phaze_space(
+            hbm_bytes=sizes(hbm_gb or DEFAULT_HBM_GB),
+            micro_batches=parse_integers(micro_batches or DEFAULT_MICRO_BATCHES, option="--micro-batch"),
+        )
+    return points if max_area_mm2 is None else points.restrict(max_area_mm2=max_area_mm2)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.options import (
-    DEFAULT_HBM_GB,
-    DEFAULT_MICRO_BATCHES,
     RECORDS,
     WORKLOAD,
     AttentionOption,
@@ -34,7 +32,6 @@ from phaze_opt.cli.options import (
     build_space,
     load_models,
     parse_choice,
-    parse_integers,
 )
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.errors import InputError
@@ -101,8 +98,8 @@ def search(
     sequence_parallel: SequenceParallelOption = True,
     max_area_mm2: MaxAreaOption = None,
     max_tdp_w: MaxTdpOption = None,
-    micro_batch: MicroBatchesOption = DEFAULT_MICRO_BATCHES,
-    hbm: HbmOption = DEFAULT_HBM_GB,
+    micro_batch: MicroBatchesOption = None,
+    hbm: HbmOption = None,
     space: SpaceOption = None,
     work_dir: Annotated[
         Path,
@@ -160,10 +157,10 @@ def search(
         is_resumed=resume,
         name=f"{names} on {devices} with {strategy}",
     )
-    points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm)
+    points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm, max_area_mm2=scenario.max_area_mm2)
     session = _open_session(tracker if tracking else "null", tracking_uri, experiment, work_dir)
     result = _run(config, scenario, points, session, is_quiet=json)
-    references = evaluate_references(scenario, parse_integers(micro_batch, option="--micro-batch"), constants=constants)
+    references = evaluate_references(scenario, points.axes.micro_batch, constants=constants)
     delivery = _deliver(session, result, config=config, scenario=scenario, space=points, references=references)
     if json:
         print_json(_result_to_json(result, session))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ class MatmulShapes:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledOperators:
+class CompiledOperators(Sequence[Operator]):
     """Operators ready for estimating, again and again; independent of constants, options and accelerators.
 
     Attributes:
@@ -57,6 +58,16 @@ class CompiledOperators:
     def __len__(self) -> int:
         """Number of operators."""
         return len(self.operators)
+
+    @overload
+    def __getitem__(self, index: int) -> Operator: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Operator, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Operator | tuple[Operator, ...]:
+        """Operators by position."""
+        return self.operators[index]
 
     def add_up(self, per_matmul: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum over each operator's matmuls: (rows, num_matmuls) to (rows, num_operators)."""

@@ -82,3 +82,12 @@ class Estimator(Protocol):
     def explain(self, operators: Sequence[Operator], accelerator: Accelerator) -> tuple[OperatorBreakdown, ...]:
         """What bounds each operator on one accelerator when spread over all its cores."""
         ...
+
+
+@runtime_checkable
+class CompilingEstimator(Estimator, Protocol):
+    """An estimator that prepares operators once for being priced again and again."""
+
+    def compile(self, operators: Sequence[Operator]) -> Sequence[Operator]:
+        """The same operators, in the form that `estimate` and `explain` take fastest; independent of constants."""
+        ...

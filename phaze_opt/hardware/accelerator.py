@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +93,7 @@ class AcceleratorTable:
     @classmethod
     def from_accelerators(cls, accelerators: Sequence[Accelerator]) -> AcceleratorTable:
         """Columns of a sequence of accelerators, in its order."""
-        columns = {}
+        columns: dict[str, Any] = {}
         for field in fields(cls):
             is_rate = field.name.endswith(("_per_s", "_hz"))
             dtype = np.float64 if is_rate else np.int64

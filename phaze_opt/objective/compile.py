@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import TrainingSpec
 
+Prepare = Callable[[Sequence[Operator]], Sequence[Operator]]
 PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 
 
@@ -48,10 +50,19 @@ class CompiledPhase:
 
 @dataclass(frozen=True, slots=True)
 class CompiledOption:
-    """A model sharded for one tensor degree: ``phases[layer][phase]`` in the order of ``graph.layers``, `PHASES`."""
+    """A model sharded for one tensor degree.
+
+    Attributes:
+        graph: the sharded model.
+        phases: ``phases[layer][phase]`` in the order of ``graph.layers`` and `PHASES`.
+        core_columns: columns of its operators that occupy a core, shape (num_core_operators,).
+        core_operators: those operators, as the estimator likes them.
+    """
 
     graph: ModelGraph
     phases: tuple[tuple[CompiledPhase, CompiledPhase, CompiledPhase], ...]
+    core_columns: NDArray[np.int64]
+    core_operators: Sequence[Operator]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +71,52 @@ class CompiledModel:
 
     model: ModelSpec
     training: TrainingSpec
-    operators: tuple[Operator, ...]
+    operators: Sequence[Operator]
     options: tuple[CompiledOption, ...]
     flops_per_sample: float
 
 
-def compile_model(scenario: Scenario, model: ModelSpec, *, micro_batch: int) -> CompiledModel:
-    """Build the graphs of a model for every tensor degree and precompute what no architecture changes."""
+def compile_model(scenario: Scenario, model: ModelSpec, *, micro_batch: int, prepare: Prepare = tuple) -> CompiledModel:
+    """Build the graphs of a model for every tensor degree and precompute what no architecture changes.
+
+    Args:
+        scenario: workload, cluster and choices.
+        model: one of its models.
+        micro_batch: samples.
+        prepare: what the estimator does to operators once (`CompilingEstimator.compile`).
+    """
     training = scenario.training_of(model, micro_batch)
     operators: list[Operator] = []
     options = tuple(
-        _compile_option(build_model_graph(model, training, tensor_parallel=degree), scenario.cluster.network, operators)
+        _compile_option(
+            build_model_graph(model, training, tensor_parallel=degree),
+            network=scenario.cluster.network,
+            operators=operators,
+            prepare=prepare,
+        )
         for degree in scenario.tensor_degrees_of(model)
     )
     return CompiledModel(
         model=model,
         training=training,
-        operators=tuple(operators),
+        operators=prepare(operators),
         options=options,
         flops_per_sample=model_flops(model, training.sequence_length),
     )
 
 
-def _compile_option(graph: ModelGraph, network: Network, operators: list[Operator]) -> CompiledOption:
+def _compile_option(
+    graph: ModelGraph, *, network: Network, operators: list[Operator], prepare: Prepare
+) -> CompiledOption:
     """Compile every distinct layer of one graph, appending its operators to the shared list."""
     phases = tuple(_compile_layer(layer, graph.tensor_parallel, network, operators) for layer in graph.layers)
-    return CompiledOption(graph=graph, phases=phases)
+    columns = np.concatenate([phase.columns[phase.is_core] for layer in phases for phase in layer])
+    return CompiledOption(
+        graph=graph,
+        phases=phases,
+        core_columns=columns,
+        core_operators=prepare([operators[column] for column in columns]),
+    )
 
 
 def _compile_layer(

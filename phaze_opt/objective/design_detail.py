@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from phaze_opt.errors import InputError
@@ -74,7 +75,7 @@ def _phase_detail(  # noqa: PLR0917
     result: ScheduleResult,
     estimates: Estimates,
     accelerator: Accelerator,
-    operators: tuple[Operator, ...],
+    operators: Sequence[Operator],
     scenario: Scenario,
 ) -> PhaseDetail:
     """The problem that was solved, with names; collectives take no core and no time here."""

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from phaze_opt import __version__
 from phaze_opt.errors import PluginError
-from phaze_opt.estimate.protocol import Estimates, Estimator
+from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -22,7 +22,7 @@ from phaze_opt.objective.evaluation import (
     Provenance,
     ScheduleQuality,
 )
-from phaze_opt.objective.metrics import break_down, core_columns, energy_j, split_makespans, utilisations
+from phaze_opt.objective.metrics import break_down, energy_j, split_makespans, utilisations
 from phaze_opt.objective.placing import PlacedModel, place_model
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
@@ -91,7 +91,8 @@ class Objective:
         key = (index, micro_batch)
         if key not in self._compiled:
             model = self.scenario.models[index]
-            self._compiled[key] = compile_model(self.scenario, model, micro_batch=micro_batch)
+            prepare = self._estimator.compile if isinstance(self._estimator, CompilingEstimator) else tuple
+            self._compiled[key] = compile_model(self.scenario, model, micro_batch=micro_batch, prepare=prepare)
         return self._compiled[key]
 
     def place(self, accelerator: Accelerator, micro_batch: int, *, index: int = 0) -> tuple[PlacedModel, Estimates]:
@@ -136,9 +137,8 @@ class Objective:
     ) -> Evaluation:
         """Fill in every metric of a feasible placement."""
         placement = placed.placement
-        columns = core_columns(placed)
-        explained = self._estimator.explain([compiled.operators[c] for c in columns], blank.accelerator)
-        bounds = {column: entry.bound for column, entry in zip(columns, explained, strict=True)}
+        explained = self._estimator.explain(placed.option.core_operators, blank.accelerator)
+        bounds = {int(c): entry.bound for c, entry in zip(placed.option.core_columns, explained, strict=True)}
         seconds = placement.batch_time_s
         devices = self.scenario.cluster.num_devices
         throughput = self.scenario.global_batch / seconds

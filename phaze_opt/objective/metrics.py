@@ -187,9 +187,3 @@ def _gradient_bytes(placed: PlacedModel) -> float:
     graph = placed.option.graph
     parameters = sum(graph.layers[layer].num_parameters for layer in graph.chain)
     return 2.0 * (degree - 1) / degree * 2.0 * parameters
-
-
-def core_columns(placed: PlacedModel) -> list[int]:
-    """Columns of the chosen degree's operators that occupy a core."""
-    phases = (phase for layer in placed.option.phases for phase in layer)
-    return [int(c) for phase in phases for c, core in zip(phase.columns, phase.is_core, strict=True) if core]
