@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 NOMINAL = "nominal"
 ENDS = ("low", "high")
+BILLION = 1e9
 
 
 def sensitivity_content(rows: Sequence[SensitivityRow]) -> TableContent:
@@ -29,16 +31,32 @@ def sensitivity_content(rows: Sequence[SensitivityRow]) -> TableContent:
             key = (row.assumption, "" if row.origin in ENDS else row.setting)
             groups.setdefault(key, []).append(row)
     ordered = sorted(groups.values(), key=lambda group: -_movement(group, base))
+    moving = [group for group in ordered if nominal is None or any(_differs(row, nominal) for row in group)]
+    still = [_name(group) for group in ordered if group not in moving]
     lines = [] if nominal is None else [_line("as assumed", [nominal])]
-    lines += [_line(group[0].assumption, group) for group in ordered]
+    lines += [_line(group[0].assumption, group) for group in moving]
     headings = ("samples/s", "/ tpu-v4", "/ published")
     columns = (Column("assumption: range"), *(Column(heading, is_number=True) for heading in headings))
     note = "from the low to the high end of each range; ratios to the reference under the same assumption"
+    if still:
+        note += f"; without effect on these figures: {', '.join(still)}"
     return TableContent("Sensitivity", columns, tuple(lines), note, frozenset({0} if nominal else ()))
 
 
 def _movement(group: Sequence[SensitivityRow], base: float) -> float:
     return max(abs(row.throughput_samples_per_s - base) for row in group)
+
+
+def _differs(row: SensitivityRow, nominal: SensitivityRow) -> bool:
+    """Whether any figure moves by more than a millionth."""
+    names = ("throughput_samples_per_s", "ratio_tpu_v4", "ratio_tpu_v4_published")
+    pairs = ((getattr(row, name), getattr(nominal, name)) for name in names)
+    return any(not math.isclose(one, other, rel_tol=1e-6) for one, other in pairs)
+
+
+def _name(group: Sequence[SensitivityRow]) -> str:
+    row = group[0]
+    return row.assumption if row.origin in ENDS else f"{row.assumption} = {row.setting}"
 
 
 def _line(name: str, group: Sequence[SensitivityRow]) -> tuple[str, ...]:
@@ -55,8 +73,17 @@ def _range(settings: Sequence[str]) -> str:
     parts = [setting.partition(" ") for setting in settings]
     units = {unit for _, _, unit in parts}
     if len(parts) > 1 and len(units) == 1:
-        return f"{_join([value for value, _, _ in parts])} {units.pop()}".rstrip()
+        return f"{_join([_shorten(value) for value, _, _ in parts])} {units.pop()}".rstrip()
     return _join(settings)
+
+
+def _shorten(value: str) -> str:
+    """``225e9`` for ``2.25e+11``."""
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return f"{number / BILLION:g}e9" if abs(number) >= BILLION else value
 
 
 def _join(texts: Sequence[str]) -> str:

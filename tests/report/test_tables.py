@@ -23,6 +23,9 @@ SENSITIVITY = (
     SensitivityRow("vector_cycles.softmax_forward", "16 cycles/element", "high", 60000.0, 0.2, 2.9, 1.9),
     SensitivityRow("network.two_level.inner_bandwidth_bytes_per_s", "1e+11 B/s", "low", 69400.0, 0.2, 2.5, 1.6),
     SensitivityRow("network.two_level.inner_bandwidth_bytes_per_s", "9e+11 B/s", "high", 69430.0, 0.2, 2.5, 1.6),
+    SensitivityRow("energy.hbm", "2.5 pJ/bit", "low", 69420.0, 0.3, 2.5, 1.6),
+    SensitivityRow("energy.hbm", "10 pJ/bit", "high", 69420.0, 0.1, 2.5, 1.6),
+    SensitivityRow("multicast", "ideal", "option", 69420.0, 0.2, 2.5, 1.6),
     SensitivityRow("fill_and_drain", "overlapped", "option", 90000.0, 0.2, 2.0, 1.0),
 )
 
@@ -169,4 +172,6 @@ def test_sensitivity_is_sorted_by_what_moves_most_and_joins_both_ends() -> None:
         "2.40..2.90x",
         "1.50..1.90x",
     )
+    assert content.note.endswith("without effect on these figures: energy.hbm, multicast = ideal")
+    assert content.rows[3][0].endswith(": 100e9..900e9 B/s")
     assert content.rows[3][1:] == ("69,400..69,430", "2.50x", "1.60x")
