@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -99,14 +101,14 @@ def check_servable(destination: Destination, address: ServerAddress) -> None:
 
 
 def serve(destination: Destination, address: ServerAddress, on_ready: Callable[[str], None]) -> None:
-    """Run the interface until it is interrupted (Ctrl-C); ``on_ready`` gets the address once it answers.
+    """Run the interface until it is interrupted (Ctrl-C, SIGTERM); ``on_ready`` gets the address once it answers.
 
     Raises:
         InputError: see `check_servable`.
         TrackingError: the interface did not start.
     """
     check_servable(destination, address)
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log, _termination_as_interrupt():
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mlflow", "server", "--host", address.host, "--port", str(address.port)]
             + ["--workers", "1"],
@@ -124,6 +126,16 @@ def serve(destination: Destination, address: ServerAddress, on_ready: Callable[[
             pass
         finally:
             _stop(process)
+
+
+@contextlib.contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that the interface's own processes are ended too."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _environment(destination: Destination) -> dict[str, str]:

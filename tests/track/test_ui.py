@@ -63,7 +63,10 @@ def test_addresses() -> None:
 
 
 @pytest.mark.slow
-def test_it_delivers_what_waits_then_serves_until_interrupted(tmp_path: Path, destination: Destination) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_it_delivers_what_waits_then_serves_until_ended(
+    ending: signal.Signals, tmp_path: Path, destination: Destination
+) -> None:
     session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
     for event in example_search(3):
         session.observe(event)  # and then the search is killed: nothing is delivered
@@ -81,9 +84,11 @@ def test_it_delivers_what_waits_then_serves_until_interrupted(tmp_path: Path, de
                 break
             except OSError:
                 time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         _, words = process.communicate(timeout=30)
     assert process.returncode == 0
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0, "the server outlives its command"
     assert "7 of 7 waiting events delivered" in words
     assert f"http://127.0.0.1:{port}" in words
     assert count_pending(destination) == 0
