@@ -32,6 +32,7 @@ class CompiledPhase:
         phase: forward, backward or update.
         structure: topology of its schedule.
         columns: index of each of its operators in `CompiledModel.operators`, shape (num_operators,).
+        core_types: of each operator as the scheduler sees it (NETWORK is contracted like NONE).
         is_core: whether each operator occupies a core (NETWORK and NONE do not), same shape.
         edges: precedence between its operators.
         collective_s: its tensor-parallel collectives, one after the other, s.
@@ -42,6 +43,7 @@ class CompiledPhase:
     phase: Phase
     structure: ScheduleStructure
     columns: NDArray[np.int64]
+    core_types: tuple[CoreType, ...]
     is_core: NDArray[np.bool_]
     edges: tuple[tuple[int, int], ...]
     collective_s: float
@@ -136,7 +138,8 @@ def _compile_phase(
     """Compile one problem: its topology, its operators' columns and its collectives."""
     first = len(operators)
     operators.extend(graph.operators)
-    core_types = tuple(operator.core_type for operator in graph.operators)
+    kinds = (operator.core_type for operator in graph.operators)
+    core_types = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)
     dimensions = group_dimensions(network, size=degree, stride=1)
     collectives = [operator.collective for operator in graph.operators if operator.collective is not None]
     seconds = sum(collective_s(c.kind, c.payload_bytes, dimensions) for c in collectives) if degree > 1 else 0.0
@@ -145,7 +148,8 @@ def _compile_phase(
         phase=phase,
         structure=compile_structure(core_types, graph.edges),
         columns=np.arange(first, first + len(graph), dtype=np.int64),
-        is_core=np.array([kind not in (CoreType.NETWORK, CoreType.NONE) for kind in core_types], dtype=np.bool_),
+        core_types=core_types,
+        is_core=np.array([kind is not CoreType.NONE for kind in core_types], dtype=np.bool_),
         edges=graph.edges,
         collective_s=float(seconds),
         collective_bytes=float(sum(c.payload_bytes for c in collectives)) if degree > 1 else 0.0,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.protocol import Estimates
-from phaze_opt.graph.operator import CoreType, Operator, Phase
-from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.graph.operator import Phase
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.objective.compile import PHASES, CompiledPhase
+from phaze_opt.objective.compile import PHASES
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.layer_times import phase_costs
+from phaze_opt.objective.layer_times import phase_costs, schedule_problem
 from phaze_opt.objective.placing import PlacedModel
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import PlacementResult
@@ -61,39 +58,20 @@ def detail_design(evaluation: Evaluation, *, scenario: Scenario, constants: Cons
     placed, estimates = objective.place(evaluation.accelerator, evaluation.micro_batch)
     operators = objective.compiled(0, evaluation.micro_batch).operators
     phases = tuple(
-        _phase_detail(phase, placed.times.schedules[row][column], estimates, evaluation.accelerator, operators, free)
+        PhaseDetail(
+            name=f"{phase.layer}_{phase.phase.value}",
+            problem=schedule_problem(
+                phase, phase_costs(phase, estimates, evaluation.accelerator), evaluation.accelerator, scenario=free
+            ),
+            result=placed.times.schedules[row][column],
+            labels=tuple(operators[int(index)].name for index in phase.columns),
+        )
         for row, layer in enumerate(placed.option.phases)
         for column, phase in enumerate(layer)
         if int(phase.is_core.sum()) > 1
     )
     forward_s, backward_s = _stage_times(placed)
     return DesignDetail(phases=phases, placement=placed.placement, forward_s=forward_s, backward_s=backward_s)
-
-
-def _phase_detail(  # noqa: PLR0917
-    phase: CompiledPhase,
-    result: ScheduleResult,
-    estimates: Estimates,
-    accelerator: Accelerator,
-    operators: Sequence[Operator],
-    scenario: Scenario,
-) -> PhaseDetail:
-    """The problem that was solved, with names; collectives take no core and no time here."""
-    costs = phase_costs(phase, estimates, accelerator)
-    members = [operators[int(column)] for column in phase.columns]
-    kinds = (CoreType.NONE if member.core_type is CoreType.NETWORK else member.core_type for member in members)
-    problem = ScheduleProblem(
-        core_types=tuple(kinds),
-        one_core_s=tuple(float(value) for value in costs.one_core_s),
-        spread_s=tuple(float(value) for value in costs.spread_s),
-        edges=phase.edges,
-        num_tc=accelerator.num_tc,
-        num_vc=accelerator.num_vc,
-        exclusivity=scenario.exclusivity,
-        floor_s=costs.floor_s,
-    )
-    name = f"{phase.layer}_{phase.phase.value}"
-    return PhaseDetail(name=name, problem=problem, result=result, labels=tuple(member.name for member in members))
 
 
 def _stage_times(placed: PlacedModel) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -26,6 +26,7 @@ from phaze_opt.objective.metrics import break_down, energy_j, split_makespans, u
 from phaze_opt.objective.placing import PlacedModel, place_model
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
+from phaze_opt.objective.verify import verify_placed
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.space.point import DesignPoint
@@ -125,7 +126,9 @@ class Objective:
         placed, estimates = self.place(accelerator, micro_batch, index=index)
         if placed.placement.status is PlacementStatus.INFEASIBLE:
             return _out_of_memory(blank, placed)
-        return self._measure(blank, self.compiled(index, micro_batch), placed, estimates)
+        compiled = self.compiled(index, micro_batch)
+        verify_placed(placed, compiled, estimates, accelerator, scenario=self.scenario)
+        return self._measure(blank, compiled, placed, estimates)
 
     def _constraints(self, area: float, power: float) -> tuple[tuple[str, float], ...]:
         """Budget constraints, each feasible when not positive, relative to its budget."""

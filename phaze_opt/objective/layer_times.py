@@ -11,7 +11,7 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.compile import CompiledOption, CompiledPhase
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.schedule.problem import ScheduleResult
+from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
 
 
@@ -48,6 +48,22 @@ def phase_costs(phase: CompiledPhase, estimates: Estimates, accelerator: Acceler
         one_core_s=estimates.one_core_s[0, phase.columns],
         spread_s=estimates.spread_s[0, phase.columns],
         floor_s=traffic / accelerator.hbm_bandwidth_bytes_per_s,
+    )
+
+
+def schedule_problem(
+    phase: CompiledPhase, costs: PhaseCosts, accelerator: Accelerator, *, scenario: Scenario
+) -> ScheduleProblem:
+    """The scheduling problem of one phase as a value, for replay and drawing."""
+    return ScheduleProblem(
+        core_types=phase.core_types,
+        one_core_s=tuple(costs.one_core_s.tolist()),
+        spread_s=tuple(costs.spread_s.tolist()),
+        edges=phase.edges,
+        num_tc=accelerator.num_tc,
+        num_vc=accelerator.num_vc,
+        exclusivity=scenario.exclusivity,
+        floor_s=costs.floor_s,
     )
 
 

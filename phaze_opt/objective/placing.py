@@ -55,7 +55,7 @@ def place_model(
             layer_costs(option, entry.upper_s if entry.is_solved else entry.lower_s, training=compiled.training)
             for option, entry in zip(compiled.options, times, strict=True)
         )
-        placement = solve_placement(_problem(costs, compiled.training, accelerator, scenario))
+        placement = solve_placement(placement_problem(costs, compiled.training, accelerator, scenario=scenario))
         bound_s = bound_s or placement.batch_time_s
         num_placements += 1
         chosen = next((i for i, cost in enumerate(costs) if cost.tensor_parallel == placement.tensor_parallel), 0)
@@ -90,11 +90,11 @@ def _bound_of_gaps(
         layer_costs(option, entry.lower_s, training=compiled.training)
         for option, entry in zip(compiled.options, times, strict=True)
     )
-    return solve_placement(_problem(costs, compiled.training, accelerator, scenario)).batch_time_s
+    return solve_placement(placement_problem(costs, compiled.training, accelerator, scenario=scenario)).batch_time_s
 
 
-def _problem(
-    costs: tuple[LayerCosts, ...], training: TrainingSpec, accelerator: Accelerator, scenario: Scenario
+def placement_problem(
+    costs: tuple[LayerCosts, ...], training: TrainingSpec, accelerator: Accelerator, *, scenario: Scenario
 ) -> PlacementProblem:
     """The placement problem of one scenario and accelerator."""
     return PlacementProblem(
