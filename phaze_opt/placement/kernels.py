@@ -204,12 +204,14 @@ def walk_pareto(
 ) -> tuple[float, float, float]:
     """Best `batch_time` of one (t, stages, d), its bottleneck and synchronisation; inf unless it beats the incumbent.
 
-    Repeats the recurrence under falling caps on the synchronisation: each round yields the next Pareto point
-    (max stage time, max synchronisation), until the bottleneck alone, with the synchronisation's floor, is too long.
+    Repeats the recurrence under falling caps on the synchronisation: each round yields a Pareto point (max stage
+    time, max synchronisation). What beats the incumbent takes at least this round's time, hence synchronises in less
+    than the incumbent leaves; the least synchronisation possible, found after the first round, caps the time likewise.
     """
     slots = rules.num_micro + num_stages - 1
     nothing = np.empty((1, 1), dtype=np.int64)
     best_s, best_time_s, best_sync_s, max_sync_s = incumbent_s, np.inf, np.inf, np.inf
+    is_first = True
     while True:
         max_time_s = np.inf if best_s == np.inf else (best_s - sync_floor_s) / slots
         time_s = sweep_stages(chain, rules, num_stages, MIN_TIME, max_time_s, max_sync_s, nothing)
@@ -223,7 +225,13 @@ def walk_pareto(
             best_s, best_time_s, best_sync_s = total_s, time_s, sync_s
         if sync_s <= sync_floor_s:
             break
-        max_sync_s = sync_s * STEP
+        max_sync_s = min(sync_s * STEP, best_s - slots * time_s)
+        if is_first:
+            is_first = False
+            max_time_s = (best_s - sync_floor_s) / slots
+            sync_floor_s = sweep_stages(chain, rules, num_stages, MIN_SYNC, max_time_s, max_sync_s, nothing) * STEP
+            if sync_floor_s == np.inf:
+                break
     return best_s, best_time_s, best_sync_s
 
 

@@ -127,7 +127,7 @@ def pipeline_figure(result: PlacementResult, *, forward_s: Sequence[float], back
         x=charged_s,
         line_dash="dot",
         line_color=MUTED_COLOUR,
-        annotation_text="bottleneck x (micro-batches + stages - 1) ",
+        annotation_text="time charged ",
         annotation_position="bottom left",
     )
     figure.update_yaxes(title="stage", autorange="reversed", dtick=max(1, num_stages // 16), showgrid=False)
