@@ -1,17 +1,15 @@
-"""The files of a finished search: the page, its figures, the resolved configuration and the best design."""
+"""The page and the figures of a finished search, with the best design's schedule and pipeline drawn."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.objective.serialize import evaluation_to_json
-from phaze_opt.report.page import write_search_report, write_text
-from phaze_opt.search.config import SearchConfig, resolved_config
+from phaze_opt.report.page import write_search_report
+from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.result import SearchResult
 from phaze_opt.space.search_space import SearchSpace
 
@@ -36,7 +34,7 @@ def write_artifacts(
         InputError: the directory of the search cannot be written.
     """
     directory = config.work_dir / result.search_id / "report"
-    paths = write_search_report(
+    return write_search_report(
         result,
         directory,
         title=f"{', '.join(model.name for model in scenario.models)} on {scenario.cluster.num_devices:,} accelerators",
@@ -45,12 +43,6 @@ def write_artifacts(
         extra_figures=_best_figures(result, scenario),
         space_size=space.size,
     )
-    documents = {"config.json": resolved_config(config, scenario=scenario, space=space)}
-    if result.best is not None:
-        documents["best.json"] = evaluation_to_json(result.best)
-    for name, document in documents.items():
-        paths[name] = write_text(directory / name, json.dumps(document, indent=2) + "\n")
-    return paths
 
 
 def _best_figures(result: SearchResult, scenario: Scenario) -> dict[str, Figure]:

@@ -127,6 +127,8 @@ def search(
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.objective.references import evaluate_references
+    from phaze_opt.track.guard import open_tracker
+    from phaze_opt.track.protocol import TrackerConfig
 
     names, option = _one_of(model, models)
     constants = load_constants()
@@ -158,7 +160,10 @@ def search(
         name=f"{names} on {devices} with {strategy}",
     )
     points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm, max_area_mm2=scenario.max_area_mm2)
-    session = _open_session(tracker if tracking else "null", tracking_uri, experiment, work_dir)
+    session = open_tracker(
+        tracker if tracking else "null",
+        TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir),
+    )
     result = _run(config, scenario, points, session, is_quiet=json)
     references = evaluate_references(scenario, points.axes.micro_batch, constants=constants)
     delivery = _deliver(session, result, config=config, scenario=scenario, space=points, references=references)
@@ -244,19 +249,6 @@ def _runs_directory(work_dir: Path) -> Path:
         message = f"'{work_dir}' is a file; give a directory"
         raise InputError(message, source="--work-dir")
     return work_dir / "phaze-opt-runs"
-
-
-def _open_session(name: str, tracking_uri: str, experiment: str, work_dir: Path) -> TrackingSession:
-    """Begin recording."""
-    from phaze_opt.errors import PluginError
-    from phaze_opt.plugins import PluginGroup, load_plugin
-    from phaze_opt.track.protocol import Tracker, TrackerConfig
-
-    plugin = load_plugin(PluginGroup.TRACKERS, name)
-    if not isinstance(plugin, Tracker):
-        message = f"{PluginGroup.TRACKERS}: plug-in '{name}' lacks one of name and open"
-        raise PluginError(message)
-    return plugin.open(TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir))
 
 
 def _run(

@@ -22,7 +22,7 @@ from phaze_opt.objective.evaluation import (
     Provenance,
     ScheduleQuality,
 )
-from phaze_opt.objective.metrics import break_down, energy_j, split_makespans, utilisations
+from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
 from phaze_opt.objective.placing import PlacedModel, place_model
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
@@ -141,7 +141,8 @@ class Objective:
         """Fill in every metric of a feasible placement."""
         placement = placed.placement
         explained = self._estimator.explain(placed.option.core_operators, blank.accelerator)
-        bounds = {int(c): entry.bound for c, entry in zip(placed.option.core_columns, explained, strict=True)}
+        columns = placed.option.core_columns.tolist()
+        shares = {column: cause_shares(entry) for column, entry in zip(columns, explained, strict=True)}
         seconds = placement.batch_time_s
         devices = self.scenario.cluster.num_devices
         throughput = self.scenario.global_batch / seconds
@@ -162,7 +163,7 @@ class Objective:
             average_power_w=joules / seconds / placement.devices_used,
             placement=placement,
             schedules=_layer_schedules(placed),
-            breakdown=break_down(placed, split_makespans(placed, estimates, bounds=bounds)),
+            breakdown=break_down(placed, split_makespans(placed, estimates, shares=shares)),
             effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
             constraints=(*blank.constraints, ("memory", _memory_slack(placed, blank.accelerator))),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.estimate.protocol import Bound, Estimates
+from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
 from phaze_opt.graph.operator import Phase
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
@@ -30,55 +30,66 @@ class PhaseShares:
     memory_bound_s: float
 
 
+def cause_shares(breakdown: OperatorBreakdown) -> tuple[float, float, float]:
+    """Shares of one operator's latency by cause: tensor cores, vector cores, memory; they sum to 1.
+
+    Tensor cores: ideal compute, fill and drain, edge waste. Vector cores and memory (HBM, and the GLB that feeds the
+    arrays) take what they add to that. An operator of no latency counts as memory.
+    """
+    if breakdown.latency_s <= 0:
+        return 0.0, 0.0, 1.0
+    parts = dict(breakdown.parts_s)
+    vector = parts.get(Bound.VECTOR, 0.0) / breakdown.latency_s
+    memory = sum(parts.get(bound, 0.0) for bound in MEMORY_BOUNDS) / breakdown.latency_s
+    return max(0.0, 1.0 - vector - memory), vector, memory
+
+
 def split_makespans(
-    placed: PlacedModel, estimates: Estimates, *, bounds: dict[int, Bound]
+    placed: PlacedModel, estimates: Estimates, *, shares: dict[int, tuple[float, float, float]]
 ) -> tuple[tuple[PhaseShares, ...], ...]:
-    """Split each makespan in proportion to the time its operators run, by what bounds each.
+    """Split each makespan by cause, in proportion to the time its operators run.
 
     Args:
         placed: the chosen tensor degree with its schedules.
         estimates: latencies of the compiled model's operators, row 0.
-        bounds: what binds each operator, by column of the compiled model.
+        shares: of each operator by cause (`cause_shares`), by column of the compiled model.
 
     Returns:
         Shares by distinct layer and phase. What the HBM floor adds to a schedule counts as memory-bound.
     """
     return tuple(
-        tuple(_split_phase(placed, row, column, estimates, bounds) for column in range(len(PHASES)))
+        tuple(_split_phase(placed, row, column, estimates, shares) for column in range(len(PHASES)))
         for row in range(len(placed.option.phases))
     )
 
 
 def _split_phase(
-    placed: PlacedModel, row: int, column: int, estimates: Estimates, bounds: dict[int, Bound]
+    placed: PlacedModel,
+    row: int,
+    column: int,
+    estimates: Estimates,
+    shares: dict[int, tuple[float, float, float]],
 ) -> PhaseShares:
     """Split one makespan."""
     phase = placed.option.phases[row][column]
     result = placed.times.schedules[row][column]
-    seconds = {"tensor": 0.0, "vector": 0.0, "memory": 0.0}
-    scheduled_s = 0.0
+    tensor_s = vector_s = busy_s = scheduled_s = 0.0
     for index, operator_column in enumerate(phase.columns):
         if not phase.is_core[index]:
             continue
         latencies = estimates.spread_s if result.is_spread[index] else estimates.one_core_s
         duration_s = float(latencies[0, operator_column])
         scheduled_s = max(scheduled_s, result.start_s[index] + duration_s)
-        seconds[_cause(bounds[int(operator_column)])] += duration_s
-    busy_s = sum(seconds.values())
+        tensor, vector, _ = shares[int(operator_column)]
+        tensor_s += tensor * duration_s
+        vector_s += vector * duration_s
+        busy_s += duration_s
     scale = min(scheduled_s, result.makespan_s) / busy_s if busy_s > 0 else 0.0
-    tensor_s, vector_s = seconds["tensor"] * scale, seconds["vector"] * scale
     return PhaseShares(
-        tensor_cores_s=tensor_s,
-        vector_cores_s=vector_s,
-        memory_bound_s=max(0.0, result.makespan_s - tensor_s - vector_s),
+        tensor_cores_s=tensor_s * scale,
+        vector_cores_s=vector_s * scale,
+        memory_bound_s=max(0.0, result.makespan_s - (tensor_s + vector_s) * scale),
     )
-
-
-def _cause(bound: Bound) -> str:
-    """Which share an operator bound by this resource belongs to."""
-    if bound in MEMORY_BOUNDS:
-        return "memory"
-    return "vector" if bound is Bound.VECTOR else "tensor"
 
 
 def stage_phases(placed: PlacedModel, stage: Stage) -> Iterator[tuple[int, int]]:
