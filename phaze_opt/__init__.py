@@ -1,3 +1,45 @@
-"""phaze_opt: finds the accelerator, the placement and the operator schedule that train a model fastest."""
+"""phaze_opt: finds the accelerator, the placement and the operator schedule that train a model fastest.
+
+The names below load their rooms when they are first used, so importing the package costs nothing.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AttentionForm": "phaze_opt.workload.training",
+    "Cluster": "phaze_opt.hardware.network",
+    "CommonMean": "phaze_opt.objective.scenario",
+    "DesignPoint": "phaze_opt.space.point",
+    "Evaluation": "phaze_opt.objective.evaluation",
+    "Exclusivity": "phaze_opt.schedule.problem",
+    "Goal": "phaze_opt.search.strategy",
+    "Objective": "phaze_opt.objective.evaluate",
+    "Optimizer": "phaze_opt.workload.training",
+    "RecomputePolicy": "phaze_opt.placement.problem",
+    "Scenario": "phaze_opt.objective.scenario",
+    "SearchConfig": "phaze_opt.search.config",
+    "load_architecture": "phaze_opt.hardware.presets",
+    "load_model": "phaze_opt.workload.config",
+    "load_network": "phaze_opt.hardware.networks",
+    "load_space": "phaze_opt.space.search_space",
+    "phaze_space": "phaze_opt.space.search_space",
+    "run_search": "phaze_opt.search.run",
+}
+
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604 -- names of lazily loaded objects
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name from its room when it is first asked for (PEP 562)."""
+    if name not in _HOMES:
+        message = f"module 'phaze_opt' has no attribute '{name}'"
+        raise AttributeError(message)
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Names for completion."""
+    return sorted(__all__)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import TomlDocument, is_number, read_toml, shorten
@@ -27,7 +27,7 @@ def list_networks() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
-def load_network(name_or_path: str, *, num_devices: int, constants: Constants) -> Network:
+def load_network(name_or_path: str, *, num_devices: int, constants: Constants | None = None) -> Network:
     """A network that holds ``num_devices``.
 
     A file has ``name`` and ``[[dimensions]]`` from the innermost outwards, each with topology (ring, switch,
@@ -37,7 +37,7 @@ def load_network(name_or_path: str, *, num_devices: int, constants: Constants) -
     Args:
         name_or_path: ``two-level``, ``phaze`` or a TOML file.
         num_devices: devices of the cluster.
-        constants: bandwidths and latencies of the named networks.
+        constants: bandwidths and latencies of the named networks; the package's own unless given.
 
     Raises:
         InputError: an unknown name (with a near miss), a faulty file, or a device count that is no positive integer.
@@ -46,7 +46,7 @@ def load_network(name_or_path: str, *, num_devices: int, constants: Constants) -
         message = f"devices = {shorten(num_devices)} must be an integer from 1 to {MAX_DEVICES}"
         raise InputError(message, key="devices")
     if name_or_path in _BUILDERS:
-        network = _BUILDERS[name_or_path](constants)
+        network = _BUILDERS[name_or_path](constants if constants is not None else load_constants())
     elif _looks_like_file(name_or_path):
         network = _parse_network(read_toml(Path(name_or_path), kind="a network file (TOML)"))
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.architecture_file import check_architecture, parse_inline, read_architecture_file
-from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.design import DTYPE_BYTES, HbmForm, build_accelerator
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import TomlDocument, parse_toml, shorten
@@ -27,7 +27,7 @@ def architecture_source(name: str) -> str:
     return "; ".join(str(values[key]) for key in ("source", "note") if key in values)
 
 
-def load_architecture(text: str, *, constants: Constants, hbm_form: HbmForm | None = None) -> Accelerator:
+def load_architecture(text: str, *, constants: Constants | None = None, hbm_form: HbmForm | None = None) -> Accelerator:
     """An accelerator from a preset name, a file or an inline description.
 
     Inline and in files: num_tc, num_vc, tc_width, tc_depth, glb_mb (MiB), hbm_gb (GiB); optionally vc_width
@@ -37,7 +37,7 @@ def load_architecture(text: str, *, constants: Constants, hbm_form: HbmForm | No
 
     Args:
         text: ``tpu-v4``, ``chip.toml``, ``chip.json`` or ``num_tc=4,num_vc=8,...``.
-        constants: what the description leaves open.
+        constants: what the description leaves open; the package's own unless given.
         hbm_form: how HBM bandwidth follows from the capacity where it is not given.
 
     Raises:
@@ -56,7 +56,8 @@ def load_architecture(text: str, *, constants: Constants, hbm_form: HbmForm | No
         hint = suggest(text, list_architectures())
         message = f"no architecture is named {shorten(text)}; {hint} or give a file or num_tc=...,num_vc=..."
         raise InputError(message)
-    return _build(document, constants=constants, hbm_form=hbm_form, default_name=default_name)
+    known = constants if constants is not None else load_constants()
+    return _build(document, constants=known, hbm_form=hbm_form, default_name=default_name)
 
 
 def _looks_like_file(text: str) -> bool:
