@@ -1,0 +1,67 @@
+"""The package as a whole: cheap to import, complete at the top, and as its README says."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phaze_opt
+from phaze_opt.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("name", phaze_opt.__all__)
+def test_every_name_loads(name):
+    assert getattr(phaze_opt, name) is not None
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = phaze_opt.nonsense
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = (
+        "import sys, time\nstart = time.perf_counter()\nimport phaze_opt\n"
+        "heavy = {'mlflow', 'torch', 'optuna', 'pyomo', 'numpy', 'numba', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\nassert time.perf_counter() - start < 0.3"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_readme_names_real_commands_and_options():
+    lines = [line.strip().removeprefix("$ ") for line in README.splitlines() if "phaze-opt " in line]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("phaze-opt ")]
+    assert commands
+    for words in commands:
+        assert words[0] in COMMANDS, words
+        code = f"import sys\nfrom phaze_opt.cli.main import main\nmain(['{words[0]}', '--help'])"
+        shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for option in (word for word in words if word.startswith("--")):
+            assert option in shown, (words[0], option)
+
+
+def test_the_python_of_the_readme_runs():
+    (program,) = blocks("python")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "samples/s" in done.stdout
+
+
+def test_no_committed_file_names_an_address_or_a_machine():
+    """Fixed point of the project: no download address and no path of a machine in any committed file."""
+    words = ("python" + "hosted", "/" + "root/", "/" + "home/", "/" + "Users/")
+    forbidden = re.compile("|".join(words))
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    for name in listed.stdout.split():
+        path = ROOT / name
+        if path.suffix in {".py", ".md", ".toml", ".txt", ".json", ".csv", ".cfg", ".j2", ""} and path.is_file():
+            assert not forbidden.search(path.read_text(encoding="utf-8", errors="ignore")), name
