@@ -97,6 +97,20 @@ def collective_s(kind: CollectiveKind, payload_bytes: float, dimensions: Sequenc
     return collective_coefficients(kind, dimensions).seconds(payload_bytes)
 
 
+def sent_bytes(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]) -> float:
+    """Bytes that one device puts on its links for a collective with payload S = ``payload_bytes``.
+
+    Reduce-scatter and all-gather (p-1)/p S over all p devices of the group, all-reduce twice that; all-to-all
+    (p_i - 1)/p_i S in every dimension, as it is priced. Zero for a single device.
+    """
+    _check_payload(payload_bytes)
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return payload_bytes * sum((d.size - 1) / d.size for d in dimensions)
+    size = math.prod(dimension.size for dimension in dimensions)
+    passes = 2 if kind is CollectiveKind.ALL_REDUCE else 1
+    return passes * (size - 1) / size * payload_bytes
+
+
 def group_dimensions(
     network: Network, *, size: int, stride: int, is_aligned: bool = False
 ) -> tuple[NetworkDimension, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.collectives import collective_s, group_dimensions
+from phaze_opt.estimate.collectives import collective_s, group_dimensions, sent_bytes
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import LayerGraph, ModelGraph
@@ -143,6 +143,7 @@ def _compile_phase(
     dimensions = group_dimensions(network, size=degree, stride=1)
     collectives = [operator.collective for operator in graph.operators if operator.collective is not None]
     seconds = sum(collective_s(c.kind, c.payload_bytes, dimensions) for c in collectives) if degree > 1 else 0.0
+    sent = sum(sent_bytes(c.kind, c.payload_bytes, dimensions) for c in collectives) if degree > 1 else 0.0
     return CompiledPhase(
         layer=layer,
         phase=phase,
@@ -152,5 +153,5 @@ def _compile_phase(
         is_core=np.array([kind is not CoreType.NONE for kind in core_types], dtype=np.bool_),
         edges=graph.edges,
         collective_s=float(seconds),
-        collective_bytes=float(sum(c.payload_bytes for c in collectives)) if degree > 1 else 0.0,
+        collective_bytes=float(sent),
     )

@@ -147,7 +147,7 @@ class Objective:
         devices = self.scenario.cluster.num_devices
         throughput = self.scenario.global_batch / seconds
         busy_tc, busy_vc = utilisations(compiled, placed, blank.accelerator, constants=self.constants)
-        joules = energy_j(placed, estimates, blank.area_mm2, constants=self.constants)
+        joules = energy_j(placed, estimates, blank.area_mm2, training=compiled.training, constants=self.constants)
         peak = devices * blank.accelerator.peak_flops_per_s
         return replace(
             blank,

@@ -16,6 +16,7 @@ from phaze_opt.objective.evaluation import TimeBreakdown
 from phaze_opt.objective.placing import PlacedModel
 from phaze_opt.placement.problem import Stage
 from phaze_opt.units import BITS_PER_BYTE, PICO
+from phaze_opt.workload.training import TrainingSpec
 
 MEMORY_BOUNDS = frozenset({Bound.HBM, Bound.GLB})
 UPDATE = PHASES.index(Phase.UPDATE)
@@ -168,7 +169,14 @@ def utilisations(
     return macs / (cycles * accelerator.num_macs), lane_cycles / (cycles * accelerator.num_lanes)
 
 
-def energy_j(placed: PlacedModel, estimates: Estimates, accelerator_area_mm2: float, *, constants: Constants) -> float:
+def energy_j(
+    placed: PlacedModel,
+    estimates: Estimates,
+    accelerator_area_mm2: float,
+    *,
+    training: TrainingSpec,
+    constants: Constants,
+) -> float:
     """Energy of one iteration over all used devices: operators, links and static, J."""
     placement = placed.placement
     devices = placement.tensor_parallel * placement.data_parallel
@@ -179,7 +187,7 @@ def energy_j(placed: PlacedModel, estimates: Estimates, accelerator_area_mm2: fl
         for column, phase in enumerate(layer):
             dynamic += runs[row, column] * float(estimates.energy_j[0, phase.columns].sum())
             link_bytes += runs[row, column] * phase.collective_bytes
-    link_bytes += _boundary_bytes(placed) + _gradient_bytes(placed)
+    link_bytes += _boundary_bytes(placed) + _gradient_bytes(placed, training)
     link_j = link_bytes * BITS_PER_BYTE * constants.value("energy.link_pj_per_bit") * PICO
     static_w = constants.value("energy.static_w_per_mm2") * accelerator_area_mm2
     return devices * (dynamic + link_j) + placement.devices_used * static_w * placement.batch_time_s
@@ -192,9 +200,14 @@ def _boundary_bytes(placed: PlacedModel) -> float:
     return 2.0 * placed.placement.num_micro_batches * sum(crossed)
 
 
-def _gradient_bytes(placed: PlacedModel) -> float:
-    """Bytes a tensor rank of one replica sends for the gradient all-reduce: 2 (d-1)/d of its gradients."""
+def _gradient_bytes(placed: PlacedModel, training: TrainingSpec) -> float:
+    """Bytes a tensor rank of one replica sends for the gradient all-reduce: 2 (d-1)/d of its gradients.
+
+    A tied head has no gradient of its own where it shares the only stage with the embedding.
+    """
     degree = placed.placement.data_parallel
     graph = placed.option.graph
     parameters = sum(graph.layers[layer].num_parameters for layer in graph.chain)
-    return 2.0 * (degree - 1) / degree * 2.0 * parameters
+    if len(placed.placement.stages) == 1 and len(graph.chain) > 1:
+        parameters -= graph.layers[graph.chain[-1]].num_tied_parameters
+    return 2.0 * (degree - 1) / degree * training.optimizer.gradient_bytes * parameters

@@ -12,6 +12,7 @@ from phaze_opt.estimate.collectives import (
     collective_coefficients,
     collective_s,
     group_dimensions,
+    sent_bytes,
     transfer_coefficients,
     transfer_s,
 )
@@ -161,3 +162,21 @@ def test_bad_groups_and_positions_are_refused():
         group_dimensions(TWO_LEVEL, size=0, stride=1)
     with pytest.raises(InputError, match="boundary position"):
         transfer_s(TWO_LEVEL, position=0, payload_bytes=1.0)
+
+
+def test_sent_bytes_by_hand():
+    inner = TWO_LEVEL.dimensions[0]
+    group = [NetworkDimension(Topology.SWITCH, 4, 450e9, 1e-6), NetworkDimension(Topology.SWITCH, 2, 50e9, 5e-6)]
+    assert sent_bytes(CollectiveKind.ALL_REDUCE, 800.0, group) == pytest.approx(2 * (600 + 1 / 2 * 200))
+    assert sent_bytes(CollectiveKind.ALL_GATHER, 800.0, group) == pytest.approx(700)
+    assert sent_bytes(CollectiveKind.REDUCE_SCATTER, 800.0, [inner]) == pytest.approx(700)
+    assert sent_bytes(CollectiveKind.ALL_TO_ALL, 800.0, group) == pytest.approx(600 + 400)
+    for kind in CollectiveKind:
+        assert sent_bytes(kind, 800.0, [NetworkDimension(Topology.RING, 1, 1.0, 0.0)]) == 0
+
+
+@given(kind=st.sampled_from(CollectiveKind), dimension=dimensions, payload=payloads)
+def test_sent_bytes_are_what_the_bandwidth_term_moves(kind, dimension, payload):
+    cost = collective_coefficients(kind, [dimension])
+    moved = cost.s_per_byte * dimension.bandwidth_bytes_per_s * payload
+    assert sent_bytes(kind, payload, [dimension]) == pytest.approx(moved, rel=1e-12)
