@@ -26,9 +26,9 @@ from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator
-from phaze_opt.hardware.area import area_mm2
 from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.solve import ScheduleOptions, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure

@@ -26,7 +26,8 @@ def main() -> None:
         "tolerance_relative": 1e-6,
         "highspy": str(highspy.Highs().version()),
         "python": platform.python_version(),
-        "what": "optimum of the relaxed ordering model: none = defining groups alone, +g = with g, -g = all but g, ~g = neither g nor bound_rows",
+        "what": "optimum of the relaxed ordering model: none = defining groups alone, +g = with g, -g = all but g, "
+        "~g = neither g nor bound_rows",
     }
     record = json.dumps({"_meta": meta, "rows": rows}, indent=1) + "\n"
     Path(__file__).with_suffix(".json").write_text(record)

@@ -19,7 +19,7 @@ STARTS_SHOWN = 60
 EXCLUSIVITY_RULES = ("chip", "type")
 
 
-def schedule(
+def schedule(  # noqa: PLR0917 -- typer passes options by name
     file: Annotated[str, typer.Argument(metavar="FILE", help="An instance as JSON: nodes, edges, num_tc, num_vc.")],
     exclusivity: Annotated[
         str, typer.Option("--exclusivity", help="What a spread operator excludes: chip (everything) | type (its own).")

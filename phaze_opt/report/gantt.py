@@ -13,6 +13,7 @@ from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from rich.table import Table
+    from rich.text import Text
 
 _TYPES = {CoreType.TC: ("TC",), CoreType.VC: ("VC",), CoreType.TC_AND_VC: ("TC", "VC")}
 _NAMES = {CoreType.TC: "tensor cores", CoreType.VC: "vector cores", CoreType.TC_AND_VC: "both"}

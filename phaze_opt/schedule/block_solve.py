@@ -13,17 +13,21 @@ from numpy.typing import NDArray
 
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.crash import solve_crash_bound
+from phaze_opt.schedule.duals import best_dual, dual_bound, one_core_prices, work_vector
 from phaze_opt.schedule.highs import HighsSolver, MipAnswer
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.ordering_model import build_ordering_model, core_row
 from phaze_opt.schedule.serial import multi_start, schedule_modes
-from phaze_opt.schedule.structure import pack_blocks
+from phaze_opt.schedule.structure import TC_BIT, VC_BIT, pack_blocks
+from phaze_opt.schedule.tree_search import MAX_OPERATORS, tree_search
 
 # Latencies are scaled so that the makespan is this; suits HiGHS's absolute tolerances of 1e-9.
 SCALE = 100.0
 # A MIP bound this close to the incumbent, relative, is the incumbent: HiGHS works in floating point.
 MIP_TOLERANCE = 1e-8
 MAX_ROWS_PER_ROUND = 60
+# Further rounds of multi-starts before the first MIP; some 8 microseconds a start on 24 operators.
+LONG_TURNS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,14 @@ class BlockSolver:
 
     def run(self) -> BlockState:
         """Run the stages until the gap is accepted or the time is up."""
-        for stage in (self.try_multi_start, self.try_crash_bound, self.try_ordering_model):
+        stages = (
+            self.try_multi_start,
+            self.try_tree_search,
+            self.try_long_multi_start,
+            self.try_crash_bound,
+            self.try_ordering_model,
+        )
+        for stage in stages:
             if self._is_done():
                 break
             stage()
@@ -97,6 +108,15 @@ class BlockSolver:
 
     def try_multi_start(self) -> None:
         """Randomised serial list schedules."""
+        self._multi_start(self._options.multi_starts)
+
+    def try_long_multi_start(self) -> None:
+        """More of them, where a MIP would otherwise follow: few-core designs need them."""
+        for turn in range(1, LONG_TURNS + 1):
+            if not self._is_done():
+                self._multi_start(self._options.multi_starts, seed=turn)
+
+    def _multi_start(self, num_starts: int, *, seed: int = 0) -> None:
         state = self.state
         start, is_spread = state.start.copy(), state.is_spread.copy()
         enough = state.lower * (1.0 + self._options.target_gap)
@@ -111,10 +131,39 @@ class BlockSolver:
             state.upper,
             start,
             is_spread,
-            self._options.multi_starts,
-            self._options.seed,
+            num_starts,
+            self._options.seed + 1000 * seed,
         )
         self.state = state.with_schedule(float(upper), start, is_spread)
+
+    def try_tree_search(self) -> None:
+        """Depth-first search priced by dual vectors; closes small blocks."""
+        problem, target = self.problem, self._options.target_gap
+        if self._options.tree_nodes == 0 or len(problem) > MAX_OPERATORS:
+            return
+        vectors = [
+            best_dual(problem),
+            *(work_vector(problem.block, bit, problem.exclusivity) for bit in (TC_BIT, VC_BIT)),
+        ]
+        self.state = self.state.with_lower(dual_bound(problem, vectors[0]))
+        if self._is_done():
+            return
+        start, is_spread = self.state.start.copy(), self.state.is_spread.copy()
+        upper, is_complete, _ = tree_search(
+            self._graph,
+            *self._latencies,
+            self._cores,
+            problem.is_chip,
+            (np.array([v.spread_price for v in vectors]), np.array([one_core_prices(problem, v) for v in vectors])),
+            target,
+            self.state.upper,
+            start,
+            is_spread,
+            self._options.tree_nodes,
+        )
+        self.state = self.state.with_schedule(float(upper), start, is_spread)
+        if is_complete:
+            self.state = self.state.with_lower(self.state.upper / (1.0 + target))
 
     def try_crash_bound(self) -> None:
         """The crash MIP: a bound, and modes to schedule."""
@@ -158,6 +207,8 @@ class BlockSolver:
         )
         self._schedule(modes, priority=-np.array([answer.value(model.start[i]) for i in operators]))
         self.state = self.state.with_lower(self.state.lower)
+        if not self._is_done():
+            self.try_multi_start()
 
     def _schedule(self, modes: NDArray[np.bool_], *, priority: NDArray[np.float64]) -> None:
         start = np.zeros(len(self.problem))

@@ -9,14 +9,16 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from phaze_opt.schedule.kernels import best_list_schedule, flow_bound
+from phaze_opt.schedule.flow import flow_bound
+from phaze_opt.schedule.kernels import best_list_schedule
 
-# ruff: noqa: PLR0912, PLR0915, PLR0917 -- compiled kernels
+# ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
+# mypy: disable-error-code="no-untyped-def"
 FREE = -1
 
 
 @njit(cache=True, nogil=True)
-def node_bound(lo, hi, graph, latency, spread_latency, modes, mask, is_weighted, mu, cores, scratch):  # type: ignore[no-untyped-def]
+def node_bound(lo, hi, graph, latency, spread_latency, modes, mask, is_weighted, mu, cores, scratch):
     """Crash bound with ``modes`` (FREE, 0, 1) fixed, operators outside ``mask`` taken as instantaneous.
 
     Args:
@@ -44,7 +46,7 @@ def node_bound(lo, hi, graph, latency, spread_latency, modes, mask, is_weighted,
 
 
 @njit(cache=True, nogil=True)
-def crash_value(lo, hi, graph, widths, latency, spread_latency, chosen, cores, mask, finish):  # type: ignore[no-untyped-def]
+def crash_value(lo, hi, graph, widths, latency, spread_latency, chosen, cores, mask, finish):
     """Crash bound of one full choice of modes: spread time plus the longest path or work row of the rest."""
     masks, pred_ptr, pred_idx, _, _ = graph
     spread_sum = 0.0
@@ -75,107 +77,98 @@ def crash_value(lo, hi, graph, widths, latency, spread_latency, chosen, cores, m
 
 
 @njit(cache=True, nogil=True)
-def search_modes(
-    lo,
-    hi,
-    graph,
-    widths,
-    latency,
-    spread_latency,
-    cores,
-    is_chip,
-    mask,
-    mu,
-    lower,
-    upper,
-    target,
-    max_nodes,
-    start,
-    is_spread,
-    scratch,
-    work,
-):  # type: ignore[no-untyped-def]
+def best_node_bound(lo, hi, graph, latency, spread_latency, modes, mask, mu, cores, scratch):
+    """The better of the path bound and the one with core multipliers; ``scratch`` keeps that one's weights."""
+    plain = node_bound(lo, hi, graph, latency, spread_latency, modes, mask, False, mu, cores, scratch)
+    if mu[0] + mu[1] <= 0.0:
+        return plain
+    weighted = node_bound(lo, hi, graph, latency, spread_latency, modes, mask, True, mu, cores, scratch)
+    if weighted >= plain:
+        return weighted
+    return node_bound(lo, hi, graph, latency, spread_latency, modes, mask, False, mu, cores, scratch)
+
+
+@njit(cache=True, nogil=True)
+def round_modes(lo, hi, graph, latency, spread_latency, modes, mask, scratch, chosen):
+    """Fill ``chosen`` by complementary slackness; returns the free operator whose mode is least clear, or -1."""
+    _, _, base, flow = scratch
+    branch = -1
+    nearest = np.inf
+    for k in range(hi - lo):
+        i = lo + k
+        if modes[k] != FREE:
+            chosen[i] = modes[k] == 1
+            continue
+        if graph[0][i] & mask == 0:
+            chosen[i] = True
+            continue
+        price = latency[i] * (base[i] + flow[i])
+        chosen[i] = price >= spread_latency[i] * (1.0 - 1e-9)
+        distance = abs(price - spread_latency[i]) / max(1e-300, latency[i])
+        is_tied = distance < nearest + 1e-9 and branch >= 0 and latency[i] > latency[lo + branch]
+        if distance < nearest - 1e-9 or is_tied:
+            nearest = min(nearest, distance)
+            branch = k
+    return branch
+
+
+@njit(cache=True, nogil=True)
+def least_open(bounds, is_open, num_nodes):
+    """Open node of least bound, or -1."""
+    best = -1
+    for k in range(num_nodes):
+        if is_open[k] and (best < 0 or bounds[k] < bounds[best]):
+            best = k
+    return best
+
+
+@njit(cache=True, nogil=True)
+def search_modes(lo, hi, block, mask, mu, lower, upper, target, max_nodes, best, scratch, work):
     """Best-first search over modes; returns (lower, upper, nodes) and updates ``start`` and ``is_spread``.
 
     ``lower`` is raised to the crash MIP's value (of the types in ``mask``) or as far as ``max_nodes`` allow.
+
+    Args:
+        block: (graph, widths, latency, spread_latency, cores, is_chip).
+        best: (start, is_spread) of the schedule whose makespan is ``upper``.
     """
-    count = hi - lo
-    is_weighted = mu[0] + mu[1] > 0.0
-    modes = np.full((max_nodes + 2, count), FREE, np.int8)
-    bounds = np.empty(max_nodes + 2)
+    graph, widths, latency, spread_latency, cores, is_chip = block
+    start, is_spread = best
+    modes = np.full((max_nodes + 2, hi - lo), FREE, np.int8)
+    bounds = np.full(max_nodes + 2, lower)
     is_open = np.zeros(max_nodes + 2, np.bool_)
     chosen = np.zeros(hi, np.bool_)
     trial = np.empty(hi)
-    finish = np.empty(hi)
-    for k in range(count):
-        if spread_latency[lo + k] >= latency[lo + k]:
-            modes[0, k] = 0
-    bounds[0] = lower
+    modes[0, spread_latency[lo:hi] >= latency[lo:hi]] = 0
     is_open[0] = True
     num_nodes = 1
     closed = np.inf
-    flow = scratch[3]
-    base = scratch[2]
     while True:
-        best = -1
-        for k in range(num_nodes):
-            if is_open[k] and (best < 0 or bounds[k] < bounds[best]):
-                best = k
-        if best < 0:
-            lower = max(lower, min(closed, upper))
-            break
-        lower = max(lower, min(bounds[best], closed))
-        if lower * (1.0 + target) >= upper or closed <= bounds[best] or num_nodes + 2 > max_nodes:
-            break
-        is_open[best] = False
-        value = node_bound(lo, hi, graph, latency, spread_latency, modes[best], mask, is_weighted, mu, cores, scratch)
-        if is_weighted:
-            # the path bound first, so that the weighted flow is left for branching
-            plain = node_bound(lo, hi, graph, latency, spread_latency, modes[best], mask, False, mu, cores, scratch)
-            if plain <= value:
-                value = node_bound(lo, hi, graph, latency, spread_latency, modes[best], mask, True, mu, cores, scratch)
-            else:
-                value = plain
-        bound = max(bounds[best], value)
-        branch = -1
-        nearest = np.inf
-        for k in range(count):
-            i = lo + k
-            multiplier = base[i] + flow[i]
-            if modes[best, k] == FREE:
-                price = latency[i] * multiplier
-                counts = masks_of(graph, i) & mask != 0
-                chosen[i] = price >= spread_latency[i] * (1.0 - 1e-9) if counts else True
-                if counts:
-                    distance = abs(price - spread_latency[i]) / max(1e-300, latency[i])
-                    if distance < nearest - 1e-9 or (
-                        distance < nearest + 1e-9 and branch >= 0 and latency[i] > latency[lo + branch]
-                    ):
-                        nearest = min(nearest, distance)
-                        branch = k
-            else:
-                chosen[i] = modes[best, k] == 1
+        node = least_open(bounds, is_open, num_nodes)
+        if node < 0:
+            return max(lower, min(closed, upper)), upper, num_nodes
+        lower = max(lower, min(bounds[node], closed))
+        if lower * (1.0 + target) >= upper or closed <= bounds[node] or num_nodes + 2 > max_nodes:
+            return lower, upper, num_nodes
+        is_open[node] = False
+        value = best_node_bound(lo, hi, graph, latency, spread_latency, modes[node], mask, mu, cores, scratch)
+        bound = max(bounds[node], value)
+        branch = round_modes(lo, hi, graph, latency, spread_latency, modes[node], mask, scratch, chosen)
+        enough = bound * (1.0 + target)
         makespan = best_list_schedule(
-            lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, bound * (1.0 + target), trial, work
+            lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, enough, trial, work
         )
         if makespan < upper * (1.0 - 1e-13):
             upper = makespan
             start[lo:hi] = trial[lo:hi]
             is_spread[lo:hi] = chosen[lo:hi]
-        attained = crash_value(lo, hi, graph, widths, latency, spread_latency, chosen, cores, mask, finish)
-        if bound * (1.0 + target) >= upper or attained <= bound * (1.0 + 1e-12) or branch < 0:
+        attained = crash_value(lo, hi, graph, widths, latency, spread_latency, chosen, cores, mask, trial)
+        if enough >= upper or attained <= bound * (1.0 + 1e-12) or branch < 0:
             closed = min(closed, max(bound, min(attained, upper)) if branch < 0 else bound)
             continue
         for mode in range(2):
-            modes[num_nodes] = modes[best]
+            modes[num_nodes] = modes[node]
             modes[num_nodes, branch] = mode
             bounds[num_nodes] = bound
             is_open[num_nodes] = True
             num_nodes += 1
-    return lower, upper, num_nodes
-
-
-@njit(cache=True, nogil=True)
-def masks_of(graph, operator):  # type: ignore[no-untyped-def]
-    """Type bits of an operator."""
-    return graph[0][operator]

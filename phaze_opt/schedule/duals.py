@@ -57,7 +57,7 @@ class DualPool:
         return sum(len(vectors) for vectors in self._vectors)
 
     def add(self, one_core_s: FloatArray, spread_s: FloatArray, *, num_tc: int, num_vc: int) -> tuple[DualVector, ...]:
-        """Add the vectors that are best for one architecture, one per block of several operators.
+        """Add the vectors that are best for one architecture, for each block whose bound they raise; returns them.
 
         Args:
             one_core_s: (num_operators,) L, s.
@@ -70,9 +70,12 @@ class DualPool:
             if len(block) > 1:
                 picked = list(block.operators)
                 latencies = (tuple(one_core_s[picked].tolist()), tuple(spread_s[picked].tolist()))
-                vector = best_dual(BlockProblem(block, *latencies, num_tc, num_vc, self.exclusivity))
-                vectors.append(vector)
-                added.append(vector)
+                problem = BlockProblem(block, *latencies, num_tc, num_vc, self.exclusivity)
+                vector = best_dual(problem)
+                known = max(dual_bound(problem, other) for other in vectors)
+                if dual_bound(problem, vector) > known * (1.0 + 1e-9):
+                    vectors.append(vector)
+                    added.append(vector)
         return tuple(added)
 
     def lower_bounds(
@@ -114,14 +117,20 @@ class DualPool:
         return total if floor_s is None else np.maximum(total, floor_s)
 
 
+def one_core_prices(problem: BlockProblem, vector: DualVector) -> FloatArray:
+    """Weight of L of each operator, cores included: g_i = w_i + sum of mu_k / n_k, shape (n,)."""
+    per_core = vector.core_multipliers / (problem.num_tc, problem.num_vc)
+    masks = np.array(problem.block.masks)
+    prices: FloatArray = (
+        vector.one_core_price + (masks & TC_BIT != 0) * per_core[0] + (masks & VC_BIT != 0) * per_core[1]
+    )
+    return prices
+
+
 def dual_bound(problem: BlockProblem, vector: DualVector) -> float:
     """LB(c) of one vector on one block, straight from the formula (the oracle of `DualPool.lower_bounds`)."""
-    total = 0.0
-    for i, mask in enumerate(problem.block.masks):
-        per_core = sum(vector.core_multipliers[k] / problem.cores_of(bit) for k, bit in enumerate(_BITS) if mask & bit)
-        unspread = problem.one_core[i] * (vector.one_core_price[i] + per_core)
-        total += min(problem.spread[i] * vector.spread_price[i], unspread)
-    return float(total)
+    unspread = np.array(problem.one_core) * one_core_prices(problem, vector)
+    return float(np.minimum(np.array(problem.spread) * vector.spread_price, unspread).sum())
 
 
 def work_vector(block: Block, bit: int, exclusivity: Exclusivity) -> DualVector:
@@ -135,7 +144,7 @@ def work_vector(block: Block, bit: int, exclusivity: Exclusivity) -> DualVector:
 
 
 def best_dual(problem: BlockProblem) -> DualVector:
-    """The vector with the greatest bound on one block: the dual of the crash bound's relaxation, by linear programming."""
+    """The vector with the greatest bound on one block: dual of the relaxed crash bound, by linear programming."""
     from scipy.optimize import linprog
 
     program = _DualProgram(problem)
@@ -230,7 +239,7 @@ class _DualProgram:
         return rows
 
     def _flow_rows(self) -> tuple[FloatArray, FloatArray]:
-        rows = []
+        rows: list[FloatArray] = []
         for layer in range(self._num_layers):
             for i in range(self._count):
                 into, out = np.zeros(self._size), np.zeros(self._size)

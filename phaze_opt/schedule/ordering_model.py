@@ -9,20 +9,28 @@ strengthening group the root bound falls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 
+# Core rows are all built at once where they are this few; else only Turan's, the others being lazy.
+MAX_EAGER_ROWS = 60
+
 
 class GroupRole(StrEnum):
-    """DEFINING groups make the model right, STRENGTHENING groups make its relaxation tight."""
+    """DEFINING groups make the model right, STRENGTHENING groups make its relaxation tight.
+
+    IMPLIED groups do neither: they follow from the others at integer points and leave the root bound where it is.
+    """
 
     DEFINING = "defining"
     STRENGTHENING = "strengthening"
+    IMPLIED = "implied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +147,29 @@ def _exclusivity(model: Any, problem: BlockProblem, upper: float) -> None:
 
 
 def _core_pairs(model: Any, problem: BlockProblem, upper: float) -> None:
-    """With one core of a type every two of its operators are ordered; with more, Turan's row over all of them."""
+    """Core rows of all antichains of one operator too many, where they are few; Turan's row over all of a type."""
     for bit in problem.scarce_types:
         operators = problem.of_type(bit)
-        model.core_rows.add(core_row(model, problem, operators, num_cores=problem.cores_of(bit)))
+        num_cores = problem.cores_of(bit)
+        model.core_rows.add(core_row(model, problem, operators, num_cores=num_cores))
+        crowds = list(islice(_antichains(problem, operators, size=num_cores + 1), MAX_EAGER_ROWS + 1))
+        if len(crowds) <= MAX_EAGER_ROWS:
+            for crowd in crowds:
+                model.core_rows.add(core_row(model, problem, crowd, num_cores=num_cores))
+
+
+def _antichains(problem: BlockProblem, operators: Sequence[int], *, size: int) -> Iterator[tuple[int, ...]]:
+    """Sets of ``size`` pairwise incomparable operators."""
+
+    def extend(chosen: tuple[int, ...], rest: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        if len(chosen) == size:
+            yield chosen
+            return
+        for position, i in enumerate(rest):
+            later = [j for j in rest[position + 1 :] if not problem.block.after[i] >> j & 1]
+            yield from extend((*chosen, i), later)
+
+    return extend((), sorted(operators))
 
 
 def _bound_rows(model: Any, problem: BlockProblem, upper: float) -> None:
@@ -194,9 +221,10 @@ def _add_path_rows(model: Any, problem: BlockProblem, *, layer: int, operators: 
 
 
 def _head_tail_fixings(model: Any, problem: BlockProblem, upper: float) -> None:
-    """a_ij = 0 when head_i + min_i + min_j + tail_j > UB; head_i <= s_i <= UB - min_i - tail_i; T >= s_i + p_i + tail_i.
+    """a_ij = 0 when head_i + min_i + min_j + tail_j > UB; windows of the starts; tails behind the ends.
 
-    ``tail`` is what must follow after the end of an operator, ``min`` the shorter of its latencies.
+    head_i <= s_i <= UB - min_i - tail_i and T >= s_i + p_i + tail_i, where ``tail`` is what must follow the end of
+    an operator and ``min`` the shorter of its latencies.
     """
     import pyomo.environ as pyo
 
@@ -235,7 +263,7 @@ GROUPS: Mapping[str, ConstraintGroup] = _groups(
     ConstraintGroup("makespan", GroupRole.DEFINING, _makespan),
     ConstraintGroup("big_m_ordering", GroupRole.DEFINING, _big_m_ordering),
     ConstraintGroup("exclusivity", GroupRole.DEFINING, _exclusivity),
-    ConstraintGroup("antisymmetry", GroupRole.STRENGTHENING, _antisymmetry),
+    ConstraintGroup("antisymmetry", GroupRole.IMPLIED, _antisymmetry),
     ConstraintGroup("core_pairs", GroupRole.STRENGTHENING, _core_pairs),
     ConstraintGroup("bound_rows", GroupRole.STRENGTHENING, _bound_rows),
     ConstraintGroup("head_tail_fixings", GroupRole.STRENGTHENING, _head_tail_fixings),

@@ -85,7 +85,7 @@ def descendants(count: int, edges: Sequence[Edge]) -> list[int]:
 
 def reduction(after: Sequence[int]) -> list[Edge]:
     """Transitive reduction of the closed order ``after``."""
-    edges = []
+    edges: list[Edge] = []
     for operator, later in enumerate(after):
         implied = 0
         for target in members(later):

@@ -6,14 +6,16 @@ import numpy as np
 from numba import njit
 
 from phaze_opt.schedule.crash_search import search_modes
-from phaze_opt.schedule.kernels import best_list_schedule, flow_bound
+from phaze_opt.schedule.flow import flow_bound
+from phaze_opt.schedule.kernels import best_list_schedule
 
-# ruff: noqa: PLR0912, PLR0917 -- compiled kernels
+# ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
+# mypy: disable-error-code="no-untyped-def"
 RELATIVE_TOLERANCE = 1e-9
 
 
 @njit(cache=True, nogil=True)
-def typed_bound(lo, hi, graph, latency, spread_latency, bit, num_cores, is_row_needed, scratch):  # type: ignore[no-untyped-def]
+def typed_bound(lo, hi, graph, latency, spread_latency, bit, num_cores, is_row_needed, scratch):
     """Crash bound of one type alone: what the operators of that type need, the rest taken as instantaneous."""
     masks = graph[0]
     lat, spr, base, flow = scratch
@@ -31,7 +33,7 @@ def typed_bound(lo, hi, graph, latency, spread_latency, bit, num_cores, is_row_n
 
 
 @njit(cache=True, nogil=True)
-def shortest_path_bound(lo, hi, graph, latency, spread_latency, scratch):  # type: ignore[no-untyped-def]
+def shortest_path_bound(lo, hi, graph, latency, spread_latency, scratch):
     """Longest path when every operator takes the shorter of its two latencies."""
     _, pred_ptr, pred_idx, _, _ = graph
     finish = scratch[2]
@@ -46,7 +48,7 @@ def shortest_path_bound(lo, hi, graph, latency, spread_latency, scratch):  # typ
 
 
 @njit(cache=True, nogil=True)
-def mixed_bound(lo, hi, graph, latency, spread_latency, mu_tc, mu_vc, cores, scratch):  # type: ignore[no-untyped-def]
+def mixed_bound(lo, hi, graph, latency, spread_latency, mu_tc, mu_vc, cores, scratch):
     """Chip crash bound at given core multipliers, the rest of the weight on the best flow."""
     masks = graph[0]
     base = scratch[2]
@@ -56,7 +58,7 @@ def mixed_bound(lo, hi, graph, latency, spread_latency, mu_tc, mu_vc, cores, scr
 
 
 @njit(cache=True, nogil=True)
-def search_core_multiplier(lo, hi, graph, latency, spread_latency, is_tc, other, cores, rounds, enough, scratch):  # type: ignore[no-untyped-def]
+def search_core_multiplier(lo, hi, graph, latency, spread_latency, is_tc, other, cores, rounds, enough, scratch):
     """Golden-section search of the concave bound over one core multiplier in [0, 1 - other]; returns (bound, mu)."""
     ratio = 0.6180339887498949
     low = 0.0
@@ -106,7 +108,7 @@ def search_core_multiplier(lo, hi, graph, latency, spread_latency, is_tc, other,
 
 
 @njit(cache=True, nogil=True)
-def block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_chip, scratch):  # type: ignore[no-untyped-def]
+def block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_chip, scratch):
     """Best closed-form bound of a block; under chip exclusivity ``scratch[3]`` keeps the flow of the path bound."""
     needs_tc = widths[0] > cores[0]
     needs_vc = widths[1] > cores[1]
@@ -123,7 +125,7 @@ def block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_
 
 
 @njit(cache=True, nogil=True)
-def improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, enough, scratch):  # type: ignore[no-untyped-def]
+def improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, enough, scratch):
     """Mix path and core multipliers of the chip crash bound; returns (bound, mu_tc, mu_vc)."""
     best = 0.0
     best_mu = np.zeros(2)
@@ -142,7 +144,7 @@ def improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, e
 
 
 @njit(cache=True, nogil=True)
-def flip_descent(lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, enough, upper, start, work, trial):  # type: ignore[no-untyped-def]
+def flip_descent(lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, enough, upper, start, work, trial):
     """Flip one operator's mode at a time while that shortens the best list schedule."""
     is_improved = True
     while is_improved and upper > enough:
@@ -168,7 +170,7 @@ def flip_descent(lo, hi, graph, latency, spread_latency, chosen, cores, is_chip,
 @njit(cache=True, nogil=True)
 def quick_block(
     lo, hi, graph, widths, latency, spread_latency, cores, is_chip, target, max_nodes, start, is_spread, scratch, work
-):  # type: ignore[no-untyped-def]
+):
     """Lower and upper bound of one block; fills ``start`` (from 0) and ``is_spread`` with the schedule found."""
     lower = block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_chip, scratch)
     flow = scratch[3]
@@ -198,101 +200,31 @@ def quick_block(
     is_spread[lo:hi] = chosen[lo:hi]
     if upper <= enough or max_nodes == 0:
         return lower, upper
-    return search_block(
-        lo,
-        hi,
-        graph,
-        widths,
-        latency,
-        spread_latency,
-        cores,
-        is_chip,
-        target,
-        lower,
-        upper,
-        max_nodes,
-        start,
-        is_spread,
-        scratch,
-        work,
-    )
+    block = (graph, widths, latency, spread_latency, cores, is_chip)
+    best = (start, is_spread)
+    return search_block(lo, hi, block, target, lower, upper, max_nodes, best, scratch, work)
 
 
 @njit(cache=True, nogil=True)
-def search_block(
-    lo,
-    hi,
-    graph,
-    widths,
-    latency,
-    spread_latency,
-    cores,
-    is_chip,
-    target,
-    lower,
-    upper,
-    max_nodes,
-    start,
-    is_spread,
-    scratch,
-    work,
-):  # type: ignore[no-untyped-def]
-    """Close what is left of a block's gap by searching over modes."""
+def search_block(lo, hi, block, target, lower, upper, max_nodes, best, scratch, work):
+    """Close what is left of a block's gap by searching over modes; ``block`` and ``best`` as in `search_modes`."""
+    graph, widths, latency, spread_latency, cores, is_chip = block
     mu = np.zeros(2)
     if is_chip:
         if widths[0] > cores[0] or widths[1] > cores[1]:
-            bound, mu = improve_lower_bound(
-                lo, hi, graph, widths, latency, spread_latency, cores, upper / (1.0 + target), scratch
-            )
+            enough = upper / (1.0 + target)
+            bound, mu = improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, enough, scratch)
             lower = max(lower, bound)
-        lower, upper, _ = search_modes(
-            lo,
-            hi,
-            graph,
-            widths,
-            latency,
-            spread_latency,
-            cores,
-            is_chip,
-            3,
-            mu,
-            lower,
-            upper,
-            target,
-            max_nodes,
-            start,
-            is_spread,
-            scratch,
-            work,
-        )
+        lower, upper, _ = search_modes(lo, hi, block, 3, mu, lower, upper, target, max_nodes, best, scratch, work)
         return lower, upper
     for bit in range(1, 3):
         if lower * (1.0 + target) < upper:
-            lower, upper, _ = search_modes(
-                lo,
-                hi,
-                graph,
-                widths,
-                latency,
-                spread_latency,
-                cores,
-                is_chip,
-                bit,
-                mu,
-                lower,
-                upper,
-                target,
-                max_nodes,
-                start,
-                is_spread,
-                scratch,
-                work,
-            )
+            lower, upper, _ = search_modes(lo, hi, block, bit, mu, lower, upper, target, max_nodes, best, scratch, work)
     return lower, upper
 
 
 @njit(cache=True, nogil=True)
-def quick_blocks(offsets, graph, widths, latency, spread_latency, cores, is_chip, target, max_nodes, start, is_spread):  # type: ignore[no-untyped-def]
+def quick_blocks(offsets, graph, widths, latency, spread_latency, cores, is_chip, target, max_nodes, start, is_spread):
     """Bounds of all blocks: (num_blocks, 2) lower and upper; schedules start at 0 in every block."""
     size = latency.shape[0]
     scratch = (np.empty(size), np.empty(size), np.empty(size), np.zeros(size))

@@ -27,12 +27,12 @@ def root_bound(problem: BlockProblem, upper: float, *, groups: Iterable[str]) ->
     Args:
         problem: the block.
         upper: makespan of a known schedule, of which fixings and big-M make use.
-        groups: names of the strengthening groups used beside the defining ones.
+        groups: names of the strengthening groups used beside the others.
     """
     import pyomo.environ as pyo
 
     names = set(groups)
-    chosen = [group for group in GROUPS.values() if group.role is GroupRole.DEFINING or group.name in names]
+    chosen = [group for group in GROUPS.values() if group.role is not GroupRole.STRENGTHENING or group.name in names]
     model = build_ordering_model(problem, upper, groups=chosen)
     pyo.TransformationFactory("core.relax_integer_vars").apply_to(model)
     return HighsSolver(model).solve(time_limit_s=30.0).bound

@@ -11,11 +11,12 @@ from numba import njit
 
 from phaze_opt.schedule.kernels import set_modes, tails
 
-# ruff: noqa: PLR0912, PLR0917 -- compiled kernels
+# ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
+# mypy: disable-error-code="no-untyped-def"
 
 
 @njit(cache=True, nogil=True)
-def fits(operator, at, placed, num_placed, start, duration, needs, cores):  # type: ignore[no-untyped-def]
+def fits(operator, at, placed, num_placed, start, duration, needs, cores):
     """Whether an operator may start at ``at`` beside those already placed."""
     end = at + duration[operator]
     for probe in range(-1, num_placed):
@@ -39,7 +40,7 @@ def fits(operator, at, placed, num_placed, start, duration, needs, cores):  # ty
 
 
 @njit(cache=True, nogil=True)
-def serial_schedule(lo, hi, graph, duration, needs, priority, cores, start):  # type: ignore[no-untyped-def]
+def serial_schedule(lo, hi, graph, duration, needs, priority, cores, start):
     """Place operators by descending priority among those whose predecessors are placed; returns the makespan."""
     _, pred_ptr, pred_idx, succ_ptr, succ_idx = graph
     count = hi - lo
@@ -73,7 +74,7 @@ def serial_schedule(lo, hi, graph, duration, needs, priority, cores, start):  # 
 
 
 @njit(cache=True, nogil=True)
-def schedule_modes(lo, hi, graph, latency, spread_latency, chosen, priority, cores, is_chip, start):  # type: ignore[no-untyped-def]
+def schedule_modes(lo, hi, graph, latency, spread_latency, chosen, priority, cores, is_chip, start):
     """Serial schedule of given modes and priorities; returns its makespan and fills ``start``."""
     duration = np.empty(hi)
     needs = np.empty((hi, 2), np.int64)
@@ -82,46 +83,65 @@ def schedule_modes(lo, hi, graph, latency, spread_latency, chosen, priority, cor
 
 
 @njit(cache=True, nogil=True)
+def draw(state):
+    """Next number in [0, 1) of a 64-bit linear congruential generator (Knuth's constants) held in ``state[0]``."""
+    state[0] = state[0] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+    return float(state[0] >> np.uint64(11)) / 9007199254740992.0
+
+
+@njit(cache=True, nogil=True)
+def perturb(lo, hi, latency, spread_latency, chosen, priority, state):
+    """Move one operator next to another in the order, or flip the mode of one, or both."""
+    count = hi - lo
+    kind = draw(state)
+    if kind < 0.7:
+        moved = lo + int(draw(state) * count)
+        beside = lo + int(draw(state) * count)
+        priority[moved] = priority[beside] + (draw(state) - 0.5) * 1e-6 * (
+            abs(priority[beside]) + 1e-9 * latency[moved]
+        )
+    if kind > 0.5:
+        flipped = lo + int(draw(state) * count)
+        if spread_latency[flipped] < latency[flipped]:
+            chosen[flipped] = not chosen[flipped]
+
+
+@njit(cache=True, nogil=True)
 def multi_start(
     lo, hi, graph, latency, spread_latency, cores, is_chip, enough, upper, start, is_spread, num_starts, seed
-):  # type: ignore[no-untyped-def]
-    """Random walk over priorities and modes that keeps what is no worse; returns the best makespan.
+):
+    """Threshold-accepting local search over orders and modes; returns the best makespan.
 
-    Starts from the schedule in ``start`` and ``is_spread``, which it overwrites with a better one.
+    Starts from the schedule in ``start`` and ``is_spread``, which it overwrites with a better one; every 250 tries it
+    begins anew, in turn from the best and from tail priorities.
     """
-    count = hi - lo
     duration = np.empty(hi)
     needs = np.empty((hi, 2), np.int64)
-    tail = np.empty(hi)
     priority = np.empty(hi)
     current = np.empty(hi)
     chosen = np.empty(hi, np.bool_)
     kept = np.empty(hi, np.bool_)
     trial = np.empty(hi)
-    kept[lo:hi] = is_spread[lo:hi]
-    for i in range(lo, hi):
-        current[i] = -start[i]
+    state = np.array([np.uint64(seed * 2 + 1)])
     walk = upper
-    state = np.uint64(seed * 2 + 1)
     for attempt in range(num_starts):
+        phase = attempt % 250
+        if phase == 0:
+            walk = upper
+            kept[lo:hi] = is_spread[lo:hi]
+            for i in range(lo, hi):
+                current[i] = -start[i]
+            if attempt // 250 % 3 == 2:
+                set_modes(lo, hi, graph[0], latency, spread_latency, kept, cores, is_chip, duration, needs)
+                tails(lo, hi, graph[3], graph[4], duration, current)
+                walk = np.inf
         chosen[lo:hi] = kept[lo:hi]
-        is_restart = attempt % 40 == 20
-        for i in range(lo, hi):
-            state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
-            draw = float(state >> np.uint64(40)) / 16777216.0
-            if draw * count < 1.0 and spread_latency[i] < latency[i]:
-                chosen[i] = not chosen[i]
+        priority[lo:hi] = current[lo:hi]
+        if phase > 0:
+            perturb(lo, hi, latency, spread_latency, chosen, priority, state)
         set_modes(lo, hi, graph[0], latency, spread_latency, chosen, cores, is_chip, duration, needs)
-        if is_restart:
-            tails(lo, hi, graph[3], graph[4], duration, tail)
-        span = max(upper, 1e-300)
-        for i in range(lo, hi):
-            state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
-            draw = float(state >> np.uint64(40)) / 16777216.0 - 0.5
-            basis = tail[i] if is_restart else current[i]
-            priority[i] = basis + draw * span * (0.5 if attempt % 2 else 0.1)
         makespan = serial_schedule(lo, hi, graph, duration, needs, priority, cores, trial)
-        if makespan <= walk or is_restart:
+        if makespan <= walk * (1.0 + 0.03 * (1.0 - phase / 250.0)):
             walk = makespan
             kept[lo:hi] = chosen[lo:hi]
             for i in range(lo, hi):

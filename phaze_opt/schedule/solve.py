@@ -21,6 +21,7 @@ __all__ = ["ScheduleBounds", "ScheduleOptions", "bound_compiled", "solve_compile
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+DEFAULT_OPTIONS = ScheduleOptions()
 # Nodes of the mode search per block: without MIPs behind it, and with.
 QUICK_NODES = 64
 PROVE_NODES = 400
@@ -66,7 +67,7 @@ class _Solve:
         return 0.0 if self.upper_s <= 0 else max(0.0, 1.0 - self.lower_s / self.upper_s)
 
 
-def solve_schedule(problem: ScheduleProblem, *, options: ScheduleOptions = ScheduleOptions()) -> ScheduleResult:
+def solve_schedule(problem: ScheduleProblem, *, options: ScheduleOptions = DEFAULT_OPTIONS) -> ScheduleResult:
     """Solve one problem from scratch; see `solve_compiled`.
 
     Raises:
@@ -93,10 +94,12 @@ def bound_compiled(
     num_vc: int,
     exclusivity: Exclusivity = Exclusivity.CHIP,
     floor_s: float = 0.0,
-    options: ScheduleOptions = ScheduleOptions(),
+    options: ScheduleOptions = DEFAULT_OPTIONS,
 ) -> ScheduleBounds:
     """Closed-form lower bound and list-schedule upper bound, no MIP; arguments as `solve_compiled`."""
-    solve = _start(structure, one_core_s, spread_s, (num_tc, num_vc), exclusivity, floor_s)
+    solve = _start(
+        structure, one_core_s, spread_s, num_cores=(num_tc, num_vc), exclusivity=exclusivity, floor_s=floor_s
+    )
     _run_quick(solve, target_gap=options.target_gap, max_nodes=QUICK_NODES)
     return ScheduleBounds(min(solve.lower_s, solve.upper_s), solve.upper_s)
 
@@ -110,7 +113,7 @@ def solve_compiled(
     num_vc: int,
     exclusivity: Exclusivity = Exclusivity.CHIP,
     floor_s: float = 0.0,
-    options: ScheduleOptions = ScheduleOptions(),
+    options: ScheduleOptions = DEFAULT_OPTIONS,
     cache: ScheduleCache | None = None,
 ) -> ScheduleResult:
     """Solve one problem on a compiled structure.
@@ -131,7 +134,9 @@ def solve_compiled(
         first, else FEASIBLE.
     """
     deadline = time.monotonic() + options.time_limit_s
-    solve = _start(structure, one_core_s, spread_s, (num_tc, num_vc), exclusivity, floor_s)
+    solve = _start(
+        structure, one_core_s, spread_s, num_cores=(num_tc, num_vc), exclusivity=exclusivity, floor_s=floor_s
+    )
     is_proving = options.exactness is Exactness.PROVE
     _run_quick(solve, target_gap=options.target_gap, max_nodes=PROVE_NODES if is_proving else QUICK_NODES)
     if is_proving and solve.gap > options.target_gap:
@@ -143,6 +148,7 @@ def _start(
     structure: ScheduleStructure,
     one_core_s: FloatArray,
     spread_s: FloatArray,
+    *,
     num_cores: tuple[int, int],
     exclusivity: Exclusivity,
     floor_s: float,
@@ -209,7 +215,8 @@ def _close_block(
     )
     state = None if cache is None else cache.find(problem, target_gap=options.target_gap)
     if state is None:
-        known = BlockState(*solve.bounds[index].tolist(), solve.start[low:high], solve.is_spread[low:high])
+        lower, upper = solve.bounds[index].tolist()
+        known = BlockState(lower, upper, solve.start[low:high], solve.is_spread[low:high])
         state = BlockSolver(problem, known, options=options, deadline=deadline).run()
         solve.num_ilp_solves += state.num_ilp_solves
         if cache is not None:

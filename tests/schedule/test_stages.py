@@ -1,0 +1,114 @@
+"""Each stage of the block solver on its own, the time limit, and the cache."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.block_solve import BlockSolver, BlockState
+from phaze_opt.schedule.cache import ScheduleCache
+from phaze_opt.schedule.crash import solve_crash_bound
+from phaze_opt.schedule.options import ScheduleOptions
+from phaze_opt.schedule.problem import Exclusivity, ScheduleStatus
+from phaze_opt.schedule.solve import solve_compiled, solve_schedule
+from phaze_opt.schedule.structure import compile_structure
+from phaze_opt.schedule.verify import verify_schedule
+from phaze_opt.testing.schedulers import brute_force_makespan, random_problem, serial_sum
+
+OPTIONS = ScheduleOptions()
+
+
+def single_blocks(*, count, seeds, exclusivity):
+    """Problems of one block, with the block."""
+    for seed in seeds:
+        problem = random_problem(seed, num_operators=count, exclusivity=exclusivity)
+        blocks = compile_structure(problem.core_types, problem.edges).blocks
+        if len(blocks) == 1 and len(blocks[0]) > 2:
+            picked = blocks[0].operators
+            pick = [tuple(values[i] for i in picked) for values in (problem.one_core_s, problem.spread_s)]
+            yield problem, BlockProblem(blocks[0], *pick, problem.num_tc, problem.num_vc, exclusivity)
+
+
+def fresh(problem, block, *, options=OPTIONS):
+    """A solver that knows only the serial schedule."""
+    start = np.concatenate(([0.0], np.cumsum(block.shortest)[:-1]))
+    modes = np.array([spread < one for one, spread in zip(block.one_core, block.spread, strict=True)])
+    state = BlockState(0.0, sum(block.shortest), start, modes)
+    return BlockSolver(block, state, options=options, deadline=time.monotonic() + 30.0)
+
+
+@pytest.mark.parametrize("exclusivity", list(Exclusivity))
+@pytest.mark.parametrize("stage", ["try_tree_search", "try_ordering_model"])
+def test_exact_stages_alone_equal_brute_force(stage, exclusivity):
+    for problem, block in single_blocks(count=6, seeds=range(24), exclusivity=exclusivity):
+        solver = fresh(problem, block)
+        getattr(solver, stage)()
+        optimum = brute_force_makespan(problem)
+        assert solver.state.upper == pytest.approx(optimum, rel=1e-7)
+        assert solver.state.lower == pytest.approx(optimum, rel=1e-7)
+
+
+@pytest.mark.parametrize("exclusivity", list(Exclusivity))
+def test_heuristics_never_beat_the_optimum_and_crash_bounds_never_exceed_it(exclusivity):
+    for problem, block in single_blocks(count=6, seeds=range(30, 54), exclusivity=exclusivity):
+        solver = fresh(problem, block)
+        solver.try_multi_start()
+        optimum = brute_force_makespan(problem)
+        assert optimum * (1 - 1e-9) <= solver.state.upper <= serial_sum(problem) * (1 + 1e-9)
+        assert solve_crash_bound(block, time_limit_s=10.0).lower <= optimum * (1 + 1e-7)
+
+
+def hard_problem():
+    return replace(random_problem(11, num_operators=44), num_tc=3, num_vc=3)
+
+
+def test_time_limit_is_kept_outside_the_solver():
+    began = time.monotonic()
+    result = solve_schedule(hard_problem(), options=ScheduleOptions(time_limit_s=0.5))
+    assert time.monotonic() - began < 5.0
+    verify_schedule(hard_problem(), result)
+    assert result.status in (ScheduleStatus.TIME_LIMIT, ScheduleStatus.OPTIMAL)
+
+
+def test_same_problem_same_schedule():
+    problem = random_problem(4, num_operators=10)
+    assert solve_schedule(problem) == solve_schedule(problem)
+
+
+def test_cache_returns_the_same_answer_in_any_unit():
+    problem = random_problem(110, num_operators=9, exclusivity=Exclusivity.TYPE)
+    structure = compile_structure(problem.core_types, problem.edges)
+    cache = ScheduleCache()
+
+    def solve(factor, num_tc):
+        return solve_compiled(
+            structure,
+            factor * np.array(problem.one_core_s),
+            factor * np.array(problem.spread_s),
+            num_tc=num_tc,
+            num_vc=problem.num_vc,
+            exclusivity=problem.exclusivity,
+            cache=cache,
+        )
+
+    first, second = solve(1.0, 64), solve(2.0, 128)
+    assert second.makespan_s == pytest.approx(2 * first.makespan_s, rel=1e-9)
+    if len(cache):
+        assert cache.num_hits > 0
+    verify_schedule(replace(problem, num_tc=64), first)
+
+
+def test_cache_is_bounded():
+    cache = ScheduleCache(max_entries=2)
+    for _, block in single_blocks(count=6, seeds=range(12), exclusivity=Exclusivity.CHIP):
+        cache.store(block, BlockState(1.0, 1.0, np.zeros(len(block)), np.zeros(len(block), dtype=bool)))
+    assert len(cache) == 2
+
+
+def test_cache_holds_nothing_cut_short():
+    _, block = next(single_blocks(count=6, seeds=range(12), exclusivity=Exclusivity.CHIP))
+    cache = ScheduleCache()
+    cache.store(block, BlockState(0.5, 1.0, np.zeros(6), np.zeros(6, dtype=bool), is_timed_out=True))
+    assert len(cache) == 0
