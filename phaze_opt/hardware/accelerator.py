@@ -12,11 +12,6 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 
-DESIGN_CLOCK_HZ = 1.05e9
-"""Clock of every designed chip (Phaze's setting)."""
-GLB_BYTES_PER_CYCLE = 6144
-"""Chip-wide global-buffer bandwidth of every designed chip, whatever the buffer's size (semantics 3)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
@@ -32,7 +27,7 @@ class Accelerator:
     l2_bytes: int
     hbm_bytes: int
     hbm_bandwidth_bytes_per_s: float
-    clock_hz: float = DESIGN_CLOCK_HZ
+    clock_hz: float
     dtype_bytes: int = 2
     name: str = ""
 

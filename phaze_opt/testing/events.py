@@ -65,6 +65,7 @@ def example_evaluation(point: DesignPoint, *, model: str = "bert-large") -> Eval
         l2_bytes=max(1024, 16 * point.tc_width * point.tc_depth),
         hbm_bytes=point.hbm_bytes,
         hbm_bandwidth_bytes_per_s=point.hbm_bytes / GIBI / 16 * 400 * GIGA,
+        clock_hz=1.05e9,
     )
     is_over = area_mm2 > 320
     constraints = (("area_mm2", area_mm2 - 320),)

@@ -67,6 +67,7 @@ def toy_accelerator(point: DesignPoint) -> Accelerator:
         l2_bytes=1024,
         hbm_bytes=point.hbm_bytes,
         hbm_bandwidth_bytes_per_s=1e12,
+        clock_hz=1.05e9,
     )
 
 

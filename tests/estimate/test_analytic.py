@@ -37,6 +37,7 @@ CHIP = Accelerator(
     l2_bytes=262144,
     hbm_bytes=32 << 30,
     hbm_bandwidth_bytes_per_s=800e9,
+    clock_hz=1.05e9,
 )
 powers = st.integers(0, 8).map(lambda e: 2**e)
 extents = st.one_of(st.integers(1, 300), st.sampled_from([512, 1024, 4096, 4097]))

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import VectorKind
-from phaze_opt.hardware.accelerator import DESIGN_CLOCK_HZ, GLB_BYTES_PER_CYCLE
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.design import HbmForm
+from phaze_opt.hardware.design import HbmForm, build_accelerator
 
 CONSTANTS = load_constants()
 MINIMAL = '[glb.bytes_per_cycle]\nvalue = 6144\nunit = "B"\nassumption = "x"\n'
@@ -47,9 +46,13 @@ def test_values_of_the_specification() -> None:
     assert cycles == [1, 3, 8, 10, 8, 5, 4, 8, 10, 2, 12]
 
 
-def test_constants_agree_with_the_defaults_of_an_accelerator() -> None:
-    assert CONSTANTS.value("design.clock_hz") == DESIGN_CLOCK_HZ
-    assert CONSTANTS.value("glb.bytes_per_cycle") == GLB_BYTES_PER_CYCLE
+def test_designed_chips_take_clock_and_buffer_rate_from_the_constants() -> None:
+    varied = CONSTANTS.with_overrides({"design.clock_hz": 2e9, "glb.bytes_per_cycle": 3072})
+    for constants, clock_hz, per_cycle in ((CONSTANTS, 1.05e9, 6144), (varied, 2e9, 3072)):
+        chip = build_accelerator(
+            8, 2, tc_width=128, tc_depth=128, glb_bytes=1 << 27, hbm_bytes=1 << 35, constants=constants
+        )
+        assert (chip.clock_hz, chip.glb_bandwidth_bytes_per_s) == (clock_hz, per_cycle * clock_hz)
 
 
 def test_options_and_their_alternatives() -> None:
