@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from phaze_opt import __version__
-from phaze_opt.errors import PluginError
+from phaze_opt.errors import InputError, PluginError
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import area_mm2
@@ -97,8 +97,18 @@ class Objective:
         return self._compiled[key]
 
     def place(self, accelerator: Accelerator, micro_batch: int, *, index: int = 0) -> tuple[PlacedModel, Estimates]:
-        """Estimate, schedule and place one model; the part of an evaluation that takes the time."""
+        """Estimate, schedule and place one model; the part of an evaluation that takes the time.
+
+        Raises:
+            InputError: the accelerator's elements are not those the model is trained in.
+        """
         compiled = self.compiled(index, micro_batch)
+        if accelerator.dtype_bytes != compiled.training.dtype_bytes:
+            message = (
+                f"{accelerator.dtype_bytes} bytes an element do not go with training in "
+                f"{compiled.training.dtype_bytes}; give {compiled.training.dtype_bytes}"
+            )
+            raise InputError(message, key="dtype_bytes")
         table = AcceleratorTable.from_accelerators([accelerator])
         estimates = self._estimator.estimate(compiled.operators, table)
         return place_model(compiled, estimates, accelerator, scenario=self.scenario), estimates

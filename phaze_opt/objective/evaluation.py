@@ -82,8 +82,10 @@ class Effort:
 class Evaluation:
     """The value of one architecture and micro-batch for one model (or, with ``members``, for several).
 
-    Rates and times are zero, and ``placement`` None, unless ``status`` is FEASIBLE. ``throughput_bound_*`` is an
-    upper bound that the schedules' gaps leave open: equal to the throughput when every schedule is proven.
+    Rates and times are zero, and ``placement`` None, unless ``status`` is FEASIBLE. ``mfu`` and ``throughput_per_tdp``
+    count every device of the cluster, idle ones included; utilisations and ``average_power_w`` (of one device, W) only
+    those used; energy (J) is of all used devices. ``throughput_bound_*`` is an upper bound that the schedules' gaps
+    leave open: equal to the throughput when every schedule is proven.
     """
 
     model: str

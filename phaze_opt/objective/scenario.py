@@ -14,7 +14,7 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
+from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 """A model that admits longer sequences is still evaluated at this length unless told otherwise."""
@@ -72,8 +72,8 @@ class Scenario:
         if not self.models:
             message = "no model is given; name at least one"
             raise InputError(message, key="models")
-        if self.global_batch < 1:
-            message = f"{self.global_batch} must be a positive integer"
+        if not 1 <= self.global_batch <= MAX_SAMPLES:
+            message = f"{self.global_batch} must be a positive integer up to {MAX_SAMPLES}"
             raise InputError(message, key="global_batch")
         if self.sequence_length is not None and self.sequence_length < 1:
             message = f"{self.sequence_length} must be a positive integer"

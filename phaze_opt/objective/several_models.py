@@ -51,7 +51,8 @@ def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) ->
     weights = [_ideal_throughput(member) for member in members]
     throughput = _mean([m.throughput_samples_per_s for m in members], weights, common=scenario.common)
     bound = _mean([m.throughput_bound_samples_per_s for m in members], weights, common=scenario.common)
-    tokens = _mean([m.throughput_tokens_per_s for m in members], weights, common=scenario.common)
+    token_weights = [weight * m.sequence_length for weight, m in zip(weights, members, strict=True)]
+    tokens = _mean([m.throughput_tokens_per_s for m in members], token_weights, common=scenario.common)
     return replace(
         blank,
         throughput_samples_per_s=throughput,
@@ -71,7 +72,10 @@ def _ideal_throughput(member: Evaluation) -> float:
 
 
 def _mean(rates: Sequence[float], ideals: Sequence[float], *, common: CommonMean) -> float:
-    """The mean of semantics: arithmetic, geometric, or lowest FLOP rate times the geometric mean of ideals."""
+    """The mean of `CommonMean`: arithmetic, geometric, or lowest FLOP rate times the geometric mean of ideals.
+
+    ``ideals`` are in the unit of ``rates`` per FLOP/s: samples, or tokens.
+    """
     if common is CommonMean.ARITHMETIC:
         return math.fsum(rates) / len(rates)
     if common is CommonMean.GEOMETRIC:

@@ -8,6 +8,10 @@ from enum import StrEnum
 from phaze_opt.errors import InputError
 
 
+MAX_SAMPLES = 1 << 31
+"""Largest batch and sequence accepted; far beyond any trained, and within what integer arithmetic of placements holds."""
+
+
 class Optimizer(StrEnum):
     """Optimizers, each with its bytes per parameter (semantics 5 and 6)."""
 
@@ -55,9 +59,9 @@ class TrainingSpec:
     dtype_bytes: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse empty batches and sequences."""
+        """Refuse empty and absurd batches and sequences."""
         for name in ("micro_batch", "sequence_length", "global_batch", "dtype_bytes"):
             value = getattr(self, name)
-            if value < 1:
-                message = f"{name} = {value} must be a positive integer"
+            if not 1 <= value <= MAX_SAMPLES:
+                message = f"{name} = {value} must be a positive integer up to {MAX_SAMPLES}"
                 raise InputError(message, key=name)

@@ -144,6 +144,22 @@ class TestSeveralModels:
         slowest = min(entry.mfu for entry in alone)
         assert worst.throughput_samples_per_s == pytest.approx(slowest / math.sqrt(flops[0] * flops[1]))
 
+    @pytest.mark.parametrize("common", CommonMean)
+    def test_tokens_follow_the_same_mean(self, common):
+        """The sequences differ, so tokens are no multiple of samples."""
+        both = ("tiny", "gpt2-xl")
+        combined = Objective(make_scenario(*both, devices=64, common=common)).evaluate(make_point())
+        members = combined.members
+        assert members[0].sequence_length != members[1].sequence_length
+        rates = [entry.throughput_tokens_per_s for entry in members]
+        flops = [entry.mfu / entry.throughput_tokens_per_s for entry in members]
+        expected = {
+            CommonMean.ARITHMETIC: sum(rates) / 2,
+            CommonMean.GEOMETRIC: math.sqrt(rates[0] * rates[1]),
+            CommonMean.WORST: min(entry.mfu for entry in members) / math.sqrt(flops[0] * flops[1]),
+        }
+        assert combined.throughput_tokens_per_s == pytest.approx(expected[common], rel=1e-12)
+
     def test_one_infeasible_model_makes_the_design_infeasible(self):
         evaluation = Objective(make_scenario("tiny", "gpt3-175b", devices=2)).evaluate(make_point())
         assert evaluation.status is EvaluationStatus.OUT_OF_MEMORY
@@ -157,6 +173,25 @@ class TestSeveralModels:
 def test_sequence_beyond_the_positions_is_refused():
     with pytest.raises(InputError, match="positions of bert-large"):
         make_scenario("bert-large", sequence_length=4096)
+
+
+@pytest.mark.parametrize("global_batch", [0, -1, 2**31 + 1, 10**20])
+def test_batches_that_cannot_be_are_refused(global_batch):
+    with pytest.raises(InputError, match="positive integer up to 2147483648"):
+        make_scenario(global_batch=global_batch)
+
+
+def test_micro_batches_that_cannot_be_are_refused():
+    with pytest.raises(InputError, match="micro_batch = 10{20} must be"):
+        Objective(make_scenario()).evaluate(make_point(micro_batch=10**20))
+
+
+def test_elements_other_than_the_trainings_are_refused():
+    """Graphs are in 16-bit elements; pricing their matmuls alone in others would mix the two."""
+    objective = Objective(make_scenario())
+    chip = objective.evaluate(make_point()).accelerator
+    with pytest.raises(InputError, match="4 bytes an element"):
+        objective.evaluate_accelerator(dataclasses.replace(chip, dtype_bytes=4), 4)
 
 
 def test_unknown_estimator_is_fatal():

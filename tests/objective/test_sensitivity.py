@@ -4,6 +4,7 @@ from scenarios import make_scenario
 
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.sensitivity import SensitivityCase, analyse_sensitivity
 
 
@@ -25,3 +26,39 @@ def test_rows_cover_every_assumption_and_option():
     slow = next(r for r in rows if r.assumption == "vector_cycles.adam" and r.origin == "high")
     assert slow.throughput_samples_per_s <= rows[0].throughput_samples_per_s
     assert all(row.ratio_tpu_v4 == 1.0 for row in rows)
+
+
+def test_each_ratio_is_design_over_reference_under_the_same_setting():
+    """One constant, one option: the design and both references evaluated apart under them."""
+    text = "num_tc=16,num_vc=64,tc_width=64,tc_depth=64,glb_mb=16,hbm_gb=32"
+    scenario = make_scenario("bert-large", devices=8, tensor_parallel=(1,))
+    nominal = load_constants()
+    case = SensitivityCase(
+        scenario=scenario,
+        build_accelerator=lambda varied: load_architecture(text, constants=varied),
+        micro_batch=2,
+        network_name="two-level",
+    )
+    rows = {(row.assumption, row.setting): row for row in analyse_sensitivity(case)}
+    settings = {
+        ("", ""): nominal,
+        ("hbm.stack_bandwidth_bytes_per_s", "2.25e+11 bytes/s per stack"): nominal.with_overrides(
+            {"hbm.stack_bandwidth_bytes_per_s": 225e9}
+        ),
+        ("vector_cycles", "doubled"): nominal.with_options({"vector_cycles": "doubled"}),
+        ("hbm_form", "fixed"): nominal.with_options({"hbm_form": "fixed"}),
+    }
+    seen = set()
+    for key, constants in settings.items():
+        objective = Objective(scenario, constants=constants)
+        design, reference, published = (
+            objective.evaluate_accelerator(load_architecture(name, constants=constants), 2)
+            for name in (text, "tpu-v4", "tpu-v4-published")
+        )
+        row = rows[key]
+        assert row.throughput_samples_per_s == design.throughput_samples_per_s
+        assert row.throughput_per_tdp == design.throughput_per_tdp
+        assert row.ratio_tpu_v4 == design.throughput_samples_per_s / reference.throughput_samples_per_s
+        assert row.ratio_tpu_v4_published == design.throughput_samples_per_s / published.throughput_samples_per_s
+        seen.add(row.ratio_tpu_v4)
+    assert len(seen) == len(settings)
