@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer
 from phaze_opt.cli.options import (
     CHOICES,
+    INTEGER,
     RECORDS,
     WORKLOAD,
     AttentionOption,
@@ -29,7 +31,6 @@ from phaze_opt.cli.options import (
     load_models,
 )
 from phaze_opt.cli.output import console, out, print_json
-from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
@@ -55,7 +56,14 @@ def evaluate(
     devices: DevicesOption,
     global_batch: GlobalBatchOption,
     micro_batch: Annotated[
-        int, typer.Option("--micro-batch", help="Samples a micro-batch.", rich_help_panel=CHOICES)
+        int,
+        typer.Option(
+            "--micro-batch",
+            help="Samples a micro-batch.",
+            parser=integer("--micro-batch", high=MAX_MICRO_BATCH),
+            metavar=INTEGER,
+            rich_help_panel=CHOICES,
+        ),
     ] = 8,
     sequence_length: SequenceLengthOption = None,
     network: NetworkOption = "two-level",
@@ -81,9 +89,6 @@ def evaluate(
     from phaze_opt.objective.evaluate import Objective
     from phaze_opt.objective.serialize import evaluation_to_json
 
-    if micro_batch < 1:
-        message = f"{micro_batch} must be a positive integer"
-        raise InputError(message, source="--micro-batch")
     constants = load_constants()
     scenario = build_scenario(
         load_models(model, option="--model"),

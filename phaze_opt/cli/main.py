@@ -18,6 +18,7 @@ EXIT_BAD_INPUT = 2
 EXIT_INFEASIBLE = 3
 EXIT_INTERRUPTED = 130
 MAX_MESSAGE_CHARACTERS = 1400
+MAX_NAME_CHARACTERS = 60
 USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]
 """Root of all errors about arguments (``ClickException``); typer carries its own copy of click, so ask typer for it."""
 
@@ -57,7 +58,12 @@ class LazyGroup(TyperGroup):
         """Import a command's module when it is called; only summarise it for the group's help."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
-            return None
+            if ctx.resilient_parsing:
+                return None
+            from phaze_opt.hardware.suggestion import suggest
+
+            message = f"'{cmd_name[:MAX_NAME_CHARACTERS]}' is not a command; {suggest(cmd_name, COMMANDS)}"
+            raise InputError(message)
         if getattr(ctx, "is_listing", False):
             return TyperCommand(cmd_name, help=entry.summary, short_help=entry.summary)
         function = getattr(importlib.import_module(entry.module), entry.function)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from phaze_opt.cli.numbers import MAX_COUNT, MAX_HBM_GB, MAX_MICRO_BATCH, integer, parse_integers, positive
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ CHOICES = "Training and scheduling choices"
 BUDGETS = "Budgets"
 SPACE = "Space"
 RECORDS = "Output and records"
+INTEGER = "INTEGER"
+NUMBER = "NUMBER"
 
 DEFAULT_MICRO_BATCHES = "1,2,4,8"
 DEFAULT_HBM_GB = "32,64,80"
@@ -28,15 +30,33 @@ DEFAULT_HBM_GB = "32,64,80"
 ModelOption = Annotated[
     str, typer.Option("--model", help="A model of the zoo or a Hugging Face config.json.", rich_help_panel=WORKLOAD)
 ]
-DevicesOption = Annotated[int, typer.Option("--devices", help="Accelerators in the cluster.", rich_help_panel=WORKLOAD)]
+DevicesOption = Annotated[
+    int,
+    typer.Option(
+        "--devices",
+        help="Accelerators in the cluster.",
+        parser=integer("--devices"),
+        metavar=INTEGER,
+        rich_help_panel=WORKLOAD,
+    ),
+]
 GlobalBatchOption = Annotated[
-    int, typer.Option("--global-batch", help="Samples an iteration, over all replicas.", rich_help_panel=WORKLOAD)
+    int,
+    typer.Option(
+        "--global-batch",
+        help="Samples an iteration, over all replicas.",
+        parser=integer("--global-batch"),
+        metavar=INTEGER,
+        rich_help_panel=WORKLOAD,
+    ),
 ]
 SequenceLengthOption = Annotated[
     int | None,
     typer.Option(
         "--sequence-length",
         help="Tokens a sample; by default the model's own maximum, at most 4096.",
+        parser=integer("--sequence-length"),
+        metavar=INTEGER,
         rich_help_panel=WORKLOAD,
     ),
 ]
@@ -71,10 +91,24 @@ SequenceParallelOption = Annotated[
     ),
 ]
 MaxAreaOption = Annotated[
-    float | None, typer.Option("--max-area-mm2", help="Area budget of a chip, mm2.", rich_help_panel=BUDGETS)
+    float | None,
+    typer.Option(
+        "--max-area-mm2",
+        help="Area budget of a chip, mm2.",
+        parser=positive("--max-area-mm2"),
+        metavar=NUMBER,
+        rich_help_panel=BUDGETS,
+    ),
 ]
 MaxTdpOption = Annotated[
-    float | None, typer.Option("--max-tdp-w", help="TDP budget of a chip, W.", rich_help_panel=BUDGETS)
+    float | None,
+    typer.Option(
+        "--max-tdp-w",
+        help="TDP budget of a chip, W.",
+        parser=positive("--max-tdp-w"),
+        metavar=NUMBER,
+        rich_help_panel=BUDGETS,
+    ),
 ]
 MicroBatchesOption = Annotated[
     str | None,
@@ -114,26 +148,6 @@ def parse_choice(enum: type[_EnumT], text: str, *, option: str) -> _EnumT:
     except ValueError:
         message = f"'{text}' is not one of {', '.join(enum)}; {suggest(text, list(enum))}"
         raise InputError(message, source=option) from None
-
-
-def parse_integers(text: str, *, option: str) -> tuple[int, ...]:
-    """Comma-separated positive integers, ascending and distinct."""
-    values = []
-    for part in text.split(","):
-        word = part.strip()
-        if not word.isascii() or not word.isdigit() or int(word) < 1:
-            message = f"'{text}' must be positive integers separated by commas, such as 1,2,4,8; '{word}' is not"
-            raise InputError(message, source=option)
-        values.append(int(word))
-    return tuple(sorted(set(values)))
-
-
-def require_positive(value: float | None, *, option: str) -> float | None:
-    """The value, if it is absent, or positive and finite."""
-    if value is not None and not (math.isfinite(value) and value > 0):
-        message = f"{value} must be a positive, finite number"
-        raise InputError(message, source=option)
-    return value
 
 
 def load_models(names: str, *, option: str) -> tuple[ModelSpec, ...]:
@@ -181,10 +195,6 @@ def build_scenario(
     from phaze_opt.schedule.problem import Exclusivity
     from phaze_opt.workload.training import AttentionForm, Optimizer
 
-    for option, count in (("--devices", devices), ("--global-batch", global_batch)):
-        if count < 1:
-            message = f"{count} must be a positive integer"
-            raise InputError(message, source=option)
     return Scenario(
         models=models,
         cluster=Cluster(num_devices=devices, network=load_network(network, num_devices=devices, constants=constants)),
@@ -194,11 +204,11 @@ def build_scenario(
         attention=parse_choice(AttentionForm, attention, option="--attention"),
         exclusivity=parse_choice(Exclusivity, exclusivity, option="--exclusivity"),
         recompute=parse_choice(RecomputePolicy, recompute, option="--recompute"),
-        tensor_parallel=parse_integers(tensor_parallel, option="--tensor-parallel"),
+        tensor_parallel=parse_integers(tensor_parallel, option="--tensor-parallel", high=MAX_COUNT),
         is_sequence_parallel=is_sequence_parallel,
         common=parse_choice(CommonMean, common, option="--common"),
-        max_area_mm2=require_positive(max_area_mm2, option="--max-area-mm2"),
-        max_tdp_w=require_positive(max_tdp_w, option="--max-tdp-w"),
+        max_area_mm2=max_area_mm2,
+        max_tdp_w=max_tdp_w,
     )
 
 
@@ -215,18 +225,16 @@ def build_space(
     from phaze_opt.space.search_space import load_space, phaze_space
     from phaze_opt.units import gib_to_bytes
 
-    def sizes(text: str) -> tuple[int, ...]:
-        return tuple(gib_to_bytes(size) for size in parse_integers(text, option="--hbm"))
-
+    hbm_bytes = None
+    if hbm_gb is not None or space is None:
+        sizes = parse_integers(DEFAULT_HBM_GB if hbm_gb is None else hbm_gb, option="--hbm", high=MAX_HBM_GB)
+        hbm_bytes = tuple(gib_to_bytes(size) for size in sizes)
+    batches = None
+    if micro_batches is not None or space is None:
+        text = DEFAULT_MICRO_BATCHES if micro_batches is None else micro_batches
+        batches = parse_integers(text, option="--micro-batch", high=MAX_MICRO_BATCH)
     if space is not None:
-        points = load_space(
-            Path(space),
-            hbm_bytes=None if hbm_gb is None else sizes(hbm_gb),
-            micro_batches=None if micro_batches is None else parse_integers(micro_batches, option="--micro-batch"),
-        )
+        points = load_space(Path(space), hbm_bytes=hbm_bytes, micro_batches=batches)
     else:
-        points = phaze_space(
-            hbm_bytes=sizes(hbm_gb or DEFAULT_HBM_GB),
-            micro_batches=parse_integers(micro_batches or DEFAULT_MICRO_BATCHES, option="--micro-batch"),
-        )
+        points = phaze_space(hbm_bytes=hbm_bytes or (), micro_batches=batches or ())
     return points if max_area_mm2 is None else points.restrict(max_area_mm2=max_area_mm2)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import (
+    INTEGER,
     RECORDS,
     WORKLOAD,
     AttentionOption,
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 EXIT_INFEASIBLE = 3
 SEARCH = "Search"
+MAX_SEED = 2**32 - 1
+MAX_JOBS = 1024
 
 
 def search(
@@ -64,7 +68,16 @@ def search(
         str,
         typer.Option("--common", help="Mean over models: arithmetic, geometric or worst.", rich_help_panel=WORKLOAD),
     ] = "arithmetic",
-    trials: Annotated[int, typer.Option("--trials", help="Evaluations at most.", rich_help_panel=SEARCH)] = 60,
+    trials: Annotated[
+        int,
+        typer.Option(
+            "--trials",
+            help="Evaluations at most.",
+            parser=integer("--trials"),
+            metavar=INTEGER,
+            rich_help_panel=SEARCH,
+        ),
+    ] = 60,
     strategy: Annotated[
         str, typer.Option("--strategy", help="See `phaze-opt strategies`.", rich_help_panel=SEARCH)
     ] = "tpe",
@@ -76,13 +89,35 @@ def search(
         str,
         typer.Option("--objective", help="throughput, throughput_per_tdp or pareto.", rich_help_panel=SEARCH),
     ] = "throughput",
-    seed: Annotated[int, typer.Option("--seed", help="The only source of randomness.", rich_help_panel=SEARCH)] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed",
+            help="The only source of randomness.",
+            parser=integer("--seed", low=0, high=MAX_SEED),
+            metavar=INTEGER,
+            rich_help_panel=SEARCH,
+        ),
+    ] = 0,
     batch: Annotated[
         int,
-        typer.Option("--batch", help="Points asked for at a time, whatever --jobs is.", rich_help_panel=SEARCH),
+        typer.Option(
+            "--batch",
+            help="Points asked for at a time, whatever --jobs is.",
+            parser=integer("--batch"),
+            metavar=INTEGER,
+            rich_help_panel=SEARCH,
+        ),
     ] = 4,
     jobs: Annotated[
-        int, typer.Option("--jobs", help="Processes; changes the time, never a number.", rich_help_panel=SEARCH)
+        int,
+        typer.Option(
+            "--jobs",
+            help="Processes; changes the time, never a number.",
+            parser=integer("--jobs", high=MAX_JOBS),
+            metavar=INTEGER,
+            rich_help_panel=SEARCH,
+        ),
     ] = 1,
     resume: Annotated[
         bool,
@@ -153,7 +188,9 @@ def search(
         strategy=strategy,
         strategy_options=strategy_option or [],
         objective=objective,
-        counts={"--trials": trials, "--batch": batch, "--jobs": jobs},
+        num_trials=trials,
+        batch=batch,
+        jobs=jobs,
         seed=seed,
         work_dir=work_dir,
         is_resumed=resume,
@@ -183,7 +220,9 @@ def _build_config(
     strategy: str,
     strategy_options: list[str],
     objective: str,
-    counts: Mapping[str, int],
+    num_trials: int,
+    batch: int,
+    jobs: int,
     seed: int,
     work_dir: Path,
     is_resumed: bool,
@@ -193,18 +232,14 @@ def _build_config(
     from phaze_opt.search.config import SearchConfig
     from phaze_opt.search.strategy import Goal
 
-    for flag, count in counts.items():
-        if count < 1:
-            message = f"{count} must be a positive integer"
-            raise InputError(message, source=flag)
     return SearchConfig(
         strategy=strategy,
         options=_parse_strategy_options(strategy_options),
         goal=parse_choice(Goal, objective, option="--objective"),
-        num_trials=counts["--trials"],
+        num_trials=num_trials,
         seed=seed,
-        batch=counts["--batch"],
-        jobs=counts["--jobs"],
+        batch=batch,
+        jobs=jobs,
         work_dir=_runs_directory(work_dir),
         resume=is_resumed,
         name=name,

@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from phaze_opt.cli.numbers import integer
+
 
 def ui(
     tracking_uri: Annotated[
         str, typer.Option("--tracking-uri", help="Store to open; default MLFLOW_TRACKING_URI, then ./mlflow.db.")
     ] = "",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 5000,
+    port: Annotated[
+        int,
+        typer.Option("--port", help="Port to listen on.", parser=integer("--port", high=65535), metavar="INTEGER"),
+    ] = 5000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; the default is this machine only.")] = (
         "127.0.0.1"
     ),
@@ -22,7 +27,7 @@ def ui(
     from phaze_opt.cli.output import console
     from phaze_opt.track.destination import resolve_destination
     from phaze_opt.track.protocol import TrackerConfig
-    from phaze_opt.track.server import ServerAddress, count_pending, deliver_pending, serve
+    from phaze_opt.track.server import ServerAddress, check_servable, count_pending, deliver_pending, serve
 
     screen = console()
     destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))
@@ -35,6 +40,7 @@ def ui(
         screen.print(f"the runs are on a server of their own: open {destination.shown}", soft_wrap=True)
         return
     address = ServerAddress(host, port)
+    check_servable(destination, address)
     if not address.is_loopback:
         screen.print(f"warning: {host} is reachable from other machines and MLflow asks no password", soft_wrap=True)
     screen.print(f"starting MLflow on {destination.shown} ...", soft_wrap=True)
