@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -134,19 +135,33 @@ def break_down(placed: PlacedModel, shares: tuple[tuple[PhaseShares, ...], ...])
 
 def stage_update_s(placed: PlacedModel, stage: Stage) -> float:
     """Optimizer update of one stage, s."""
-    chain = placed.option.graph.chain[stage.first : stage.last + 1]
-    collectives = sum(placed.option.phases[layer][UPDATE].collective_s for layer in chain)
-    return float(sum(placed.times.upper_s[layer, UPDATE] for layer in chain) + collectives)
+    chain = placed.option.graph.chain
+    return math.fsum(
+        _update_share(placed, position)
+        * (placed.times.upper_s[chain[position], UPDATE] + placed.option.phases[chain[position]][UPDATE].collective_s)
+        for position in range(stage.first, stage.last + 1)
+    )
+
+
+def _update_share(placed: PlacedModel, position: int) -> float:
+    """Share of a layer's update that runs: a tied head in one stage with the embedding updates only what is its own."""
+    graph = placed.option.graph
+    is_tied = len(placed.placement.stages) == 1 and 0 < position == len(graph.chain) - 1
+    head = graph.layers[graph.chain[-1]]
+    return 1.0 - head.num_tied_parameters / head.num_parameters if is_tied else 1.0
 
 
 def phase_runs(placed: PlacedModel) -> np.ndarray:
-    """Executions of each (distinct layer, phase) by one replica's devices in one iteration, shape (layers, 3)."""
+    """Executions of each (distinct layer, phase) by one replica's devices in one iteration, shape (layers, 3).
+
+    A tied head's update counts as the share of it that runs.
+    """
     runs = np.zeros((len(placed.option.phases), len(PHASES)))
     for stage in placed.placement.stages:
         for layer, phase in stage_phases(placed, stage):
             runs[layer, phase] += placed.placement.num_micro_batches
         for position in range(stage.first, stage.last + 1):
-            runs[placed.option.graph.chain[position], UPDATE] += 1
+            runs[placed.option.graph.chain[position], UPDATE] += _update_share(placed, position)
     return runs
 
 

@@ -121,6 +121,8 @@ def layer_costs(option: CompiledOption, makespan_s: NDArray[np.float64], *, trai
     chain = np.array(option.graph.chain, dtype=np.int64)
     parameters = np.array([layer.num_parameters for layer in layers], dtype=np.float64)
     tied = float(layers[chain[-1]].num_tied_parameters) if len(chain) > 1 else 0.0
+    # The update is one pass over a layer's parameters, so a share of them takes that share of its time.
+    tied_share = tied / parameters[chain[-1]] if tied else 0.0
     optimizer = training.optimizer
     return LayerCosts(
         tensor_parallel=option.graph.tensor_parallel,
@@ -135,4 +137,5 @@ def layer_costs(option: CompiledOption, makespan_s: NDArray[np.float64], *, trai
         output_bytes=np.array([layer.output_bytes for layer in layers])[chain],
         tied_state_bytes=tied * optimizer.bytes_per_parameter,
         tied_gradient_bytes=tied * optimizer.gradient_bytes,
+        tied_update_s=float(seconds[chain[-1], 2] * tied_share),
     )

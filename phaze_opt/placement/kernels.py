@@ -35,7 +35,8 @@ class Chain(NamedTuple):
     Attributes:
         prefix: shape (7, n + 1), prefix sums over the layers, rows `FORWARD` ... `UPDATE`.
         layer: shape (2, n), rows `WORKING_SET` and `OUTPUT`, bytes.
-        tied: shape (2,): state and gradient bytes counted twice when first and last layer share a stage.
+        tied: shape (3,): state bytes, gradient bytes and update s that are counted twice when first and last layer
+            share a stage.
         transfer: shape (n + 1, 2): latency (s) and s/byte across the boundary before the s-th stage from the end;
             row 0 is unused.
     """
@@ -69,9 +70,11 @@ def stage_values(  # noqa: PLR0917
     backward_s = prefix[BACKWARD, stop] - prefix[BACKWARD, start]
     state = prefix[STATE, stop] - prefix[STATE, start]
     gradient = prefix[GRADIENT, stop] - prefix[GRADIENT, start]
+    update_s = prefix[UPDATE, stop] - prefix[UPDATE, start]
     if start == 0 and stop == last:
         state -= chain.tied[0]
         gradient -= chain.tied[1]
+        update_s -= chain.tied[2]
     in_flight = min(stage, rules.num_micro)
     memory = state + in_flight * (prefix[STASH, stop] - prefix[STASH, start])
     recomputed_memory = state + in_flight * (prefix[INPUT, stop] - prefix[INPUT, start]) + peak_bytes
@@ -88,7 +91,6 @@ def stage_values(  # noqa: PLR0917
         time_s += chain.transfer[stage, 0] + chain.transfer[stage, 1] * chain.layer[OUTPUT, start - 1]
     if stop < last:
         time_s += chain.transfer[stage - 1, 0] + chain.transfer[stage - 1, 1] * chain.layer[OUTPUT, stop - 1]
-    update_s = prefix[UPDATE, stop] - prefix[UPDATE, start]
     sync_s = rules.latency_s + rules.s_per_byte * gradient + update_s
     return time_s, sync_s, memory, is_recomputed
 
@@ -307,7 +309,7 @@ def sync_floor_s(chain: Chain, heavy: Floats, num_stages: int, latency_s: float,
     n = chain.layer.shape[1]
     gradient, update_s = chain.prefix[GRADIENT, n], chain.prefix[UPDATE, n]
     if num_stages == 1:
-        return float((latency_s + s_per_byte * (gradient - chain.tied[1]) + update_s) * STEP)
+        return float((latency_s + s_per_byte * (gradient - chain.tied[1]) + (update_s - chain.tied[2])) * STEP)
     busiest_s = (s_per_byte * gradient + update_s) / num_stages
     for row in range(2):
         busiest_s = max(busiest_s, s_per_byte * heavy[row, 0] + heavy[row, 1])

@@ -15,6 +15,8 @@ _PREFIX_FIELDS = ("forward_s", "backward_s", "state_bytes", "stash_bytes", "inpu
 """Fields behind the rows of `Chain.prefix`, in their order."""
 _LAYER_FIELDS = ("working_set_bytes", "output_bytes")
 """Fields behind the rows of `Chain.layer`, in their order."""
+_TIED_FIELDS = ("tied_state_bytes", "tied_gradient_bytes", "tied_update_s")
+"""Fields behind `Chain.tied`, in their order."""
 
 
 def pack_options(problem: PlacementProblem) -> Options:
@@ -28,6 +30,7 @@ def pack_options(problem: PlacementProblem) -> Options:
     _check(problem, costs, _PREFIX_FIELDS)
     _check(problem, layer, _LAYER_FIELDS)
     num_options, num_rows, num_layers = costs.shape
+    tied = np.array([[getattr(option, name) for name in _TIED_FIELDS] for option in problem.options], dtype=float)
     prefix = np.zeros((num_options, num_rows, num_layers + 1))
     np.cumsum(costs, axis=2, out=prefix[:, :, 1:])
     degrees = tuple(option.tensor_parallel for option in problem.options)
@@ -36,7 +39,7 @@ def pack_options(problem: PlacementProblem) -> Options:
         degrees=np.array(degrees, dtype=np.int64),
         prefix=prefix,
         layer=layer,
-        tied=np.array([[option.tied_state_bytes, option.tied_gradient_bytes] for option in problem.options]),
+        tied=tied,
         transfer=tables.transfer,
         sync_offset=tables.sync_offset,
         sync=tables.sync,

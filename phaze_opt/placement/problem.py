@@ -48,6 +48,7 @@ class LayerCosts:
         tied_state_bytes: state of the last layer's copy of the first layer's weights; counted once when both are in
             one stage (scalar, bytes).
         tied_gradient_bytes: gradient of that copy (scalar, bytes).
+        tied_update_s: update of that copy, part of the last layer's ``update_s`` (scalar, s).
     """
 
     tensor_parallel: int
@@ -62,6 +63,7 @@ class LayerCosts:
     output_bytes: NDArray[np.float64]
     tied_state_bytes: float = 0.0
     tied_gradient_bytes: float = 0.0
+    tied_update_s: float = 0.0
 
     @property
     def num_layers(self) -> int:

@@ -154,8 +154,10 @@ def _stage_terms(problem: PlacementProblem, result: PlacementResult, number: int
         leaving = float(costs.output_bytes[stage.last])
         back_s = transfer_s(network, position=(from_end - 1) * degree, payload_bytes=leaving)
     gradient = math.fsum(costs.gradient_bytes[layer] for layer in layers)
+    update_s = math.fsum(costs.update_s[layer] for layer in layers)
     if len(result.stages) == 1:
         gradient -= costs.tied_gradient_bytes
+        update_s -= costs.tied_update_s
     stride = degree * len(result.stages)
     group = group_dimensions(network, size=result.data_parallel, stride=stride, is_aligned=True)
     return {
@@ -165,7 +167,7 @@ def _stage_terms(problem: PlacementProblem, result: PlacementResult, number: int
         TimeTerm.FRONT_TRANSFER: front_s,
         TimeTerm.BACK_TRANSFER: back_s,
         TimeTerm.ALL_REDUCE: collective_s(CollectiveKind.ALL_REDUCE, gradient, group),
-        TimeTerm.UPDATE: math.fsum(costs.update_s[layer] for layer in layers),
+        TimeTerm.UPDATE: update_s,
     }
 
 

@@ -94,11 +94,12 @@ def random_costs(num_layers: int, tensor_parallel: int, rng: np.random.Generator
         return np.floor(draw(low, high))
 
     t = tensor_parallel
+    forward_s, backward_s, update_s = draw(1e-3, 4e-3), draw(2e-3, 6e-3), draw(1e-4, 2e-3)
     return LayerCosts(
         tensor_parallel=t,
-        forward_s=draw(1e-3, 4e-3) / t**0.8,
-        backward_s=draw(2e-3, 6e-3) / t**0.8,
-        update_s=draw(1e-4, 2e-3) / t,
+        forward_s=forward_s / t**0.8,
+        backward_s=backward_s / t**0.8,
+        update_s=update_s / t,
         state_bytes=size(1e8, 1e9) // t,
         gradient_bytes=size(1e6, 4e8) // t,
         stash_bytes=size(1e8, 1e9) // t,
@@ -107,6 +108,7 @@ def random_costs(num_layers: int, tensor_parallel: int, rng: np.random.Generator
         output_bytes=size(1e5, 1e8),
         tied_state_bytes=float(rng.integers(0, 10**8)) / t,
         tied_gradient_bytes=float(rng.integers(0, 10**6)) / t,
+        tied_update_s=float(update_s[-1]) / 2 / t,
     )
 
 

@@ -7,9 +7,8 @@ from enum import StrEnum
 
 from phaze_opt.errors import InputError
 
-
 MAX_SAMPLES = 1 << 31
-"""Largest batch and sequence accepted; far beyond any trained, and within what integer arithmetic of placements holds."""
+"""Largest batch and sequence accepted: beyond any trained, within what integer arithmetic of placements holds."""
 
 
 class Optimizer(StrEnum):

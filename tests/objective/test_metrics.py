@@ -44,7 +44,12 @@ class Replayed:
             for layer in self.layers(stage):
                 yield layer.forward, micro * (2 if stage.is_recomputed else 1)
                 yield layer.backward, micro
-                yield layer.update, 1
+                yield layer.update, self.update_share(layer)
+
+    def update_share(self, layer):
+        """A head tied to the embedding beside it in the only stage updates what is its own alone."""
+        is_tied = len(self.placement.stages) == 1
+        return 1 - layer.num_tied_parameters / layer.num_parameters if is_tied else 1
 
     def boundary_s(self, number):
         """Both transfers of a stage, s."""
@@ -74,6 +79,23 @@ def test_boundary_transfers_and_bubble(replayed):
     assert evaluation.breakdown.boundary_transfers_s == pytest.approx(expected, rel=1e-6, abs=1e-12)
     idle = placement.stages[bottleneck].time_s * (len(placement.stages) - 1)
     assert evaluation.breakdown.bubble_s == pytest.approx(idle, rel=1e-12)
+
+
+def test_update_and_gradient_all_reduce(replayed):
+    """The stage that synchronises longest: every parameter updated once, tied ones too; the rest is the all-reduce."""
+    evaluation, placement = replayed.evaluation, replayed.placement
+    longest = max(placement.stages, key=lambda stage: stage.sync_s)
+    makespans = {entry.layer: entry.makespan_s for entry in evaluation.schedules if entry.phase == "update"}
+    update = sum(makespans[layer.name] * replayed.update_share(layer) for layer in replayed.layers(longest))
+    assert evaluation.breakdown.update_s == pytest.approx(update, rel=1e-9)
+    assert evaluation.breakdown.gradient_all_reduce_s == pytest.approx(longest.sync_s - update, rel=1e-6)
+    if len(placement.stages) == 1 and replayed.scenario.models[0].name == "bert-large":
+        degree, chip = placement.tensor_parallel, evaluation.accelerator
+        cycles, moved = (12, 28) if replayed.scenario.optimizer is Optimizer.ADAM else (2, 6)
+        lanes_s = cycles / (chip.num_vc * chip.vc_width * chip.clock_hz)
+        bytes_s = moved / chip.hbm_bandwidth_bytes_per_s
+        replicated = degree * update / max(lanes_s, bytes_s) / replayed.evaluation.num_parameters
+        assert 1 <= replicated < 1.006
 
 
 def test_link_energy(replayed):

@@ -40,6 +40,7 @@ MUTATIONS = {
     "in_flight_cap": ("in_flight = min(stage, rules.num_micro)", "in_flight = stage"),
     "tied_state": ("        state -= chain.tied[0]\n", ""),
     "tied_gradient": ("        gradient -= chain.tied[1]\n", ""),
+    "tied_update": ("        update_s -= chain.tied[2]\n", ""),
 }
 
 
