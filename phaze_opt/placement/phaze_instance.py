@@ -20,9 +20,13 @@ from phaze_opt.errors import InputError
 
 MAX_DEVICES = 1_000_000
 """More devices than any cluster has: a larger number is a mistake in the file."""
+MAX_MICRO_BATCHES = 1 << 31
+"""More micro-batches than any batch has, likewise."""
+MAX_SIZE = 1e30
+"""Largest bytes and seconds accepted, and their inverse the slowest link: sums and quotients stay finite."""
 
-_Size = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
-_Positive = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
+_Size = Annotated[float, Field(ge=0, le=MAX_SIZE, strict=True, allow_inf_nan=False)]
+_Positive = Annotated[float, Field(ge=1 / MAX_SIZE, le=MAX_SIZE, strict=True, allow_inf_nan=False)]
 _Count = Annotated[float, Field(ge=1, strict=True, allow_inf_nan=False)]
 _Flag = Annotated[bool, Field(strict=True)]
 _LayerId = Annotated[int, Field(strict=True)]
@@ -146,9 +150,13 @@ def parse_phaze_instance(content: dict[str, Any], *, source: str, prefix: str = 
         file = InstanceFile.model_validate(content)
     except ValidationError as error:
         raise _input_error(error, source, prefix) from None
-    if file.maxDevices > MAX_DEVICES:
-        message = f"maxDevices = {file.maxDevices:g} must be at most {MAX_DEVICES}"
-        raise InputError(message, source=source, key=f"{prefix}maxDevices")
+    for key, value, most in (
+        ("maxDevices", file.maxDevices, MAX_DEVICES),
+        ("mbsInBatch", file.mbsInBatch, MAX_MICRO_BATCHES),
+    ):
+        if value > most:
+            message = f"{key} = {value:g} must be at most {most}"
+            raise InputError(message, source=source, key=f"{prefix}{key}")
     return PhazeInstance(
         chains=_chains(file, source, prefix),
         memory_bytes=file.maxMemoryPerDevice,
@@ -188,8 +196,8 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         message = f"is no valid JSON: {error.msg} at column {error.colno}"
         raise InputError(message, source=source, line=error.lineno) from None
-    except RecursionError:
-        message = "is nested too deeply for an instance"
+    except (ValueError, RecursionError):
+        message = "is no usable instance: a number is too long or it nests too deeply"
         raise InputError(message, source=source) from None
     if not isinstance(content, dict):
         message = f"must be a JSON object, not {type(content).__name__}"

@@ -128,7 +128,10 @@ BAD_VALUES = [
     (("maxMemoryPerDevice",), -1, "maxMemoryPerDevice"),
     (("bandwidth",), float("inf"), "bandwidth"),
     (("bandwidth",), 0, "bandwidth"),
+    (("bandwidth",), 1e-320, "bandwidth"),
+    (("maxDevices",), 1e7, "at most 1000000"),
     (("mbsInBatch",), 0.5, "mbsInBatch"),
+    (("mbsInBatch",), 1e19, "at most 2147483648"),
     (("optimizerAlgorithm",), "Adma", "optimizerAlgorithm"),
     (("activationRecomputation",), 1, "activationRecomputation"),
     (("bandwith",), 1.0, "did you mean 'bandwidth'"),
@@ -171,7 +174,8 @@ def test_bad_instance_is_one_clear_sentence(keys: tuple, value: object, says: st
         (bytes(range(128, 256)), "UTF-8"),
         (b"[1, 2]", "object"),
         (b'{"input": 3}', "object"),
-        (b"[" * 100_000, "nested"),
+        (b"[" * 100_000, "nests"),
+        (b'{"bandwidth": ' + b"9" * 5000 + b"}", "too long"),
     ],
 )
 def test_broken_file(tmp_path: Path, content: bytes, says: str) -> None:
