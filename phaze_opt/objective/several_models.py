@@ -16,14 +16,36 @@ def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) ->
     Rates are means by ``scenario.common``; MFU and utilisations are arithmetic means; energy and power are left zero
     because the models do not run together. ``iteration_time_s`` is the global batch over the mean throughput.
     """
-    first = members[0]
+    blank = _blank(members)
     broken = next((member for member in members if not member.is_feasible), None)
+    if broken is not None:
+        return replace(blank, status=broken.status, reason=f"{broken.model}: {broken.reason}")
+    weights = [_ideal_throughput(member) for member in members]
+    throughput = _mean([m.throughput_samples_per_s for m in members], weights, common=scenario.common)
+    bound = _mean([m.throughput_bound_samples_per_s for m in members], weights, common=scenario.common)
+    token_weights = [weight * m.sequence_length for weight, m in zip(weights, members, strict=True)]
+    tokens = _mean([m.throughput_tokens_per_s for m in members], token_weights, common=scenario.common)
+    return replace(
+        blank,
+        throughput_samples_per_s=throughput,
+        throughput_bound_samples_per_s=bound,
+        throughput_tokens_per_s=tokens,
+        iteration_time_s=scenario.global_batch / throughput,
+        throughput_per_tdp=throughput / (blank.tdp_w * scenario.cluster.num_devices),
+        mfu=math.fsum(m.mfu for m in members) / len(members),
+        tc_utilisation=math.fsum(m.tc_utilisation for m in members) / len(members),
+        vc_utilisation=math.fsum(m.vc_utilisation for m in members) / len(members),
+    )
+
+
+def _blank(members: Sequence[Evaluation]) -> Evaluation:
+    """The common design without any rate: names, sizes, effort and constraints of all its members."""
     effort = Effort(
         num_ilp_solves=sum(member.effort.num_ilp_solves for member in members),
         num_placements=sum(member.effort.num_placements for member in members),
     )
-    blank = replace(
-        first,
+    return replace(
+        members[0],
         model=", ".join(member.model for member in members),
         num_parameters=sum(member.num_parameters for member in members),
         sequence_length=max(member.sequence_length for member in members),
@@ -45,24 +67,6 @@ def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) ->
         effort=effort,
         constraints=_worst_constraints(members),
         members=tuple(members),
-    )
-    if broken is not None:
-        return replace(blank, status=broken.status, reason=f"{broken.model}: {broken.reason}")
-    weights = [_ideal_throughput(member) for member in members]
-    throughput = _mean([m.throughput_samples_per_s for m in members], weights, common=scenario.common)
-    bound = _mean([m.throughput_bound_samples_per_s for m in members], weights, common=scenario.common)
-    token_weights = [weight * m.sequence_length for weight, m in zip(weights, members, strict=True)]
-    tokens = _mean([m.throughput_tokens_per_s for m in members], token_weights, common=scenario.common)
-    return replace(
-        blank,
-        throughput_samples_per_s=throughput,
-        throughput_bound_samples_per_s=bound,
-        throughput_tokens_per_s=tokens,
-        iteration_time_s=scenario.global_batch / throughput,
-        throughput_per_tdp=throughput / (blank.tdp_w * scenario.cluster.num_devices),
-        mfu=math.fsum(m.mfu for m in members) / len(members),
-        tc_utilisation=math.fsum(m.tc_utilisation for m in members) / len(members),
-        vc_utilisation=math.fsum(m.vc_utilisation for m in members) / len(members),
     )
 
 
