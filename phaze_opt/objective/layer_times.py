@@ -14,6 +14,9 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
 
+HANG_GUARD_S = 3600.0
+"""No schedule comes near it; nodes limit the effort, so that results do not depend on the machine's speed."""
+
 
 @dataclass(frozen=True, slots=True)
 class PhaseCosts:
@@ -94,7 +97,9 @@ def solve_option(
     option: CompiledOption, times: OptionTimes, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
 ) -> int:
     """Solve every schedule of one tensor degree, tightening ``times`` in place; returns the MIPs solved."""
-    limits = ScheduleOptions(accept_gap=scenario.accept_gap, time_limit_s=scenario.schedule_time_limit_s)
+    limits = ScheduleOptions(
+        mip_gap=scenario.schedule_gap, mip_nodes=scenario.schedule_nodes, time_limit_s=HANG_GUARD_S
+    )
     solved: list[tuple[ScheduleResult, ...]] = []
     for row, layer in enumerate(option.phases):
         results = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice
+from itertools import combinations, count, islice
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.crash import solve_crash_bound
 from phaze_opt.schedule.duals import best_dual, dual_bound, one_core_prices, work_vector
 from phaze_opt.schedule.highs import HighsSolver, MipAnswer
-from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.ordering_model import build_ordering_model, core_row
+from phaze_opt.schedule.options import MAX_ROUNDS, ScheduleOptions
+from phaze_opt.schedule.ordering_model import MAX_SECOND_ROWS, antichain_rows, build_ordering_model, core_row
 from phaze_opt.schedule.serial import multi_start, schedule_modes
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT, pack_blocks
 from phaze_opt.schedule.tree_search import MAX_OPERATORS, tree_search
@@ -26,6 +26,8 @@ SCALE = 100.0
 # A MIP bound this close to the incumbent, relative, is the incumbent: HiGHS works in floating point.
 MIP_TOLERANCE = 1e-8
 MAX_ROWS_PER_ROUND = 60
+# The first round goes without most core rows, which is quick where they do not bind and hopeless where they do.
+FIRST_ROUND_S = 1.0
 # Further rounds of multi-starts before the first MIP; some 8 microseconds a start on 24 operators.
 LONG_TURNS = 10
 
@@ -91,18 +93,15 @@ class BlockSolver:
 
     def run(self) -> BlockState:
         """Run the stages until the gap is accepted or the time is up."""
-        stages = (
-            self.try_multi_start,
-            self.try_tree_search,
-            self.try_long_multi_start,
-            self.try_crash_bound,
-            self.try_ordering_model,
-        )
-        for stage in stages:
+        for stage in (self.try_multi_start, self.try_tree_search):
             if self._is_done():
                 break
             stage()
-        if not self.state.is_closed(self._options.target_gap) and self._remaining_s() <= 0:
+        for stage in (self.try_long_multi_start, self.try_crash_bound, self.try_ordering_model):
+            if self._is_done(self._options.target_mip_gap):
+                break
+            stage()
+        if not self.state.is_closed(self._options.target_mip_gap) and self._remaining_s() <= 0:
             self.state = replace(self.state, is_timed_out=True)
         return self.state
 
@@ -168,7 +167,9 @@ class BlockSolver:
     def try_crash_bound(self) -> None:
         """The crash MIP: a bound, and modes to schedule."""
         factor = SCALE / self.state.upper
-        answer = solve_crash_bound(self.problem.scaled(factor), time_limit_s=self._remaining_s())
+        answer = solve_crash_bound(
+            self.problem.scaled(factor), time_limit_s=self._remaining_s(), max_nodes=self._options.mip_nodes
+        )
         self.state = replace(self.state.with_lower(answer.lower / factor), num_ilp_solves=self.state.num_ilp_solves + 1)
         if answer.is_spread is not None and not self._is_done():
             modes = np.array(answer.is_spread)
@@ -179,26 +180,48 @@ class BlockSolver:
         """The ordering model; solved again with the core rows that its answer breaks, until it breaks none."""
         factor = SCALE / self.state.upper
         problem = self.problem.scaled(factor)
-        model = build_ordering_model(problem, SCALE * (1.0 + 1e-9))
+        cutoff = self._cutoff()
+        model = build_ordering_model(problem, cutoff)
         solver = HighsSolver(model)
         is_complete = False
-        while not self._is_done():
+        is_first = True
+        for _ in range(MAX_ROUNDS) if self._options.mip_nodes else count():
+            if self._is_done(self._options.target_mip_gap):
+                break
             # Half of what is left, so that a slow round leaves time for another; all of it where no row was missing.
             limit = self._remaining_s() * (1.0 if is_complete else 0.5)
-            answer = solver.solve(time_limit_s=limit, relative_gap=0.5 * self._options.accept_gap)
-            bound = self.state.upper if answer.is_infeasible else answer.bound / factor
+            if is_first and not self._options.mip_nodes:
+                limit = min(limit, FIRST_ROUND_S)
+            answer = solver.solve(
+                time_limit_s=limit,
+                relative_gap=0.5 * max(self._options.accept_gap, self._options.mip_gap),
+                max_nodes=self._options.mip_nodes,
+            )
+            bound = (cutoff if answer.is_infeasible else min(cutoff, answer.bound)) / factor
             self.state = replace(self.state.with_lower(bound), num_ilp_solves=self.state.num_ilp_solves + 1)
             if not answer.has_solution:
-                if answer.is_infeasible:
+                if answer.is_infeasible or self._options.mip_nodes:
                     break
                 continue
             self._adopt(model, answer)
             rows = broken_core_rows(model, problem, answer)
+            if is_first and not self._is_done(self._options.target_mip_gap):
+                rows.extend(antichain_rows(model, problem, limit=MAX_SECOND_ROWS))
+            is_first = False
             if rows:
                 solver.add_rows([model.core_rows.add(row) for row in rows])
-            elif answer.is_optimal:
+            elif answer.is_optimal or self._options.mip_nodes:
                 break
             is_complete = not rows
+
+    def _cutoff(self) -> float:
+        """Makespan, scaled, that the ordering model must attain: only schedules worth finding are left in it.
+
+        Where a gap is accepted, none below UB (1 - gap) is all that has to be shown, and the fixings and big-M of the
+        model are as much tighter.
+        """
+        gap = self._options.target_mip_gap
+        return SCALE * (1.0 - 0.9 * gap) if gap > 10 * MIP_TOLERANCE else SCALE * (1.0 + 1e-9)
 
     def _adopt(self, model: Any, answer: MipAnswer) -> None:
         operators = range(len(self.problem))
@@ -228,8 +251,8 @@ class BlockSolver:
     def _remaining_s(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
 
-    def _is_done(self) -> bool:
-        return self.state.is_closed(self._options.target_gap) or self._remaining_s() <= 0
+    def _is_done(self, gap: float | None = None) -> bool:
+        return self.state.is_closed(self._options.target_gap if gap is None else gap) or self._remaining_s() <= 0
 
 
 def broken_core_rows(model: Any, problem: BlockProblem, answer: MipAnswer) -> list[Any]:

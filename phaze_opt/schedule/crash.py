@@ -35,10 +35,10 @@ def build_crash_model(problem: BlockProblem) -> Any:
     return model
 
 
-def solve_crash_bound(problem: BlockProblem, *, time_limit_s: float) -> CrashAnswer:
+def solve_crash_bound(problem: BlockProblem, *, time_limit_s: float, max_nodes: int = 0) -> CrashAnswer:
     """Solve the crash MIP; the bound is valid however early the solver stops."""
     model = build_crash_model(problem)
-    answer = HighsSolver(model).solve(time_limit_s=time_limit_s)
+    answer = HighsSolver(model).solve(time_limit_s=time_limit_s, max_nodes=max_nodes)
     modes = None
     if answer.has_solution:
         modes = tuple(i in problem.spreadable and answer.value(model.spread[i]) > 0.5 for i in range(len(problem)))

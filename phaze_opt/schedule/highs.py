@@ -10,6 +10,7 @@ from typing import Any
 
 from phaze_opt.errors import SolverError
 
+NO_NODE_LIMIT = 2**31 - 1
 _OPTIONS: dict[str, object] = {
     "output_flag": False,
     "threads": 1,
@@ -71,8 +72,13 @@ class HighsSolver:
         """Add Pyomo constraints of the model that were built after it was passed to HiGHS."""
         self._interface.add_constraints(list(rows))
 
-    def solve(self, *, time_limit_s: float, relative_gap: float = 0.0) -> MipAnswer:
+    def solve(self, *, time_limit_s: float, relative_gap: float = 0.0, max_nodes: int = 0) -> MipAnswer:
         """Minimise until optimal within ``relative_gap``; returns soon after ``time_limit_s`` at the latest.
+
+        Args:
+            time_limit_s: wall clock, s.
+            relative_gap: of the objective, at which to stop.
+            max_nodes: branch-and-bound nodes at most; 0 is no limit.
 
         Raises:
             SolverError: HiGHS reports an error.
@@ -82,6 +88,7 @@ class HighsSolver:
         for name, value in _OPTIONS.items():
             highs.setOptionValue(name, value)
         highs.setOptionValue("mip_rel_gap", relative_gap)
+        highs.setOptionValue("mip_max_nodes", max_nodes or NO_NODE_LIMIT)
         # HiGHS counts the time of earlier runs of the same object too.
         highs.setOptionValue("time_limit", highs.getRunTime() + max(1e-3, time_limit_s))
         self._run(highs, time_limit_s)
