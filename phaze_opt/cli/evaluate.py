@@ -10,6 +10,7 @@ import typer
 from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer
 from phaze_opt.cli.options import (
     CHOICES,
+    DEFAULT_SCHEDULE_GAP,
     INTEGER,
     RECORDS,
     WORKLOAD,
@@ -24,6 +25,7 @@ from phaze_opt.cli.options import (
     NetworkOption,
     OptimizerOption,
     RecomputeOption,
+    ScheduleGapOption,
     SequenceLengthOption,
     SequenceParallelOption,
     TensorParallelOption,
@@ -73,6 +75,7 @@ def evaluate(
     recompute: RecomputeOption = "auto",
     tensor_parallel: TensorParallelOption = "1,2,4,8",
     sequence_parallel: SequenceParallelOption = True,
+    schedule_gap: ScheduleGapOption = DEFAULT_SCHEDULE_GAP,
     max_area_mm2: MaxAreaOption = None,
     max_tdp_w: MaxTdpOption = None,
     sensitivity: Annotated[
@@ -104,6 +107,7 @@ def evaluate(
         is_sequence_parallel=sequence_parallel,
         max_area_mm2=max_area_mm2,
         max_tdp_w=max_tdp_w,
+        schedule_gap=schedule_gap,
         constants=constants,
     )
     accelerator = load_architecture(arch, constants=constants)

@@ -46,6 +46,22 @@ def positive(option: str) -> Callable[[str | float], float]:
     return parse
 
 
+def relative_gap(option: str) -> Callable[[str | float], float]:
+    """A parser of relative gaps, at least 0 and below 1; it raises `InputError` for anything else."""
+
+    def parse(text: str | float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < 1:
+            message = f"{shorten(str(text))} must be a relative gap, at least 0 and below 1"
+            raise InputError(message, source=option)
+        return value
+
+    return parse
+
+
 def read_integer(text: str, *, low: int, high: int) -> int | None:
     """The integer that a text spells in plain decimal digits, if it is one within the limits."""
     word = text.strip()

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from phaze_opt.cli.numbers import MAX_COUNT, MAX_HBM_GB, MAX_MICRO_BATCH, integer, parse_integers, positive
+from phaze_opt.cli.numbers import (
+    MAX_COUNT,
+    MAX_HBM_GB,
+    MAX_MICRO_BATCH,
+    integer,
+    parse_integers,
+    positive,
+    relative_gap,
+)
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,6 +34,9 @@ NUMBER = "NUMBER"
 
 DEFAULT_MICRO_BATCHES = "1,2,4,8"
 DEFAULT_HBM_GB = "32,64,80"
+DEFAULT_SCHEDULE_GAP = 0.01
+LIMITED_NODES = 200
+NO_NODE_LIMIT = 0
 
 ModelOption = Annotated[
     str, typer.Option("--model", help="A model of the zoo or a Hugging Face config.json.", rich_help_panel=WORKLOAD)
@@ -75,6 +86,16 @@ ExclusivityOption = Annotated[
 ]
 RecomputeOption = Annotated[
     str, typer.Option("--recompute", help="auto (per stage, where needed), never or always.", rich_help_panel=CHOICES)
+]
+ScheduleGapOption = Annotated[
+    float,
+    typer.Option(
+        "--schedule-gap",
+        help="Solve a schedule's ILP only above this relative gap; 0 proves every schedule, however long it takes.",
+        parser=relative_gap("--schedule-gap"),
+        metavar=NUMBER,
+        rich_help_panel=CHOICES,
+    ),
 ]
 TensorParallelOption = Annotated[
     str,
@@ -181,6 +202,7 @@ def build_scenario(
     max_area_mm2: float | None,
     max_tdp_w: float | None,
     common: str = "arithmetic",
+    schedule_gap: float = DEFAULT_SCHEDULE_GAP,
     constants: Constants,
 ) -> Scenario:
     """The scenario that a command's options describe.
@@ -209,6 +231,8 @@ def build_scenario(
         common=parse_choice(CommonMean, common, option="--common"),
         max_area_mm2=max_area_mm2,
         max_tdp_w=max_tdp_w,
+        schedule_gap=schedule_gap,
+        schedule_nodes=LIMITED_NODES if schedule_gap > 0 else NO_NODE_LIMIT,
     )
 
 

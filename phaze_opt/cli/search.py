@@ -11,6 +11,7 @@ import typer
 
 from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import (
+    DEFAULT_SCHEDULE_GAP,
     INTEGER,
     RECORDS,
     WORKLOAD,
@@ -26,6 +27,7 @@ from phaze_opt.cli.options import (
     NetworkOption,
     OptimizerOption,
     RecomputeOption,
+    ScheduleGapOption,
     SequenceLengthOption,
     SequenceParallelOption,
     SpaceOption,
@@ -131,6 +133,7 @@ def search(
     recompute: RecomputeOption = "auto",
     tensor_parallel: TensorParallelOption = "1,2,4,8",
     sequence_parallel: SequenceParallelOption = True,
+    schedule_gap: ScheduleGapOption = DEFAULT_SCHEDULE_GAP,
     max_area_mm2: MaxAreaOption = None,
     max_tdp_w: MaxTdpOption = None,
     micro_batch: MicroBatchesOption = None,
@@ -181,6 +184,7 @@ def search(
         is_sequence_parallel=sequence_parallel,
         max_area_mm2=max_area_mm2,
         max_tdp_w=max_tdp_w,
+        schedule_gap=schedule_gap,
         common=common,
         constants=constants,
     )

@@ -17,7 +17,6 @@ class EvaluationStatus(StrEnum):
     OVER_AREA = "over_area"
     OVER_TDP = "over_tdp"
     OUT_OF_MEMORY = "out_of_memory"
-    UNSHARDABLE = "unshardable"
 
 
 class ScheduleQuality(StrEnum):

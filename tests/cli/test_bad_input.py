@@ -64,6 +64,7 @@ def check(arguments, capsys, *words):
         ([*EVALUATE, *TINY, *TPU, "--tensor-parallel", "3"], ["tensor_parallel"]),
         ([*EVALUATE, *TINY, *TPU, "--max-area-mm2", "-1"], ["--max-area-mm2"]),
         ([*EVALUATE, *TINY, *TPU, "--max-tdp-w", "nan"], ["--max-tdp-w"]),
+        ([*EVALUATE, *TINY, *TPU, "--schedule-gap", "1.5"], ["--schedule-gap", "1.5"]),
         ([*EVALUATE, *TINY, *TPU, "--modell", "x"], ["--modell"]),
         ([*EVALUATE, *TINY], ["--arch"]),
         ([*SEARCH], ["--model"]),
