@@ -128,12 +128,10 @@ def gantt_figure(
     lanes = {kind: max((bar.lane + 1 for bar in bars if bar.kind == kind), default=0) for kind in ("TC", "VC")}
     base = {"VC": 0.0, "TC": lanes["VC"] + 0.6}
     figure = go.Figure()
-    seen: set[CoreType] = set()
     for bar in bars:
-        figure.add_trace(
-            _bar_trace(bar, problem, base=base[bar.kind], lanes=lanes[bar.kind], is_first=bar.core_type not in seen)
-        )
-        seen.add(bar.core_type)
+        figure.add_trace(_bar_trace(bar, problem, base=base[bar.kind], lanes=lanes[bar.kind]))
+    for trace in _legend_traces(bars):
+        figure.add_trace(trace)
     apply_style(figure, title)
     ticks = [(base[kind] + lanes[kind] / 2, f"{kind} lanes") for kind in ("VC", "TC") if lanes[kind]]
     figure.update_yaxes(tickvals=[at for at, _ in ticks], ticktext=[name for _, name in ticks], showgrid=False)
@@ -143,13 +141,13 @@ def gantt_figure(
         line_dash="dot",
         line_color=MUTED_COLOUR,
         annotation_text="lower bound",
-        annotation_position="bottom right",
+        annotation_position="top left",
     )
     figure.update_layout(barmode="overlay", height=max(320, min(900, 160 + 26 * sum(lanes.values()))))
     return figure
 
 
-def _bar_trace(bar: GanttBar, problem: ScheduleProblem, *, base: float, lanes: int, is_first: bool) -> object:
+def _bar_trace(bar: GanttBar, problem: ScheduleProblem, *, base: float, lanes: int) -> object:
     import plotly.graph_objects as go
 
     height = lanes if bar.is_spread else 1
@@ -166,11 +164,23 @@ def _bar_trace(bar: GanttBar, problem: ScheduleProblem, *, base: float, lanes: i
             "line": {"color": "white", "width": 1},
             "pattern": {"shape": "/" if bar.is_spread else "", "fgcolor": "white", "size": 6, "solidity": 0.15},
         },
-        name=_NAMES[bar.core_type],
-        legendgroup=bar.core_type.value,
-        showlegend=is_first,
+        showlegend=False,
         text=[bar.label],
         textposition="inside",
         insidetextanchor="middle",
         hovertemplate=f"{bar.label}<br>{where}<br>%{{base:.6g}} to {bar.end:.6g}<extra></extra>",
     )
+
+
+def _legend_traces(bars: Sequence[GanttBar]) -> list[object]:
+    """Legend entries of their own, so that no hatched bar stands for a core type."""
+    import plotly.graph_objects as go
+
+    present = [core_type for core_type in _NAMES if any(bar.core_type is core_type for bar in bars)]
+    markers: list[tuple[dict[str, object], str]] = [
+        ({"color": _COLOUR_OF[core_type]}, _NAMES[core_type]) for core_type in present
+    ]
+    if any(bar.is_spread for bar in bars):
+        hatch = {"shape": "/", "fgcolor": "white", "size": 6, "solidity": 0.15}
+        markers.append(({"color": MUTED_COLOUR, "pattern": hatch}, "spread over all cores"))
+    return [go.Bar(x=[None], y=[None], orientation="h", marker=marker, name=name) for marker, name in markers]

@@ -184,35 +184,33 @@ class BlockSolver:
         model = build_ordering_model(problem, cutoff)
         solver = HighsSolver(model)
         is_complete = False
-        is_first = True
-        for _ in range(MAX_ROUNDS) if self._options.mip_nodes else count():
+        for turn in range(MAX_ROUNDS) if self._options.mip_nodes else count():
             if self._is_done(self._options.target_mip_gap):
                 break
-            # Half of what is left, so that a slow round leaves time for another; all of it where no row was missing.
-            limit = self._remaining_s() * (1.0 if is_complete else 0.5)
-            if is_first and not self._options.mip_nodes:
-                limit = min(limit, FIRST_ROUND_S)
             answer = solver.solve(
-                time_limit_s=limit,
+                time_limit_s=self._round_limit_s(turn, is_complete=is_complete),
                 relative_gap=0.5 * max(self._options.accept_gap, self._options.mip_gap),
                 max_nodes=self._options.mip_nodes,
             )
             bound = (cutoff if answer.is_infeasible else min(cutoff, answer.bound)) / factor
             self.state = replace(self.state.with_lower(bound), num_ilp_solves=self.state.num_ilp_solves + 1)
-            if not answer.has_solution:
-                if answer.is_infeasible or self._options.mip_nodes:
-                    break
-                continue
-            self._adopt(model, answer)
-            rows = broken_core_rows(model, problem, answer)
-            if is_first and not self._is_done(self._options.target_mip_gap):
-                rows.extend(antichain_rows(model, problem, limit=MAX_SECOND_ROWS))
-            is_first = False
+            if answer.is_infeasible or self._is_done(self._options.target_mip_gap):
+                break
+            rows = antichain_rows(model, problem, limit=MAX_SECOND_ROWS) if turn == 0 else []
+            if answer.has_solution:
+                self._adopt(model, answer)
+                rows.extend(broken_core_rows(model, problem, answer))
+            self._multi_start(LONG_TURNS * self._options.multi_starts, seed=LONG_TURNS + 1 + turn)
             if rows:
                 solver.add_rows([model.core_rows.add(row) for row in rows])
             elif answer.is_optimal or self._options.mip_nodes:
                 break
             is_complete = not rows
+
+    def _round_limit_s(self, turn: int, *, is_complete: bool) -> float:
+        """Half of what is left, so that a slow round leaves time for another; all where no row was missing."""
+        limit = self._remaining_s() * (1.0 if is_complete else 0.5)
+        return limit if turn > 0 or self._options.mip_nodes else min(limit, FIRST_ROUND_S)
 
     def _cutoff(self) -> float:
         """Makespan, scaled, that the ordering model must attain: only schedules worth finding are left in it.
@@ -230,8 +228,6 @@ class BlockSolver:
         )
         self._schedule(modes, priority=-np.array([answer.value(model.start[i]) for i in operators]))
         self.state = self.state.with_lower(self.state.lower)
-        if not self._is_done():
-            self.try_multi_start()
 
     def _schedule(self, modes: NDArray[np.bool_], *, priority: NDArray[np.float64]) -> None:
         start = np.zeros(len(self.problem))

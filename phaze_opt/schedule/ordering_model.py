@@ -18,8 +18,10 @@ from typing import Any
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 
-# Core rows are all built at once where they are this few; else only Turan's, the others being lazy.
+# Core rows are all built at once where they are this few; else only Turan's, the others being lazy ...
 MAX_EAGER_ROWS = 60
+# ... until a first round has not closed the block, when this many are added.
+MAX_SECOND_ROWS = 400
 
 
 class GroupRole(StrEnum):
@@ -152,10 +154,19 @@ def _core_pairs(model: Any, problem: BlockProblem, upper: float) -> None:
         operators = problem.of_type(bit)
         num_cores = problem.cores_of(bit)
         model.core_rows.add(core_row(model, problem, operators, num_cores=num_cores))
-        crowds = list(islice(_antichains(problem, operators, size=num_cores + 1), MAX_EAGER_ROWS + 1))
-        if len(crowds) <= MAX_EAGER_ROWS:
-            for crowd in crowds:
-                model.core_rows.add(core_row(model, problem, crowd, num_cores=num_cores))
+    for row in antichain_rows(model, problem, limit=MAX_EAGER_ROWS):
+        model.core_rows.add(row)
+
+
+def antichain_rows(model: Any, problem: BlockProblem, *, limit: int) -> list[Any]:
+    """Core rows of all sets of one operator too many that could run at once, for types with at most ``limit`` sets."""
+    rows: list[Any] = []
+    for bit in problem.scarce_types:
+        num_cores = problem.cores_of(bit)
+        sets = list(islice(_antichains(problem, problem.of_type(bit), size=num_cores + 1), limit + 1))
+        if len(sets) <= limit:
+            rows.extend(core_row(model, problem, crowd, num_cores=num_cores) for crowd in sets)
+    return rows
 
 
 def _antichains(problem: BlockProblem, operators: Sequence[int], *, size: int) -> Iterator[tuple[int, ...]]:
