@@ -49,7 +49,7 @@ def quick_bounds(problem):
     )
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=70, deadline=None, derandomize=True)
 @given(problems())
 def test_solver_equals_brute_force(problem):
     result = solve_schedule(problem)
