@@ -1,5 +1,7 @@
 """Each stage of the block solver on its own, the time limit, and the cache."""
 
+import _thread
+import threading
 import time
 from dataclasses import replace
 
@@ -10,7 +12,9 @@ from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.block_solve import BlockSolver, BlockState
 from phaze_opt.schedule.cache import ScheduleCache
 from phaze_opt.schedule.crash import solve_crash_bound
+from phaze_opt.schedule.highs import HighsSolver
 from phaze_opt.schedule.options import ScheduleOptions
+from phaze_opt.schedule.ordering_model import GROUPS, GroupRole, build_ordering_model
 from phaze_opt.schedule.problem import Exclusivity, ScheduleStatus
 from phaze_opt.schedule.solve import solve_compiled, solve_schedule
 from phaze_opt.schedule.structure import compile_structure
@@ -112,3 +116,23 @@ def test_cache_holds_nothing_cut_short():
     cache = ScheduleCache()
     cache.store(block, BlockState(0.5, 1.0, np.zeros(6), np.zeros(6, dtype=bool), is_timed_out=True))
     assert len(cache) == 0
+
+
+def test_ctrl_c_stops_the_solver_and_is_raised():
+    """An interrupt during HiGHS ends the solve soon, as KeyboardInterrupt, not as a crash."""
+    problem = hard_problem()
+    (block,) = [b for b in compile_structure(problem.core_types, problem.edges).blocks if len(b) > 10]
+    pick = [tuple(values[i] for i in block.operators) for values in (problem.one_core_s, problem.spread_s)]
+    model = build_ordering_model(
+        BlockProblem(block, *pick, 3, 3, Exclusivity.CHIP),
+        serial_sum(problem),
+        groups=[group for group in GROUPS.values() if group.role is GroupRole.DEFINING],
+    )
+    solver = HighsSolver(model)
+    timer = threading.Timer(0.5, _thread.interrupt_main)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        solver.solve(time_limit_s=60.0)
+    timer.join()
+    assert time.monotonic() - began < 10.0
