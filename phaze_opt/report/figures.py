@@ -196,7 +196,9 @@ def breakdown_figure(evaluations: Mapping[str, Evaluation]) -> Figure:
     figure.update_xaxes(title="seconds an iteration", rangemode="tozero")
     figure.update_yaxes(autorange="reversed", ticksuffix="  ")
     apply_style(figure, "Where an iteration's time goes")
-    figure.update_layout(height=160 + 60 * max(1, len(shown)))
+    # Six causes take several lines on a narrow page, so the legend goes below the axis rather than over the title.
+    below = {"y": 0, "yref": "container", "yanchor": "bottom", "x": 0.01, "xanchor": "left"}
+    figure.update_layout(height=240 + 60 * max(1, len(shown)), legend=below, margin={"t": 60, "b": 140})
     return figure
 
 

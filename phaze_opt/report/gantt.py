@@ -85,15 +85,16 @@ def text_gantt(
     for kind in ("TC", "VC"):
         lanes = sorted({bar.lane for bar in bars if bar.kind == kind})
         for lane in lanes[:max_lanes]:
-            row = [bar for bar in bars if bar.kind == kind and bar.lane == lane]
-            table.add_row(f"{kind} {lane + 1}", _text_lane(row, result.makespan_s, width))
+            row = [bar for bar in bars if bar.kind == kind and (bar.is_spread or bar.lane == lane)]
+            table.add_row(f"{kind} {lane + 1}", _text_lane(row, lane, makespan=result.makespan_s, width=width))
         if len(lanes) > max_lanes:
             table.add_row("", Text(f"... {len(lanes) - max_lanes} more busy {kind} lanes", style="dim"))
     table.add_row("", Text("0".ljust(width - 12) + f"{result.makespan_s:>12.6g}", style="dim"))
     return table
 
 
-def _text_lane(bars: Sequence[GanttBar], makespan: float, width: int) -> Text:
+def _text_lane(bars: Sequence[GanttBar], lane: int, *, makespan: float, width: int) -> Text:
+    """One row of the chart; a spread operator has its label in its first lane only."""
     from rich.text import Text
 
     cells = [(" ", "")] * width
@@ -101,7 +102,8 @@ def _text_lane(bars: Sequence[GanttBar], makespan: float, width: int) -> Text:
         first = min(width - 1, int(bar.begin / makespan * width)) if makespan > 0 else 0
         last = min(width, max(first + 1, round(bar.end / makespan * width))) if makespan > 0 else 1
         fill = "#" if bar.is_spread else "="
-        body = f"[{bar.label}".ljust(last - first, fill)[: last - first] if last - first > 2 else fill * (last - first)
+        label = f"[{bar.label}" if bar.lane == lane and last - first > 2 else ""
+        body = label.ljust(last - first, fill)[: last - first]
         for offset, character in enumerate(body):
             cells[first + offset] = (character, _RICH_COLOUR[bar.core_type])
     text = Text()
@@ -136,14 +138,21 @@ def gantt_figure(
     ticks = [(base[kind] + lanes[kind] / 2, f"{kind} lanes") for kind in ("VC", "TC") if lanes[kind]]
     figure.update_yaxes(tickvals=[at for at, _ in ticks], ticktext=[name for _, name in ticks], showgrid=False)
     figure.update_xaxes(title=f"time ({unit})", range=[0, result.makespan_s * 1.02 or 1.0])
-    figure.add_vline(
+    figure.add_vline(x=result.lower_bound_s, line_dash="dot", line_color=MUTED_COLOUR)
+    figure.add_annotation(
+        text="lower bound",
         x=result.lower_bound_s,
-        line_dash="dot",
-        line_color=MUTED_COLOUR,
-        annotation_text="lower bound",
-        annotation_position="top left",
+        y=lanes["VC"] + 0.3 if lanes["TC"] else lanes["VC"] + 0.1,
+        showarrow=False,
+        xanchor="right",
+        yanchor="middle" if lanes["VC"] and lanes["TC"] else "bottom",
+        font={"size": 11, "color": MUTED_COLOUR},
     )
-    figure.update_layout(barmode="overlay", height=max(320, min(900, 160 + 26 * sum(lanes.values()))))
+    figure.update_layout(
+        barmode="overlay",
+        height=max(320, min(900, 160 + 26 * sum(lanes.values()))),
+        uniformtext={"minsize": 8, "mode": "hide"},
+    )
     return figure
 
 
@@ -168,6 +177,7 @@ def _bar_trace(bar: GanttBar, problem: ScheduleProblem, *, base: float, lanes: i
         text=[bar.label],
         textposition="inside",
         insidetextanchor="middle",
+        textangle=0,
         hovertemplate=f"{bar.label}<br>{where}<br>%{{base:.6g}} to {bar.end:.6g}<extra></extra>",
     )
 

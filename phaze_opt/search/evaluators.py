@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,10 @@ from typing import Any, Protocol
 from phaze_opt.errors import SolverError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.space.point import DesignPoint
+
+PATIENCE_S = 3.0
+"""How long interrupted workers may take to clean up."""
+ASK_AGAIN_S = 0.05
 
 
 class PointObjective(Protocol):
@@ -132,9 +137,17 @@ class ProcessEvaluator:
         return pending
 
     def kill(self) -> None:
-        """End the workers in the middle of what they do."""
-        for worker in self._workers:
-            worker.terminate()
+        """End the workers in the middle of what they do: asked first, so that they clean up, then by force.
+
+        Asked again and again, as the pool's own loop in a worker takes what ends an evaluation for its result.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while (alive := [worker for worker in self._workers if worker.is_alive()]) and time.monotonic() < deadline:
+            for worker in alive:
+                worker.terminate()
+            connection.wait([worker.sentinel for worker in alive], timeout=ASK_AGAIN_S)
+        for worker in alive:
+            worker.kill()
 
     def close(self) -> None:
         """Wait until no worker is left."""
@@ -192,8 +205,12 @@ _BUILD: ContextVar[Callable[[], PointObjective]] = ContextVar("build")
 
 
 def _start_worker(build: Callable[[], PointObjective]) -> None:
-    """Prepare a worker: deaf to Ctrl-C, watching its parent, its objective made at the first evaluation."""
+    """Prepare a worker: deaf to Ctrl-C, watching its parent, its objective made at the first evaluation.
+
+    SIGTERM ends it through Python, so that locks of its libraries are given back rather than reported as leaked.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _BUILD.set(build)
 

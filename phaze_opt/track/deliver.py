@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,9 +44,25 @@ def open_client(destination: Destination) -> MlflowClient:
         return MlflowClient(tracking_uri=destination.tracking_uri)
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path.with_name(f"{path.name}.lock"), is_blocking=True):
+        if not path.exists():
+            _create_sqlite_store(path)
         client = MlflowClient(tracking_uri=destination.tracking_uri)
         client.get_experiment_by_name("Default")
     return client
+
+
+def _create_sqlite_store(path: Path) -> None:
+    """Create a store under another name and move it into place when it is complete.
+
+    MLflow creates its tables step by step and cannot go on from the middle: interrupted there, the store would be
+    unusable for ever.
+    """
+    from mlflow import MlflowClient
+
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.absolute().parent) as directory:
+        new = Path(directory) / path.name
+        MlflowClient(tracking_uri=f"sqlite:///{new}").get_experiment_by_name("Default")
+        new.replace(path)
 
 
 @final

@@ -19,7 +19,7 @@ def start(arguments: list[str], tmp_path: Path) -> subprocess.Popen[str]:
     (tmp_path / "pids").mkdir(exist_ok=True)
     environment = {**os.environ, "PIDS": str(tmp_path / "pids")}
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(OUTSIDE / "slow_search.py"), str(tmp_path / "runs"), *arguments],
+        [sys.executable, "-W", "always", str(OUTSIDE / "slow_search.py"), str(tmp_path / "runs"), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

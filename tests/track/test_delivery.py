@@ -217,3 +217,17 @@ def test_copies_of_artifacts_are_kept_until_the_store_has_them(work_dir: Path, m
     deliver_waiting(Destination(default_uri(work_dir), work_dir))
     assert list(journal.artifacts.iterdir()) == []
     assert {path.name for path in (work_dir / "mlartifacts").rglob("*.json")} == {"config.json", "best.json"}
+
+
+def test_a_store_whose_making_is_cut_short_is_not_there(tmp_path: Path, monkeypatch) -> None:
+    def half_made(tracking_uri):
+        path = Path(tracking_uri.removeprefix("sqlite:///"))
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("create table experiments (name)")
+        raise sqlite3.OperationalError("database is locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mlflow.MlflowClient", half_made)
+        with pytest.raises(sqlite3.OperationalError):
+            deliver.open_client(Destination(default_uri(tmp_path), tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db.lock"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt.errors import InputError
@@ -31,9 +32,13 @@ class Suicidal:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Takes its time, and notes the process it runs in in the directory ``PIDS``."""
+    """Takes its time, and notes the process it runs in in the directory ``PIDS``.
+
+    Holds a lock between processes, as numba does: one that is not given back is reported as leaked.
+    """
 
     scenario: ToyScenario
+    lock: object = field(default_factory=multiprocessing.RLock, compare=False)
 
     def evaluate(self, point: DesignPoint) -> Evaluation:
         (Path(os.environ["PIDS"]) / str(os.getpid())).touch()
