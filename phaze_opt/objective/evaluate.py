@@ -87,6 +87,20 @@ class Objective:
         )
         return members[0] if len(members) == 1 else combine_evaluations(members, scenario=self.scenario)
 
+    def under(self, constants: Constants, *, scenario: Scenario) -> Objective:
+        """An objective for other constants; graphs are shared if the scenarios differ in nothing but budgets."""
+        other = Objective(scenario, constants=constants)
+        if replace(scenario, max_area_mm2=self.scenario.max_area_mm2, max_tdp_w=self.scenario.max_tdp_w) == (
+            self.scenario
+        ):
+            other._compiled = self._compiled
+        return other
+
+    def estimate(self, accelerator: Accelerator, micro_batch: int, *, index: int = 0) -> Estimates:
+        """Estimates of all operators of one model on one accelerator."""
+        table = AcceleratorTable.from_accelerators([accelerator])
+        return self._estimator.estimate(self.compiled(index, micro_batch).operators, table)
+
     def compiled(self, index: int, micro_batch: int) -> CompiledModel:
         """The compiled form of the scenario's model ``index`` at one micro-batch."""
         key = (index, micro_batch)
@@ -109,8 +123,7 @@ class Objective:
                 f"{compiled.training.dtype_bytes}; give {compiled.training.dtype_bytes}"
             )
             raise InputError(message, key="dtype_bytes")
-        table = AcceleratorTable.from_accelerators([accelerator])
-        estimates = self._estimator.estimate(compiled.operators, table)
+        estimates = self.estimate(accelerator, micro_batch, index=index)
         return place_model(compiled, estimates, accelerator, scenario=self.scenario), estimates
 
     def _evaluate_model(self, index: int, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:

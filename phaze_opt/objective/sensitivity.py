@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import final
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.networks import list_networks, load_network
+from phaze_opt.hardware.power import tdp_w
+from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.references import REFERENCES, evaluate_references
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.references import REFERENCES
 from phaze_opt.objective.scenario import Scenario
 
 
@@ -53,49 +58,77 @@ class SensitivityRow:
     ratio_tpu_v4_published: float
 
 
+@final
+@dataclass(slots=True)
+class _Pricer:
+    """Prices the design and both references under one set of constants after another.
+
+    Graphs are compiled once, and what leaves every latency, the accelerator and the network as they were is not
+    scheduled and placed again: both change the time this takes, never a figure.
+    """
+
+    case: SensitivityCase
+    nominal: Objective
+    _known: dict[Hashable, Evaluation] = field(default_factory=dict)
+
+    def row(self, constants: Constants, *, assumption: str, setting: str, origin: str) -> SensitivityRow:
+        """Evaluate the design and both references under one set of constants."""
+        scenario = _under(self.case, constants)
+        free = self.nominal.under(constants, scenario=replace(scenario, max_area_mm2=None, max_tdp_w=None))
+        design = self._evaluate(free.under(constants, scenario=scenario), self.case.build_accelerator(constants))
+        ratios = []
+        for name in REFERENCES:
+            reference = self._evaluate(free, load_architecture(name, constants=constants)).throughput_samples_per_s
+            ratios.append(design.throughput_samples_per_s / reference if reference > 0 else 0.0)
+        return SensitivityRow(
+            assumption=assumption,
+            setting=setting,
+            origin=origin,
+            throughput_samples_per_s=design.throughput_samples_per_s,
+            throughput_per_tdp=design.throughput_per_tdp,
+            ratio_tpu_v4=ratios[0],
+            ratio_tpu_v4_published=ratios[1],
+        )
+
+    def _evaluate(self, objective: Objective, accelerator: Accelerator) -> Evaluation:
+        """The evaluation, or an earlier one of the same latencies with the power of these constants."""
+        scenario, micro_batch = objective.scenario, self.case.micro_batch
+        power = tdp_w(accelerator, scenario.cluster.network, objective.constants)
+        latencies = [objective.estimate(accelerator, micro_batch, index=i) for i in range(len(scenario.models))]
+        arrays = (array for e in latencies for array in (e.one_core_s, e.spread_s, e.hbm_bytes))
+        digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
+        is_capped = scenario.max_tdp_w is not None
+        key = (replace(accelerator, name=""), scenario, digest, power if is_capped else None)
+        if key not in self._known:
+            self._known[key] = objective.evaluate_accelerator(accelerator, micro_batch)
+        known = self._known[key]
+        if known.tdp_w == power:
+            return known
+        return replace(known, tdp_w=power, throughput_per_tdp=known.throughput_per_tdp * (known.tdp_w / power))
+
+
 def analyse_sensitivity(case: SensitivityCase, *, constants: Constants | None = None) -> Iterator[SensitivityRow]:
     """The nominal row, then each uncertain constant at the ends of its range, then each option's alternatives."""
     nominal = constants if constants is not None else load_constants()
-    yield _row(case, nominal, assumption="", setting="", origin="nominal")
+    pricer = _Pricer(case, Objective(replace(case.scenario, max_area_mm2=None, max_tdp_w=None), constants=nominal))
+    yield pricer.row(nominal, assumption="", setting="", origin="nominal")
     for key in nominal.uncertain:
         if key.startswith("network.") and not key.startswith(_network_prefix(case.network_name)):
             continue
         entry = nominal.entries[key]
         for origin, value in (("low", entry.low), ("high", entry.high)):
             varied = nominal.with_overrides({key: value})
-            yield _row(case, varied, assumption=key, setting=f"{value:g} {entry.unit}", origin=origin)
+            yield pricer.row(varied, assumption=key, setting=f"{value:g} {entry.unit}", origin=origin)
     for name, option in nominal.options.items():
         for choice in option.alternatives:
             if choice != option.choice:
                 varied = nominal.with_options({name: choice})
-                yield _row(case, varied, assumption=name, setting=choice, origin="option")
+                yield pricer.row(varied, assumption=name, setting=choice, origin="option")
 
 
 def _network_prefix(name: str) -> str:
     """Prefix of the constants of a named network."""
     return f"network.{name.replace('-', '_')}."
-
-
-def _row(case: SensitivityCase, constants: Constants, *, assumption: str, setting: str, origin: str) -> SensitivityRow:
-    """Evaluate the design and both references under one set of constants."""
-    scenario = _under(case, constants)
-    evaluation = Objective(scenario, constants=constants).evaluate_accelerator(
-        case.build_accelerator(constants), case.micro_batch
-    )
-    references = evaluate_references(scenario, (case.micro_batch,), constants=constants)
-    ratios = []
-    for name in REFERENCES:
-        reference = references[name].throughput_samples_per_s
-        ratios.append(evaluation.throughput_samples_per_s / reference if reference > 0 else 0.0)
-    return SensitivityRow(
-        assumption=assumption,
-        setting=setting,
-        origin=origin,
-        throughput_samples_per_s=evaluation.throughput_samples_per_s,
-        throughput_per_tdp=evaluation.throughput_per_tdp,
-        ratio_tpu_v4=ratios[0],
-        ratio_tpu_v4_published=ratios[1],
-    )
 
 
 def _under(case: SensitivityCase, constants: Constants) -> Scenario:

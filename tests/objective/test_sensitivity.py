@@ -1,11 +1,17 @@
 """Sensitivity: every uncertain constant and every alternative choice has its row."""
 
+from dataclasses import replace
+
+import pytest
 from scenarios import make_scenario
 
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.sensitivity import SensitivityCase, analyse_sensitivity
+
+STATIC = "energy.static_w_per_mm2"
 
 
 def test_rows_cover_every_assumption_and_option():
@@ -33,6 +39,7 @@ def test_each_ratio_is_design_over_reference_under_the_same_setting():
     text = "num_tc=16,num_vc=64,tc_width=64,tc_depth=64,glb_mb=16,hbm_gb=32"
     scenario = make_scenario("bert-large", devices=8, tensor_parallel=(1,))
     nominal = load_constants()
+    static = nominal.entries[STATIC]
     case = SensitivityCase(
         scenario=scenario,
         build_accelerator=lambda varied: load_architecture(text, constants=varied),
@@ -47,6 +54,7 @@ def test_each_ratio_is_design_over_reference_under_the_same_setting():
         ),
         ("vector_cycles", "doubled"): nominal.with_options({"vector_cycles": "doubled"}),
         ("hbm_form", "fixed"): nominal.with_options({"hbm_form": "fixed"}),
+        (STATIC, f"{static.high:g} {static.unit}"): nominal.with_overrides({STATIC: static.high}),
     }
     seen = set()
     for key, constants in settings.items():
@@ -57,8 +65,25 @@ def test_each_ratio_is_design_over_reference_under_the_same_setting():
         )
         row = rows[key]
         assert row.throughput_samples_per_s == design.throughput_samples_per_s
-        assert row.throughput_per_tdp == design.throughput_per_tdp
+        assert row.throughput_per_tdp == pytest.approx(design.throughput_per_tdp, rel=1e-12)
         assert row.ratio_tpu_v4 == design.throughput_samples_per_s / reference.throughput_samples_per_s
         assert row.ratio_tpu_v4_published == design.throughput_samples_per_s / published.throughput_samples_per_s
-        seen.add(row.ratio_tpu_v4)
+        seen.add((row.ratio_tpu_v4, row.throughput_per_tdp))
     assert len(seen) == len(settings)
+
+
+def test_a_tdp_budget_holds_under_every_constant():
+    """Power alone changes under the energy constants: the design falls out of its budget, the references do not."""
+    scenario = make_scenario("tiny", global_batch=16)
+    nominal = load_constants()
+    power = tdp_w(load_architecture("tpu-v4", constants=nominal), scenario.cluster.network, nominal)
+    case = SensitivityCase(
+        scenario=replace(scenario, max_tdp_w=power * 1.0001),
+        build_accelerator=lambda varied: load_architecture("tpu-v4", constants=varied),
+        micro_batch=2,
+        network_name="two-level",
+    )
+    rows = {(row.assumption, row.origin): row for row in analyse_sensitivity(case)}
+    assert rows["", "nominal"].throughput_samples_per_s > 0
+    assert rows[STATIC, "high"].throughput_samples_per_s == 0
+    assert rows[STATIC, "low"].throughput_samples_per_s > 0
