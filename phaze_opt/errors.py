@@ -1,11 +1,11 @@
 """The exception tree. Infeasibility is a value (a status with a reason), never an exception.
 
-    PhazeOptError
-    ├── InputError           something the user gave is wrong (exit code 2)
-    ├── PluginError          a requested plug-in is unknown or fails to load (exit code 2)
-    ├── SolverError          a solver gave no usable answer
-    ├── VerificationError    an independent check disagrees with a result: a bug
-    └── TrackingError        a tracker could not record; never reaches a search's result
+PhazeOptError
+├── InputError           something the user gave is wrong (exit code 2)
+├── PluginError          a requested plug-in is unknown or fails to load (exit code 2)
+├── SolverError          a solver gave no usable answer
+├── VerificationError    an independent check disagrees with a result: a bug
+└── TrackingError        a tracker could not record; never reaches a search's result
 """
 
 

@@ -32,7 +32,8 @@ def list_plugins(group: PluginGroup) -> tuple[EntryPoint, ...]:
     for entry in found:
         other = by_name.setdefault(entry.name, entry)
         if other.value != entry.value:
-            message = f"{group.value}: '{entry.name}' is registered twice, as {other.value} and {entry.value}; uninstall one of the packages"
+            both = f"{other.value} and {entry.value}"
+            message = f"{group.value}: '{entry.name}' is registered twice, as {both}; uninstall one of the packages"
             raise PluginError(message)
     return tuple(by_name.values())
 

@@ -212,6 +212,11 @@ def search(
         print_json(_result_to_json(result, session))
     else:
         _print_result(result, points, references, session)
+    _conclude(result, delivery)
+
+
+def _conclude(result: SearchResult, delivery: Delivery) -> None:
+    """Say what waits for the tracker's store; end with exit code 3 if nothing was feasible."""
     if not delivery.is_complete:
         console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
     if result.best is None and not result.is_interrupted:

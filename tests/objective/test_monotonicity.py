@@ -13,8 +13,7 @@ from phaze_opt.units import gib_to_bytes
 
 SPACE = phaze_space(hbm_bytes=(gib_to_bytes(32), gib_to_bytes(80)), micro_batches=(1, 4))
 OBJECTIVES = {
-    devices: Objective(make_scenario("bert-large", devices=devices, global_batch=256))
-    for devices in (24, 32, 48, 64)
+    devices: Objective(make_scenario("bert-large", devices=devices, global_batch=256)) for devices in (24, 32, 48, 64)
 }
 BASE = OBJECTIVES[32]
 TOLERANCE = 1e-9
