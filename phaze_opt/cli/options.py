@@ -236,13 +236,11 @@ def build_scenario(
     )
 
 
-def build_space(
-    space: str | None, *, micro_batches: str | None, hbm_gb: str | None, max_area_mm2: float | None = None
-) -> SearchSpace:
-    """Phaze's space joined with micro-batches and HBM sizes, or the space of a TOML file, within an area budget.
+def build_space(space: str | None, *, micro_batches: str | None, hbm_gb: str | None) -> SearchSpace:
+    """Phaze's space joined with micro-batches and HBM sizes, or the space of a TOML file.
 
     Raises:
-        InputError: a value breaks a rule, the file is faulty, or no architecture is within the budget.
+        InputError: a value breaks a rule, or the file is faulty.
     """
     from pathlib import Path
 
@@ -258,7 +256,5 @@ def build_space(
         text = DEFAULT_MICRO_BATCHES if micro_batches is None else micro_batches
         batches = parse_integers(text, option="--micro-batch", high=MAX_MICRO_BATCH)
     if space is not None:
-        points = load_space(Path(space), hbm_bytes=hbm_bytes, micro_batches=batches)
-    else:
-        points = phaze_space(hbm_bytes=hbm_bytes or (), micro_batches=batches or ())
-    return points if max_area_mm2 is None else points.restrict(max_area_mm2=max_area_mm2)
+        return load_space(Path(space), hbm_bytes=hbm_bytes, micro_batches=batches)
+    return phaze_space(hbm_bytes=hbm_bytes or (), micro_batches=batches or ())

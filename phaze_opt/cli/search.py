@@ -200,7 +200,8 @@ def search(
         is_resumed=resume,
         name=f"{names} on {devices} with {strategy}",
     )
-    points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm, max_area_mm2=scenario.max_area_mm2)
+    points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm)
+    points = _within_area(points, scenario.max_area_mm2, is_json=json)
     session = open_tracker(
         tracker if tracking else "null",
         TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir),
@@ -213,6 +214,23 @@ def search(
     else:
         _print_result(result, points, references, session)
     _conclude(result, delivery)
+
+
+def _within_area(space: SearchSpace, max_area_mm2: float | None, *, is_json: bool) -> SearchSpace:
+    """The space within an area budget, if there is one; exit code 3 if no architecture is."""
+    if max_area_mm2 is None:
+        return space
+    try:
+        return space.restrict(max_area_mm2=max_area_mm2)
+    except InputError as error:  # the option's parser lets positive numbers through only: nothing is left
+        if is_json:
+            counts = dict.fromkeys(
+                ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned"), 0
+            )
+            places = {"tracking_uri": "", "run_id": ""}
+            print_json({"best": None, **counts, "wall_s": 0.0, **places, "reason": str(error)})
+        console().print(f"infeasible: {error}", soft_wrap=True)
+        raise typer.Exit(EXIT_INFEASIBLE) from None
 
 
 def _conclude(result: SearchResult, delivery: Delivery) -> None:

@@ -148,3 +148,11 @@ def test_infeasible_is_exit_code_3_with_a_reason(capsys):
     assert json.loads(out)["status"] == "out_of_memory"
     assert len(out.splitlines()) == 1
     assert "infeasible" in err
+
+
+def test_a_budget_that_leaves_no_architecture_is_infeasible(capsys):
+    code, out, err = run([*SEARCH, *TINY, "--max-area-mm2", "1", "--json"], capsys)
+    assert code == 3
+    assert json.loads(out)["best"] is None
+    assert len(out.splitlines()) == 1
+    assert "1.0 mm^2" in err
