@@ -200,8 +200,7 @@ def search(
         is_resumed=resume,
         name=f"{names} on {devices} with {strategy}",
     )
-    points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm)
-    points = _within_area(points, scenario.max_area_mm2, is_json=json)
+    points = _open_space(space, micro_batches=micro_batch, hbm=hbm, scenario=scenario, is_json=json)
     session = open_tracker(
         tracker if tracking else "null",
         TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir),
@@ -216,12 +215,15 @@ def search(
     _conclude(result, delivery)
 
 
-def _within_area(space: SearchSpace, max_area_mm2: float | None, *, is_json: bool) -> SearchSpace:
-    """The space within an area budget, if there is one; exit code 3 if no architecture is."""
-    if max_area_mm2 is None:
-        return space
+def _open_space(
+    space: str | None, *, micro_batches: str | None, hbm: str | None, scenario: Scenario, is_json: bool
+) -> SearchSpace:
+    """The space within the scenario's area budget; exit code 3 if no architecture is."""
+    points = build_space(space, micro_batches=micro_batches, hbm_gb=hbm)
+    if scenario.max_area_mm2 is None:
+        return points
     try:
-        return space.restrict(max_area_mm2=max_area_mm2)
+        return points.restrict(max_area_mm2=scenario.max_area_mm2)
     except InputError as error:  # the option's parser lets positive numbers through only: nothing is left
         if is_json:
             counts = dict.fromkeys(
