@@ -16,8 +16,8 @@ from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import TomlDocument, is_number, read_toml, shorten
 from phaze_opt.units import MICRO, gb_per_s_to_bytes_per_s
 
-MAX_DEVICES = 1 << 24
-"""Largest cluster accepted; far beyond any built, and within what integer arithmetic of placements holds."""
+MAX_DEVICES = 1 << 18
+"""Largest cluster accepted: beyond any built; the time and memory of a placement grow with it."""
 _FILE_KEYS = frozenset({"name", "dimensions"})
 _DIMENSION_KEYS = ("topology", "size", "bandwidth_gb_per_s", "latency_us")
 

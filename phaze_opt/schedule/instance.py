@@ -25,8 +25,12 @@ from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
 MAX_OPERATORS = 5000
 """More operators than any layer has; a larger file is a mistake."""
 _CORE_TYPES = {"TC": CoreType.TC, "VC": CoreType.VC, "TCandVC": CoreType.TC_AND_VC, "Nop": CoreType.NONE}
-_Latency = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
-_Cores = Annotated[int, Field(ge=1, strict=True)]
+MAX_LATENCY = 1e15
+"""Sums of as many latencies as there may be operators stay finite."""
+MAX_CORES = 10**9
+"""More cores than operators change nothing."""
+_Latency = Annotated[float, Field(ge=0, le=MAX_LATENCY, strict=True, allow_inf_nan=False)]
+_Cores = Annotated[int, Field(ge=1, le=MAX_CORES, strict=True)]
 _Id = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True)]
 _LENIENT = ConfigDict(extra="ignore", frozen=True)
 
