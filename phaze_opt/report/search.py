@@ -9,7 +9,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.design import PROVEN_GAP
 from phaze_opt.report.text import format_mib, format_number, format_share, format_time
-from phaze_opt.search.result import SearchResult, TrialRecord
+from phaze_opt.search.result import SearchResult, TrialRecord, rank
 from phaze_opt.units import bytes_to_gib
 
 NUM_RUNNERS_UP = 5
@@ -83,7 +83,7 @@ def runners_up_table(result: SearchResult) -> TableContent:
 def best_records(records: Sequence[TrialRecord], count: int = NUM_RUNNERS_UP) -> tuple[TrialRecord, ...]:
     """The best distinct feasible trials by their first objective."""
     feasible = [record for record in records if record.values and not record.is_repeat]
-    return tuple(sorted(feasible, key=lambda record: (-record.values[0], record.number))[:count])
+    return tuple(sorted(feasible, key=rank)[:count])
 
 
 def _record_row(record: TrialRecord) -> tuple[str, ...]:

@@ -31,6 +31,12 @@ class TrialRecord:
     is_resumed: bool
 
 
+def rank(record: TrialRecord) -> tuple[float, float, float, int]:
+    """Order of feasible trials, best first: first objective, then least area, least TDP, earliest."""
+    evaluation = record.evaluation
+    return -record.values[0], evaluation.area_mm2, evaluation.tdp_w, record.number
+
+
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
     """Where a search stands after a trial; ``best_values`` is empty as long as nothing feasible was found."""
@@ -47,8 +53,8 @@ class SearchResult:
 
     Attributes:
         search_id: directory of its journal in the working directory.
-        best: best feasible evaluation by the first objective (throughput for the goal ``pareto``), the earliest of
-            equals; None if nothing feasible was found.
+        best: best feasible evaluation by the first objective (throughput for the goal ``pareto``), of equals the one of
+            least area, then of least TDP, then the earliest; None if nothing feasible was found.
         best_number: its trial, -1 if there is none.
         pareto_front: trials that no other dominates, largest first objective first; of one for a single objective.
         evaluations: trials finished, repeats included.

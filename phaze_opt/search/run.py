@@ -16,7 +16,7 @@ from phaze_opt.search.events import SearchFinished, SearchObserver, SearchStarte
 from phaze_opt.search.goals import front_indices, goal_directions, goal_values
 from phaze_opt.search.journal import Journal, open_journal
 from phaze_opt.search.observers import Observers
-from phaze_opt.search.result import SearchProgress, SearchResult, TrialRecord
+from phaze_opt.search.result import SearchProgress, SearchResult, TrialRecord, rank
 from phaze_opt.search.strategy import Capability, Goal, Outcome, Strategy, StrategyContext, StrategyRun
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
@@ -205,7 +205,7 @@ class SearchLoop:
         self.journal.append(record)
         self.records.append(record)
         self._known[point] = evaluation
-        if record.values and (self._best is None or record.values[0] > self._best.values[0]):
+        if record.values and (self._best is None or rank(record) < rank(self._best)):
             self._best = record
         self._announce(record)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Topology
-from phaze_opt.hardware.networks import list_networks, load_network
+from phaze_opt.hardware.networks import MAX_DEVICES, list_networks, load_network
 
 CONSTANTS = load_constants()
 DIMENSION = '[[dimensions]]\ntopology = "ring"\nsize = 4\nbandwidth_gb_per_s = 100\nlatency_us = 0.5\n'
@@ -24,7 +24,7 @@ def test_named_networks() -> None:
     assert (flat.size, flat.bandwidth_bytes_per_s, flat.latency_s) == (1024, 4 * 2**30, 0.0)
 
 
-@given(st.sampled_from(["two-level", "phaze"]), st.integers(1, 10**6))
+@given(st.sampled_from(["two-level", "phaze"]), st.integers(1, MAX_DEVICES))
 def test_all_devices_fit_and_no_island_is_superfluous(name: str, num_devices: int) -> None:
     *inner, outer = load_network(name, num_devices=num_devices, constants=CONSTANTS).dimensions
     island = math.prod(dimension.size for dimension in inner)
