@@ -85,7 +85,7 @@ def area_throughput_figure(trials: Sequence[TrialRecord], *, references: Mapping
         shift = -18 if other.throughput_samples_per_s == lowest else 18
         mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR, shift=shift)
     if designs:
-        best = max(designs, key=lambda design: design.throughput_samples_per_s)
+        best = min(designs, key=lambda design: (-design.throughput_samples_per_s, design.area_mm2, design.tdp_w))
         mark("best", best, symbol="circle-open", size=19, colour=BEST_COLOUR, shift=20)
     figure.update_xaxes(title="area, mm<sup>2</sup>", rangemode="tozero")
     figure.update_yaxes(title=VALUE_LABELS["throughput"], **_axis(every))
