@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, read_text_file, shorten, shorten_path
+from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, shorten
+from phaze_opt.input_files import parse_json, read_text_file, shorten_path
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI
 
 _FILE_KIND = "an architecture file (TOML or JSON)"
@@ -74,16 +74,7 @@ def read_architecture_file(path: Path) -> TomlDocument:
     source = shorten_path(path)
     if path.suffix != ".json" and not text.lstrip().startswith("{"):
         return parse_toml(text, source=source)
-    try:
-        values = json.loads(text, object_pairs_hook=_unique_pairs)
-    except json.JSONDecodeError as error:
-        message = f"is not valid JSON: {error.msg}"
-        raise InputError(message, source=source, line=error.lineno) from error
-    except InputError as error:
-        raise InputError(str(error), source=source) from error
-    except (ValueError, RecursionError) as error:
-        message = f"is not usable JSON: {str(error)[:120]}"
-        raise InputError(message, source=source) from error
+    values = parse_json(text, source=source)
     if not isinstance(values, dict):
         message = "must hold one object with num_tc, num_vc, tc_width, ..."
         raise InputError(message, source=source)
@@ -96,16 +87,6 @@ def _unwrap(values: dict[str, Any]) -> dict[str, Any]:
         inner = values.get(key)
         if isinstance(inner, dict) and "num_tc" not in values:
             values = inner
-    return values
-
-
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            message = f"key '{key[:40]}' is set twice"
-            raise InputError(message)
-        values[key] = value
     return values
 
 

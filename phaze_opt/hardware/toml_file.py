@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from phaze_opt.errors import InputError
+from phaze_opt.input_files import read_text_file, shorten_path
 
-_MAX_FILE_BYTES = 4 << 20
 _MAX_VALUE_CHARACTERS = 60
-_MAX_PATH_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,49 +42,6 @@ class TomlDocument:
             if here == list(path)[: len(here)]:
                 return number
         return None
-
-
-def read_text_file(path: Path, *, kind: str) -> str:
-    """Text of a user's file.
-
-    Args:
-        path: the file.
-        kind: what the file should be, for messages (``a network file``).
-
-    Raises:
-        InputError: the path is missing, a directory, unreadable, too large, binary or empty.
-    """
-    source = shorten_path(path)
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(_MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise InputError(_unreadable(error, kind=kind), source=source) from error
-    if len(content) > _MAX_FILE_BYTES:
-        message = f"is larger than {_MAX_FILE_BYTES >> 20} MiB, which is no {kind.split(' ', 1)[-1]}"
-        raise InputError(message, source=source)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        message = f"is not text (byte {error.start} is no UTF-8); give {kind}"
-        raise InputError(message, source=source) from error
-    if "\0" in text:
-        message = f"is not text (it holds NUL bytes); give {kind}"
-        raise InputError(message, source=source)
-    if not text.strip():
-        message = f"is empty; give {kind}"
-        raise InputError(message, source=source)
-    return text
-
-
-def _unreadable(error: OSError | ValueError, *, kind: str) -> str:
-    """Why a file could not be opened; a path with a NUL byte is a ValueError."""
-    if isinstance(error, IsADirectoryError):
-        return f"is a directory; give {kind}"
-    if isinstance(error, FileNotFoundError):
-        return f"no such file; give {kind}"
-    reason = getattr(error, "strerror", None) or str(error)
-    return f"cannot be read ({reason}); give {kind}"
 
 
 def parse_toml(text: str, *, source: str) -> TomlDocument:
@@ -118,12 +74,6 @@ def read_toml(path: Path, *, kind: str) -> TomlDocument:
         InputError: as `read_text_file` and `parse_toml`.
     """
     return parse_toml(read_text_file(path, kind=kind), source=shorten_path(path))
-
-
-def shorten_path(path: Path) -> str:
-    """A path as it is reported: its end, if it is too long for a sentence."""
-    text = str(path)
-    return text if len(text) <= _MAX_PATH_CHARACTERS else f"...{text[-_MAX_PATH_CHARACTERS:]}"
 
 
 def shorten(value: object) -> str:

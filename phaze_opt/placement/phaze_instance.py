@@ -6,7 +6,6 @@ A file is the instance object, or an object that holds it under ``input`` (with 
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +16,7 @@ import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from phaze_opt.errors import InputError
+from phaze_opt.input_files import parse_json, read_text_file
 
 MAX_DEVICES = 1_000_000
 """More devices than any cluster has: a larger number is a mistake in the file."""
@@ -132,7 +132,7 @@ def load_phaze_instance(path: str | Path) -> PhazeInstance:
         InputError: it cannot be read, is no JSON, or breaks a rule; names the file and the key or line.
     """
     source = str(path)
-    whole = _parse(_read(Path(path)), source)
+    whole = _parse(read_text_file(Path(path), kind="a JSON instance"), source)
     content: object = whole.get("input", whole)
     if not isinstance(content, dict):
         message = f"must be a JSON object, not {type(content).__name__}"
@@ -168,37 +168,9 @@ def parse_phaze_instance(content: dict[str, Any], *, source: str, prefix: str = 
     )
 
 
-def _read(path: Path) -> str:
-    """The text of a file."""
-    if path.is_dir():
-        message = "is a directory; give a JSON file"
-        raise InputError(message, source=str(path))
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        message = "no such file"
-        raise InputError(message, source=str(path)) from None
-    except UnicodeDecodeError as error:
-        message = f"is not text (byte {error.start} is no UTF-8); give a JSON file"
-        raise InputError(message, source=str(path)) from None
-    except OSError as error:
-        message = f"cannot be read: {error.strerror}"
-        raise InputError(message, source=str(path)) from None
-
-
 def _parse(text: str, source: str) -> dict[str, Any]:
     """The JSON object in a text."""
-    if not text.strip():
-        message = "is empty; give a JSON instance"
-        raise InputError(message, source=source)
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        message = f"is no valid JSON: {error.msg} at column {error.colno}"
-        raise InputError(message, source=source, line=error.lineno) from None
-    except (ValueError, RecursionError):
-        message = "is no usable instance: a number is too long or it nests too deeply"
-        raise InputError(message, source=source) from None
+    content = parse_json(text, source=source)
     if not isinstance(content, dict):
         message = f"must be a JSON object, not {type(content).__name__}"
         raise InputError(message, source=source)

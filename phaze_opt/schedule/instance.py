@@ -8,7 +8,6 @@ instances works when one is chosen by name. Times are in the file's own unit.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import CoreType
+from phaze_opt.input_files import parse_json, read_text_file
 from phaze_opt.schedule.precedence import find_cycle, successor_lists
 from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
 
@@ -79,7 +79,7 @@ def load_instance(
         InputError: it cannot be read, is no JSON or breaks a rule; names the file and the key or line.
     """
     source = str(path)
-    content = _choose(_parse(_read(Path(path)), source), name, source)
+    content = _choose(parse_json(read_text_file(Path(path), kind="a JSON instance"), source=source), name, source)
     return parse_instance(content, source=source, exclusivity=exclusivity)
 
 
@@ -157,37 +157,6 @@ def _cycle(count: int, edges: tuple[tuple[int, int], ...]) -> list[int]:
                 ready.append(target)
     left = [index for index in range(count) if index not in done]
     return find_cycle(successors, left) if left else []
-
-
-def _read(path: Path) -> str:
-    if path.is_dir():
-        message = "is a directory; give a JSON file"
-        raise InputError(message, source=str(path))
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        message = "no such file"
-        raise InputError(message, source=str(path)) from None
-    except UnicodeDecodeError as error:
-        message = f"is not text (byte {error.start} is no UTF-8); give a JSON file"
-        raise InputError(message, source=str(path)) from None
-    except (OSError, ValueError) as error:
-        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InputError(message, source=str(path)) from None
-
-
-def _parse(text: str, source: str) -> object:
-    if not text.strip():
-        message = "is empty; give a JSON instance"
-        raise InputError(message, source=source)
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        message = f"is no valid JSON: {error.msg} at column {error.colno}"
-        raise InputError(message, source=source, line=error.lineno) from None
-    except (RecursionError, ValueError) as error:
-        message = f"is no valid JSON: {type(error).__name__}"
-        raise InputError(message, source=source) from None
 
 
 def _choose(content: object, name: str | None, source: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from phaze_opt.errors import InputError
+from phaze_opt.input_files import parse_json, read_text_file
 from phaze_opt.workload.families import FAMILY_CONFIGS, FamilyConfig
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.zoo import list_models, read_zoo_text
@@ -44,7 +45,7 @@ def load_model(name_or_path: str) -> ModelSpec:
         message = f"is a directory where a model config file belongs; {remedy}"
         raise InputError(message, source=_shown(name_or_path))
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return parse_config_text(_read_text(path), name=name, source=str(path))
+    return parse_config_text(read_text_file(path, kind="a Hugging Face config.json"), name=name, source=str(path))
 
 
 def parse_config_text(text: str, *, name: str, source: str) -> ModelSpec:
@@ -56,14 +57,7 @@ def parse_config_text(text: str, *, name: str, source: str) -> ModelSpec:
     if not text.strip():
         message = "is empty; a Hugging Face config.json belongs here"
         raise InputError(message, source=source)
-    try:
-        config = json.loads(text)
-    except json.JSONDecodeError as error:
-        message = f"is not valid JSON: {error.msg} (column {error.colno}); is the file truncated?"
-        raise InputError(message, source=source, line=error.lineno) from None
-    except (ValueError, RecursionError):
-        message = "is not usable JSON: a number is too long or it nests too deeply; give a Hugging Face config.json"
-        raise InputError(message, source=source) from None
+    config = parse_json(text, source=source)
     if not isinstance(config, dict):
         message = f"holds a JSON {_json_type(config)} where an object belongs; give a Hugging Face config.json"
         raise InputError(message, source=source)
@@ -100,21 +94,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
-
-
-def _read_text(path: Path) -> str:
-    """The file's text, or an error saying what it is instead."""
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            message = f"is larger than {MAX_CONFIG_BYTES >> 20} MiB, so no model config; give the config.json beside it"
-            raise InputError(message, source=str(path))
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        message = "is binary where JSON text belongs; give the config.json beside it"
-        raise InputError(message, source=str(path)) from None
-    except OSError as error:
-        message = f"cannot be read ({error.strerror}); check the path and its permissions"
-        raise InputError(message, source=str(path)) from None
 
 
 def _refuse_name(given: str) -> NoReturn:

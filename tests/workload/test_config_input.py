@@ -91,7 +91,7 @@ def test_config_json_is_named_after_its_folder(tmp_path: Path) -> None:
         ("[1, 2]", "holds a JSON list"),
         ("null", "holds a JSON null"),
         ('"text"', "holds a JSON string"),
-        (b"\x80\x04\x95\xff\x00GGUF", "is binary"),
+        (b"\x80\x04\x95\xff\x00GGUF", "is not text"),
         ("[" * 100_000, "nests too deeply"),
         ('{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}", "a number is too long"),
         (b"{" + b" " * (5 << 20), "is larger than 4 MiB"),

@@ -1,0 +1,92 @@
+"""Reading the files a user writes: text and JSON, with every fault one sentence that names the file and the line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from phaze_opt.errors import InputError
+
+MAX_FILE_BYTES = 4 << 20
+"""No file that a user writes for this package comes near it."""
+_MAX_PATH_CHARACTERS = 300
+_MAX_KEY_CHARACTERS = 40
+
+
+def read_text_file(path: Path, *, kind: str) -> str:
+    """Text of a user's file.
+
+    Args:
+        path: the file.
+        kind: what the file should be, for messages (``a network file``).
+
+    Raises:
+        InputError: the path is missing, a directory, unreadable, too large, binary or empty.
+    """
+    source = shorten_path(path)
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise InputError(_unreadable(error, kind=kind), source=source) from error
+    if len(content) > MAX_FILE_BYTES:
+        message = f"is larger than {MAX_FILE_BYTES >> 20} MiB, which is no {kind.split(' ', 1)[-1]}"
+        raise InputError(message, source=source)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"is not text (byte {error.start} is no UTF-8); give {kind}"
+        raise InputError(message, source=source) from error
+    if "\0" in text:
+        message = f"is not text (it holds NUL bytes); give {kind}"
+        raise InputError(message, source=source)
+    if not text.strip():
+        message = f"is empty; give {kind}"
+        raise InputError(message, source=source)
+    return text
+
+
+def _unreadable(error: OSError | ValueError, *, kind: str) -> str:
+    """Why a file could not be opened; a path with a NUL byte is a ValueError."""
+    if isinstance(error, IsADirectoryError):
+        return f"is a directory; give {kind}"
+    if isinstance(error, FileNotFoundError):
+        return f"no such file; give {kind}"
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"cannot be read ({reason}); give {kind}"
+
+
+def parse_json(text: str, *, source: str) -> Any:
+    """Parse JSON text.
+
+    Raises:
+        InputError: a syntax fault (with its line), a key set twice, a number too long, or nesting too deep.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_pairs)
+    except json.JSONDecodeError as error:
+        message = f"is not valid JSON: {error.msg} (column {error.colno}); is the file truncated?"
+        raise InputError(message, source=source, line=error.lineno) from None
+    except InputError as error:
+        raise InputError(str(error), source=source) from None
+    except (ValueError, RecursionError):
+        message = "is not usable JSON: a number is too long or it nests too deeply"
+        raise InputError(message, source=source) from None
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are set once; JSON itself would let the last one win."""
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            message = f"key '{key[:_MAX_KEY_CHARACTERS]}' is set twice"
+            raise InputError(message)
+        values[key] = value
+    return values
+
+
+def shorten_path(path: Path) -> str:
+    """A path as it is reported: its end, if it is too long for a sentence."""
+    text = str(path)
+    return text if len(text) <= _MAX_PATH_CHARACTERS else f"...{text[-_MAX_PATH_CHARACTERS:]}"
