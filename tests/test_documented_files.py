@@ -1,0 +1,56 @@
+"""The examples of docs/files.md are read by the code they document."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.schedule.instance import parse_instance
+from phaze_opt.schedule.problem import ScheduleStatus
+from phaze_opt.schedule.solve import solve_schedule
+from phaze_opt.space.search_space import load_space
+
+TEXT = (Path(__file__).parents[1] / "docs" / "files.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+TOMLS = {block.split("\n", 1)[0].removeprefix("# "): block for block in BLOCKS}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_example(name):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(TOMLS[name], encoding="utf-8")
+        return path
+
+    return write_example
+
+
+def test_there_is_one_example_of_each():
+    assert set(TOMLS) == {"architecture", "network", "space"}
+
+
+def test_architecture(write):
+    accelerator = load_architecture(str(write("architecture")))
+    assert (accelerator.num_tc, accelerator.num_vc, accelerator.hbm_bandwidth_bytes_per_s) == (16, 64, 2e12)
+
+
+def test_network(write):
+    inner, outer = load_network(str(write("network")), num_devices=4096).dimensions
+    assert (inner.size, inner.bandwidth_bytes_per_s, inner.latency_s) == (8, 450e9, 1e-6)
+    assert inner.size * outer.size == 4096
+
+
+def test_space(write):
+    space = load_space(write("space"))
+    assert space.num_candidates == 64 * 11 * 7 * 7 * 9
+    assert 0 < space.num_architectures < space.num_candidates
+    assert space.size == 12 * space.num_architectures
+
+
+def test_schedule():
+    (block,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+    result = solve_schedule(parse_instance(json.loads(block), source="files.md").problem)
+    assert result.status is ScheduleStatus.OPTIMAL
