@@ -167,7 +167,7 @@ def parse_choice(enum: type[_EnumT], text: str, *, option: str) -> _EnumT:
     try:
         return enum(text)
     except ValueError:
-        message = f"'{text}' is not one of {', '.join(enum)}; {suggest(text, list(enum))}"
+        message = f"'{text}' is unknown; {suggest(text, list(enum))}"
         raise InputError(message, source=option) from None
 
 

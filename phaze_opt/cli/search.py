@@ -414,9 +414,20 @@ def _print_result(
         for table in search_tables(result, references=references, space_size=space.size):
             screen.print(table)
         screen.print(limits_sentence(result.best))
+        screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
     if session.url_hint:
         screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
         screen.print(f"  {session.url_hint}", soft_wrap=True)
+        screen.print("The same as a page, with figures: report.html, in phaze-opt-runs and among the run's artifacts.")
+
+
+def inline_architecture(evaluation: Evaluation) -> str:
+    """The design as ``evaluate --arch`` takes it, with its micro-batch."""
+    from phaze_opt.objective.serialize import architecture_to_json
+
+    chip = architecture_to_json(evaluation.accelerator)
+    keys = ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_mb", "hbm_gb")
+    return ",".join(f"{key}={chip[key]}" for key in keys) + f" --micro-batch {evaluation.micro_batch}"
 
 
 def _common_reason(result: SearchResult) -> str:

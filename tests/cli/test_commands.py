@@ -151,3 +151,14 @@ def test_search_objectives(objective, tmp_path, capsys):
     document = run_json([*SEARCH, "--objective", objective, "--no-tracking", "--work-dir", str(tmp_path)], capsys)
     assert document["best"] is not None
     assert document["pareto_front"]
+
+
+def test_the_winner_can_be_pasted_back(tmp_path, capsys):
+    workload = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
+    arguments = ["search", *workload, "--trials", "4", "--no-tracking", "--work-dir", str(tmp_path)]
+    out, _ = run(arguments, capsys)
+    (line,) = [line for line in out.splitlines() if "--arch " in line]
+    words = line.split("again: ")[1].split()
+    best = run_json(arguments, capsys)["best"]
+    again = run_json(["evaluate", *workload, *words], capsys)
+    assert again["throughput_samples_per_s"] == best["throughput_samples_per_s"]
