@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, partial
 from multiprocessing import connection, resource_tracker
+from multiprocessing.util import Finalize
 from typing import Any, Protocol
 
 from phaze_opt.errors import SolverError
@@ -200,6 +201,8 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+FIRST_AT_EXIT = 1000
+"""Priority among what multiprocessing does when a worker ends; higher goes first."""
 _BUILD: ContextVar[Callable[[], PointObjective]] = ContextVar("build")
 """Of a worker process: how to make its objective; set once, when it starts."""
 
@@ -207,10 +210,12 @@ _BUILD: ContextVar[Callable[[], PointObjective]] = ContextVar("build")
 def _start_worker(build: Callable[[], PointObjective]) -> None:
     """Prepare a worker: deaf to Ctrl-C, watching its parent, its objective made at the first evaluation.
 
-    SIGTERM ends it through Python, so that locks of its libraries are given back rather than reported as leaked.
+    SIGTERM ends it through Python, so that locks of its libraries are given back rather than reported as leaked. A
+    further SIGTERM must not raise inside the last callbacks of a worker that is ending.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    Finalize(None, signal.signal, args=(signal.SIGTERM, signal.SIG_IGN), exitpriority=FIRST_AT_EXIT)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _BUILD.set(build)
 
