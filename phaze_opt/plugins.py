@@ -1,7 +1,7 @@
 """Entry-point loading of plug-ins; imports no implementation itself.
 
-Groups: ``phaze_opt.strategies``, ``phaze_opt.estimators``, ``phaze_opt.trackers``. Built-ins register through the
-same groups in pyproject.toml that outside packages use.
+Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators``, ``phaze_opt.trackers``. Built-ins
+register through the same groups in pyproject.toml that outside packages use.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ class PluginGroup(StrEnum):
     """The entry-point groups."""
 
     STRATEGIES = "phaze_opt.strategies"
+    PRUNERS = "phaze_opt.pruners"
     ESTIMATORS = "phaze_opt.estimators"
     TRACKERS = "phaze_opt.trackers"
 

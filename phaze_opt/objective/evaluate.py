@@ -67,7 +67,11 @@ class Objective:
 
     def evaluate(self, point: DesignPoint) -> Evaluation:
         """Evaluate a point of the space, as a designed chip."""
-        accelerator = build_accelerator(
+        return self.evaluate_accelerator(self.accelerator(point), point.micro_batch)
+
+    def accelerator(self, point: DesignPoint) -> Accelerator:
+        """The designed chip that a point means."""
+        return build_accelerator(
             point.num_tc,
             point.num_vc,
             tc_width=point.tc_width,
@@ -77,7 +81,6 @@ class Objective:
             hbm_bytes=point.hbm_bytes,
             constants=self.constants,
         )
-        return self.evaluate_accelerator(accelerator, point.micro_batch)
 
     def evaluate_accelerator(self, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """Evaluate any accelerator at one micro-batch, for every model of the scenario."""

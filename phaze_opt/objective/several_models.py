@@ -21,10 +21,10 @@ def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) ->
     if broken is not None:
         return replace(blank, status=broken.status, reason=f"{broken.model}: {broken.reason}")
     weights = [_ideal_throughput(member) for member in members]
-    throughput = _mean([m.throughput_samples_per_s for m in members], weights, common=scenario.common)
-    bound = _mean([m.throughput_bound_samples_per_s for m in members], weights, common=scenario.common)
+    throughput = combine_rates([m.throughput_samples_per_s for m in members], weights, common=scenario.common)
+    bound = combine_rates([m.throughput_bound_samples_per_s for m in members], weights, common=scenario.common)
     token_weights = [weight * m.sequence_length for weight, m in zip(weights, members, strict=True)]
-    tokens = _mean([m.throughput_tokens_per_s for m in members], token_weights, common=scenario.common)
+    tokens = combine_rates([m.throughput_tokens_per_s for m in members], token_weights, common=scenario.common)
     return replace(
         blank,
         throughput_samples_per_s=throughput,
@@ -75,7 +75,7 @@ def _ideal_throughput(member: Evaluation) -> float:
     return member.throughput_samples_per_s / (member.mfu * member.accelerator.peak_flops_per_s)
 
 
-def _mean(rates: Sequence[float], ideals: Sequence[float], *, common: CommonMean) -> float:
+def combine_rates(rates: Sequence[float], ideals: Sequence[float], *, common: CommonMean) -> float:
     """The mean of `CommonMean`: arithmetic, geometric, or lowest FLOP rate times the geometric mean of ideals.
 
     ``ideals`` are in the unit of ``rates`` per FLOP/s: samples, or tokens.

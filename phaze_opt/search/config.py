@@ -43,6 +43,10 @@ class SearchConfig:
         work_dir: directory of journals, one directory per search in it.
         resume: take finished trials from the journal instead of starting afresh.
         name: for people; plays no part in the result.
+        pruner: name of a plug-in of the group ``phaze_opt.pruners``; empty for none.
+        pruner_options: its options by name.
+        num_starts: starting points, drawn from the kept points by the seed and evaluated before the strategy's own.
+        max_seconds: stop when evaluations and strategy have taken so long, s; for use, not for claims.
     """
 
     strategy: str
@@ -55,6 +59,10 @@ class SearchConfig:
     work_dir: Path = Path("phaze-opt-runs")
     resume: bool = False
     name: str = ""
+    pruner: str = ""
+    pruner_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    num_starts: int = 0
+    max_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Check the counts and the seed."""
@@ -66,12 +74,19 @@ class SearchConfig:
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed <= _MAX_SEED:
             message = f"{self.seed!r} must be an integer in 0..{_MAX_SEED}"
             raise InputError(message, key="seed")
+        if not 0 <= self.num_starts <= self.num_trials:
+            message = f"{self.num_starts} starting points must be 0 to the {self.num_trials} trials"
+            raise InputError(message, key="num_starts")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            message = f"{self.max_seconds} must be positive"
+            raise InputError(message, key="max_seconds")
 
 
 def search_id(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) -> str:
     """Strategy and a digest of all that the trials depend on.
 
-    Not part of it: num_trials (a longer search continues a shorter one), jobs, work_dir, resume and name.
+    Not part of it: num_trials and max_seconds (a longer search continues a shorter one), jobs, work_dir, resume
+    and name.
     """
     identity = {
         "version": __version__,
@@ -82,6 +97,9 @@ def search_id(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) 
         "goal": config.goal.value,
         "seed": config.seed,
         "batch": config.batch,
+        "pruner": config.pruner,
+        "pruner_options": dict(sorted(config.pruner_options.items())),
+        "num_starts": config.num_starts,
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     return f"{config.strategy}-{digest[:16]}"
@@ -97,6 +115,10 @@ def resolved_config(config: SearchConfig, *, scenario: HasDigest, space: SearchS
         "seed": config.seed,
         "batch": config.batch,
         "jobs": config.jobs,
+        "pruner": config.pruner,
+        "pruner_options": dict(config.pruner_options),
+        "num_starts": config.num_starts,
+        "max_seconds": config.max_seconds,
         "name": config.name,
         "package_version": __version__,
         "space_size": space.size,

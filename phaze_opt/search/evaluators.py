@@ -52,6 +52,11 @@ class PendingEvaluation(Protocol):
         """Whether `result` returns at once."""
         ...
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody beyond this process's workers computes it, so that the time may be used otherwise."""
+        ...
+
 
 class Evaluator(Protocol):
     """Where evaluations happen."""
@@ -99,6 +104,7 @@ class _Deferred:
     objective: PointObjective
     point: DesignPoint
     is_done: bool = False
+    is_waiting: bool = False
 
     def result(self) -> tuple[Evaluation, float]:
         """Evaluate now."""
@@ -174,6 +180,11 @@ class _Submitted:
     def is_done(self) -> bool:
         """Whether it ended with a result."""
         return self.future.done() and not self.future.cancelled() and self.future.exception() is None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Never: `result` waits for this process's own workers."""
+        return False
 
 
 def _worker_died() -> SolverError:

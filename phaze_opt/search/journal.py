@@ -11,21 +11,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
 from phaze_opt.search.result import TrialRecord
+from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 
 _LOGGER = logging.getLogger(__name__)
 _FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """The evaluation of one point and the time it took, s."""
-
-    evaluation: Evaluation
-    wall_s: float
 
 
 @dataclass(slots=True)
@@ -42,9 +34,17 @@ class Journal:
     """
 
     path: Path
-    entries: dict[DesignPoint, JournalEntry] = field(default_factory=dict)
+    entries: dict[DesignPoint, KnownEvaluation] = field(default_factory=dict)
     trials: set[tuple[int, DesignPoint]] = field(default_factory=set)
     _file: IO[str] | None = None
+
+    def known(self, point: DesignPoint) -> KnownEvaluation | None:
+        """The evaluation of a point in an earlier run of this search."""
+        return self.entries.get(point)
+
+    def has_trial(self, number: int, point: DesignPoint) -> bool:
+        """Whether a line read was this trial."""
+        return (number, point) in self.trials
 
     def append(self, record: TrialRecord) -> None:
         """Write one trial unless it was read from here; a failure stops the journal with a warning, never a search."""
@@ -131,4 +131,4 @@ def _read_trial(journal: Journal, value: Mapping[str, Any]) -> None:
     point = DesignPoint(**value["point"])
     journal.trials.add((int(value["number"]), point))
     if value["evaluation"] is not None:
-        journal.entries[point] = JournalEntry(evaluation_from_json(value["evaluation"]), float(value["wall_s"]))
+        journal.entries[point] = KnownEvaluation(evaluation_from_json(value["evaluation"]), float(value["wall_s"]))

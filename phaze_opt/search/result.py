@@ -49,7 +49,7 @@ class SearchProgress:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The outcome of a search; all but ``wall_s`` (and the trials' own) is the same for every number of jobs.
+    """The outcome of a search; all but times (``wall_s``, the trials' own, ``overhead_s``) is the same for any jobs.
 
     Attributes:
         search_id: directory of its journal in the working directory.
@@ -59,13 +59,14 @@ class SearchResult:
         pareto_front: trials that no other dominates, largest first objective first; of one for a single objective.
         evaluations: trials finished, repeats included.
         distinct_evaluations: distinct points among them.
-        probes: architectures that the strategy looked at through a probe.
+        probes: architectures that the strategy and the pruner looked at through a probe.
         ilp_solves: ordering MIPs solved for the distinct evaluations.
         placements: placement problems solved for them.
-        pruned: points that the strategy ruled out without evaluation.
+        pruned: distinct points that the pruner dropped.
         wall_s: of this run, s.
+        overhead_s: of it in the strategy and the pruner, s.
         is_interrupted: ended by Ctrl-C.
-        is_exhausted: ended because the strategy had no point left to propose.
+        is_exhausted: ended because the strategy had no point left to propose, or none that the pruner kept.
         trials: by number.
     """
 
@@ -80,6 +81,7 @@ class SearchResult:
     placements: int
     pruned: int
     wall_s: float
+    overhead_s: float
     is_interrupted: bool
     is_exhausted: bool
     trials: tuple[TrialRecord, ...]

@@ -1,24 +1,27 @@
-"""The ask-and-tell loop: one strategy, one scenario, one space, one result."""
+"""Running one search: one strategy, one scenario, one space, one result."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError, PluginError
-from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
-from phaze_opt.search.evaluators import Evaluator, ObjectiveFactory, PendingEvaluation, PointObjective, open_evaluator
-from phaze_opt.search.events import SearchFinished, SearchObserver, SearchStarted, TrialFinished
-from phaze_opt.search.goals import front_indices, goal_directions, goal_values
-from phaze_opt.search.journal import Journal, open_journal
+from phaze_opt.search.counting_probe import CountingProbe, probe_limit
+from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
+from phaze_opt.search.events import SearchFinished, SearchObserver, SearchStarted
+from phaze_opt.search.goals import goal_directions
+from phaze_opt.search.journal import open_journal
+from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.observers import Observers
-from phaze_opt.search.result import SearchProgress, SearchResult, TrialRecord, rank
-from phaze_opt.search.strategy import Capability, Goal, Outcome, Strategy, StrategyContext, StrategyRun
-from phaze_opt.space.point import DesignPoint
+from phaze_opt.search.probe import BounderFactory, PointBounder
+from phaze_opt.search.pruner import Pruner, PrunerContext
+from phaze_opt.search.result import SearchProgress, SearchResult
+from phaze_opt.search.starts import draw_start_points
+from phaze_opt.search.strategy import Capability, Goal, Strategy, StrategyContext
+from phaze_opt.search.trial_log import TrialLog
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
@@ -32,6 +35,14 @@ def build_objective(scenario: Scenario) -> PointObjective:
     return Objective(scenario)
 
 
+def build_bounder(scenario: Scenario) -> PointBounder:
+    """The bounds that strategies and pruners probe unless told otherwise."""
+    from phaze_opt.objective.evaluate import Objective
+    from phaze_opt.search.objective_bounder import ObjectiveBounder
+
+    return ObjectiveBounder(Objective(scenario))
+
+
 def run_search(
     config: SearchConfig,
     *,
@@ -40,6 +51,7 @@ def run_search(
     observers: Sequence[SearchObserver] = (),
     on_progress: Callable[[SearchProgress], None] | None = None,
     objective_factory: ObjectiveFactory = build_objective,
+    bounder_factory: BounderFactory | None = build_bounder,
 ) -> SearchResult:
     """Run a search to its budget, to the end of the space, or until Ctrl-C; what is finished is always returned.
 
@@ -51,11 +63,13 @@ def run_search(
         InputError: an option is wrong, the strategy cannot do the goal, or the journal cannot be written.
     """
     started = time.perf_counter()
-    run = _start_strategy(config, space)
+    check_plugins(config)
     identity = search_id(config, scenario=scenario, space=space)
     resolved = resolved_config(config, scenario=scenario, space=space)
+    bounder = None if bounder_factory is None else _lazy(bounder_factory, scenario)
     journal = open_journal(config.work_dir / identity, header=resolved, is_resumed=config.resume)
-    loop = SearchLoop(config, identity, run, journal=journal, observers=Observers(observers), on_progress=on_progress)
+    loop = open_loop(config, identity, space=space, log=journal, build_bounder=bounder)
+    loop.observers, loop.on_progress = Observers(observers), on_progress
     loop.observers.notify(
         SearchStarted(
             search_id=identity,
@@ -75,8 +89,68 @@ def run_search(
     finally:
         journal.close()
     result = loop.result(wall_s=time.perf_counter() - started)
-    loop.observers.notify(_finished(result))
+    loop.observers.notify(finished_event(result))
     return result
+
+
+def open_loop(
+    config: SearchConfig,
+    identity: str,
+    *,
+    space: SearchSpace,
+    log: TrialLog,
+    build_bounder: Callable[[], PointBounder] | None,
+) -> SearchLoop:
+    """A loop at its first step, its strategy and pruner started; nothing is evaluated or probed yet.
+
+    Args:
+        config: how to search.
+        identity: names the search in its events.
+        space: the points.
+        log: where evaluations are known from and recorded.
+        build_bounder: makes what probes look at; None where there is nothing (the strategy then has no probe).
+
+    Raises:
+        PluginError: a plug-in is unknown, fails to load, or needs a probe where there is none.
+        InputError: an option is wrong, or the strategy cannot do the goal.
+    """
+    strategy = load_strategy(config.strategy)
+    check_goal(strategy, config.goal)
+    limit = probe_limit(config.num_trials, space.size)
+    probe = None
+    if build_bounder is not None:
+        probe = CountingProbe(build_bounder, config.goal, limit=limit, who=f"strategy '{strategy.name}'")
+    context = StrategyContext(
+        space=space,
+        directions=goal_directions(config.goal),
+        num_trials=config.num_trials,
+        seed=config.seed,
+        options=config.options,
+        probe=probe,
+    )
+    judging, judges = _start_pruner(config, strategy, space=space, build_bounder=build_bounder)
+    return SearchLoop(
+        config,
+        identity,
+        strategy.start(context),
+        log=log,
+        observers=Observers(()),
+        start_points=draw_start_points(space, count=config.num_starts, seed=config.seed),
+        judging=judging,
+        probes=tuple(known for known in (probe, judges) if known is not None),
+    )
+
+
+def check_plugins(config: SearchConfig) -> None:
+    """Refuse a strategy or pruner that cannot be had or cannot do what is asked, before anything is written.
+
+    Raises:
+        PluginError: one is unknown or fails to load.
+        InputError: the strategy cannot do the goal.
+    """
+    check_goal(load_strategy(config.strategy), config.goal)
+    if config.pruner:
+        load_pruner(config.pruner)
 
 
 def load_strategy(name: str) -> Strategy:
@@ -91,6 +165,20 @@ def load_strategy(name: str) -> Strategy:
         message = f"{PluginGroup.STRATEGIES}: plug-in '{name}' ({kind}) lacks one of name, capabilities and start"
         raise PluginError(message)
     return strategy
+
+
+def load_pruner(name: str) -> Pruner:
+    """The pruner plug-in of a name.
+
+    Raises:
+        PluginError: unknown, fails to load, or is not a pruner.
+    """
+    pruner = load_plugin(PluginGroup.PRUNERS, name)
+    if not isinstance(pruner, Pruner):
+        kind = type(pruner).__name__
+        message = f"{PluginGroup.PRUNERS}: plug-in '{name}' ({kind}) lacks one of name, is_safe and start"
+        raise PluginError(message)
+    return pruner
 
 
 def check_goal(strategy: Strategy, goal: Goal) -> None:
@@ -110,150 +198,44 @@ def check_goal(strategy: Strategy, goal: Goal) -> None:
         raise InputError(message)
 
 
-def _start_strategy(config: SearchConfig, space: SearchSpace) -> StrategyRun:
-    """The run of the configured strategy, if it can do what is asked."""
-    strategy = load_strategy(config.strategy)
-    check_goal(strategy, config.goal)
-    context = StrategyContext(
+def _start_pruner(
+    config: SearchConfig,
+    strategy: Strategy,
+    *,
+    space: SearchSpace,
+    build_bounder: Callable[[], PointBounder] | None,
+) -> tuple[Judging | None, CountingProbe | None]:
+    """The pruner's run and its own probe; None if no pruner is asked for."""
+    if not config.pruner:
+        return None, None
+    pruner = load_pruner(config.pruner)
+    if build_bounder is None:
+        message = f"pruner '{config.pruner}' needs bounds, and this objective has none"
+        raise PluginError(message)
+    probe = CountingProbe(build_bounder, config.goal, limit=space.size, who=f"pruner '{config.pruner}'")
+    context = PrunerContext(
         space=space,
         directions=goal_directions(config.goal),
-        num_trials=config.num_trials,
+        probe=probe,
         seed=config.seed,
-        options=config.options,
+        options=config.pruner_options,
     )
-    return strategy.start(context)
+    return Judging(pruner.start(context), can_ask_ahead=Capability.FIXED_ORDER in strategy.capabilities), probe
 
 
-@dataclass(slots=True)
-class SearchLoop:
-    """The state of a running search.
+def _lazy(factory: BounderFactory, scenario: Scenario) -> Callable[[], PointBounder]:
+    """The bounder of a scenario, made once, when it is first needed."""
+    made: list[PointBounder] = []
 
-    Attributes:
-        config: how to search.
-        search_id: its identity.
-        run: the strategy's run.
-        journal: finished trials of this and earlier runs.
-        observers: told of every trial in order.
-        on_progress: called after every trial.
-        records: finished trials by number.
-        is_interrupted: ended by Ctrl-C.
-        is_exhausted: the strategy proposed nothing more.
-    """
+    def build() -> PointBounder:
+        if not made:
+            made.append(factory(scenario))
+        return made[0]
 
-    config: SearchConfig
-    search_id: str
-    run: StrategyRun
-    journal: Journal
-    observers: Observers
-    on_progress: Callable[[SearchProgress], None] | None = None
-    records: list[TrialRecord] = field(default_factory=list)
-    is_interrupted: bool = False
-    is_exhausted: bool = False
-    _known: dict[DesignPoint, Evaluation] = field(default_factory=dict)
-    _best: TrialRecord | None = None
-
-    def run_to_end(self, evaluator: Evaluator) -> None:
-        """Ask, evaluate and tell, batch by batch."""
-        num_asked = 0
-        while num_asked < self.config.num_trials:
-            count = min(self.config.batch, self.config.num_trials - num_asked)
-            points = tuple(self.run.ask(count))[:count]
-            if not points:
-                self.is_exhausted = True
-                return
-            outcomes = self._evaluate(evaluator, points, first=num_asked)
-            num_asked += len(points)
-            self.run.tell(outcomes)
-
-    def _evaluate(self, evaluator: Evaluator, points: tuple[DesignPoint, ...], *, first: int) -> list[Outcome]:
-        """Evaluate a batch and record its trials in order; on Ctrl-C also those that others had finished."""
-        new = [p for p in dict.fromkeys(points) if p not in self._known and p not in self.journal.entries]
-        pending = dict(zip(new, evaluator.submit(new), strict=True)) if new else {}
-        try:
-            for number, point in enumerate(points, start=first):
-                self._record(number, point, pending)
-        except KeyboardInterrupt:
-            for number, point in enumerate(points[len(self.records) - first :], start=len(self.records)):
-                if point in self._known or point in self.journal.entries or pending[point].is_done:
-                    self._record(number, point, pending)
-            raise
-        return [
-            Outcome(record.number, record.point, record.values, record.evaluation.constraints)
-            for record in self.records[first:]
-        ]
-
-    def _record(self, number: int, point: DesignPoint, pending: dict[DesignPoint, PendingEvaluation]) -> None:
-        """Finish one trial: journal, list, observers, progress."""
-        is_repeat = point in self._known
-        if is_repeat:
-            evaluation, wall_s = self._known[point], 0.0
-        elif point in self.journal.entries:
-            entry = self.journal.entries[point]
-            evaluation, wall_s = entry.evaluation, entry.wall_s
-        else:
-            evaluation, wall_s = pending[point].result()
-        record = TrialRecord(
-            number=number,
-            point=point,
-            evaluation=evaluation,
-            values=goal_values(self.config.goal, evaluation),
-            wall_s=wall_s,
-            is_repeat=is_repeat,
-            is_resumed=(number, point) in self.journal.trials,
-        )
-        # The journal first: a Ctrl-C between these lines then costs no finished evaluation.
-        self.journal.append(record)
-        self.records.append(record)
-        self._known[point] = evaluation
-        if record.values and (self._best is None or rank(record) < rank(self._best)):
-            self._best = record
-        self._announce(record)
-
-    def _announce(self, record: TrialRecord) -> None:
-        """Tell observers and the progress display of a trial."""
-        self.observers.notify(
-            TrialFinished(
-                search_id=self.search_id,
-                number=record.number,
-                point=record.point,
-                evaluation=record.evaluation,
-                values=record.values,
-                wall_s=record.wall_s,
-                is_repeat=record.is_repeat,
-                is_resumed=record.is_resumed,
-            )
-        )
-        if self.on_progress is not None:
-            self.on_progress(SearchProgress(len(self.records), self.config.num_trials, record, self._best))
-
-    def result(self, *, wall_s: float) -> SearchResult:
-        """What stands now."""
-        efforts = [evaluation.effort for evaluation in self._known.values()]
-        return SearchResult(
-            search_id=self.search_id,
-            best=None if self._best is None else self._best.evaluation,
-            best_number=-1 if self._best is None else self._best.number,
-            pareto_front=self._front(),
-            evaluations=len(self.records),
-            distinct_evaluations=len(self._known),
-            probes=int(getattr(self.run, "num_probes", 0)),
-            ilp_solves=sum(effort.num_ilp_solves for effort in efforts),
-            placements=sum(effort.num_placements for effort in efforts),
-            pruned=int(getattr(self.run, "num_pruned", 0)),
-            wall_s=wall_s,
-            is_interrupted=self.is_interrupted,
-            is_exhausted=self.is_exhausted,
-            trials=tuple(self.records),
-        )
-
-    def _front(self) -> tuple[TrialRecord, ...]:
-        """Non-dominated feasible trials, largest first objective first."""
-        feasible = [record for record in self.records if record.values and not record.is_repeat]
-        rows = front_indices([record.values for record in feasible], goal_directions(self.config.goal))
-        return tuple(sorted((feasible[row] for row in rows), key=lambda record: -record.values[0]))
+    return build
 
 
-def _finished(result: SearchResult) -> SearchFinished:
+def finished_event(result: SearchResult) -> SearchFinished:
     """The closing event of a result."""
     return SearchFinished(
         search_id=result.search_id,

@@ -51,7 +51,9 @@ def same(first: SearchResult, second: SearchResult) -> bool:
         def bare(trials: tuple) -> tuple:  # type: ignore[type-arg]
             return tuple(replace(trial, wall_s=0.0, is_resumed=False) for trial in trials)
 
-        return replace(result, wall_s=0.0, trials=bare(result.trials), pareto_front=bare(result.pareto_front))
+        return replace(
+            result, wall_s=0.0, overhead_s=0.0, trials=bare(result.trials), pareto_front=bare(result.pareto_front)
+        )
 
     return plain(first) == plain(second)
 

@@ -36,6 +36,7 @@ class GridStrategy:
                 Capability.MULTI_OBJECTIVE,
                 Capability.CONSTRAINTS,
                 Capability.EXHAUSTS,
+                Capability.FIXED_ORDER,
             }
         ),
         init=False,

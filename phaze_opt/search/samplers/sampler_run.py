@@ -109,17 +109,26 @@ class SamplerRun:
         return tuple(points)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Report the outcomes of the last ask, in its order.
+        """Report the outcomes of the last ask, in its order, or before the first ask those of the starting points.
 
         Raises:
             InputError: more outcomes than points asked for.
         """
+        if not self._pending and not self.study.trials:
+            with quiet_optuna(), self.during_ask():
+                self._take_up([outcome.point for outcome in outcomes])
         if len(outcomes) > len(self._pending):
             message = f"{len(outcomes)} outcomes told for {len(self._pending)} points asked; tell each point once"
             raise InputError(message)
         with quiet_optuna():
             for outcome in outcomes:
                 self._tell_one(self._pending.pop(0), outcome)
+
+    def _take_up(self, points: Sequence[DesignPoint]) -> None:
+        """Make trials of points that this run did not propose."""
+        for point in points:
+            self.study.enqueue_trial(self.codec.encode(point))
+            self._pending.append(self.study.ask(self._distributions))
 
     def _tell_one(self, trial: optuna.Trial, outcome: Outcome) -> None:
         """Finish one trial; constraints come first, because a finished trial is frozen."""

@@ -1,0 +1,65 @@
+"""`ObjectiveBounder`: the bounds and estimates of an `Objective`, as probes see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from phaze_opt.objective.bounds import bound_points
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.layer_times import phase_costs
+from phaze_opt.search.probe import PhaseView, PointBound
+from phaze_opt.space.point import DesignPoint
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveBounder:
+    """Bounds points by `objective.bounds` and shows the operator graphs that the objective schedules.
+
+    Attributes:
+        objective: of the scenario; its compiled graphs are shared, nothing is evaluated.
+    """
+
+    objective: Objective
+
+    def bound(self, points: Sequence[DesignPoint]) -> tuple[PointBound, ...]:
+        """The bound of each point, in order."""
+        devices = self.objective.scenario.cluster.num_devices
+        return tuple(
+            PointBound(
+                throughput_samples_per_s=bound.throughput_samples_per_s,
+                throughput_per_tdp=bound.throughput_samples_per_s / (bound.tdp_w * devices),
+                tdp_w=bound.tdp_w,
+                area_mm2=bound.area_mm2,
+                reason=bound.reason,
+            )
+            for bound in bound_points(self.objective, points)
+        )
+
+    def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:
+        """Every model, tensor degree, distinct layer and phase on the architecture of a point."""
+        accelerator = self.objective.accelerator(point)
+        views = []
+        for index, model in enumerate(self.objective.scenario.models):
+            compiled = self.objective.compiled(index, point.micro_batch)
+            estimates = self.objective.estimate(accelerator, point.micro_batch, index=index)
+            for option in compiled.options:
+                for row, layer in enumerate(option.phases):
+                    for phase in layer:
+                        costs = phase_costs(phase, estimates, accelerator)
+                        views.append(
+                            PhaseView(
+                                model=model.name,
+                                tensor_parallel=option.graph.tensor_parallel,
+                                layer=phase.layer,
+                                phase=phase.phase,
+                                repeats=option.graph.chain.count(row),
+                                core_types=phase.core_types,
+                                edges=phase.edges,
+                                one_core_s=costs.one_core_s,
+                                spread_s=costs.spread_s,
+                                floor_s=costs.floor_s,
+                                collective_s=phase.collective_s,
+                            )
+                        )
+        return tuple(views)

@@ -1,0 +1,1 @@
+"""Pruners: one per file."""

@@ -1,0 +1,1 @@
+"""Controlled studies: many searches under one plan, judged together."""

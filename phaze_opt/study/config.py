@@ -1,0 +1,148 @@
+"""The plan of a study as values: what is compared, on what, at which cost, and how it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.search.options import OptionValue
+from phaze_opt.search.strategy import Goal
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What each search of a study may spend: evaluations (for claims) or seconds (for use, never for claims)."""
+
+    evaluations: int = 60
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One model, or several that share one design.
+
+    Attributes:
+        name: unique in the study.
+        models: zoo names or config files.
+        common: mean over several models.
+        weight: of the workload in means over workloads.
+    """
+
+    name: str
+    models: tuple[str, ...]
+    common: CommonMean = CommonMean.ARITHMETIC
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One strategy under comparison: a plug-in with its options and, maybe, a pruner.
+
+    Attributes:
+        name: unique in the study; the strategy's own name unless given.
+        strategy: plug-in of the group ``phaze_opt.strategies``.
+        options: its options.
+        pruner: plug-in of the group ``phaze_opt.pruners``; empty for none.
+        pruner_options: its options.
+    """
+
+    name: str
+    strategy: str
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    pruner: str = ""
+    pruner_options: Mapping[str, OptionValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One set of circumstances: goal, cluster, training choices, budgets, space and assumptions.
+
+    Attributes:
+        name: unique in the study; ``default`` if a study has one setting.
+        goal: what is maximised.
+        devices, network, global_batch, sequence_length, optimizer, attention, exclusivity, recompute, tensor_parallel,
+            is_sequence_parallel, schedule_gap, max_area_mm2, max_tdp_w: as in `Scenario`; the network by name or file.
+        micro_batches, hbm_gb: values joined to the space.
+        space: a space file; empty for Phaze's.
+        constants: values of assumptions (and named choices) of constants.toml that replace the package's own.
+    """
+
+    name: str = "default"
+    goal: Goal = Goal.THROUGHPUT
+    devices: int = 1024
+    network: str = "two-level"
+    global_batch: int = 4096
+    sequence_length: int | None = None
+    optimizer: str = "adam"
+    attention: str = "fused"
+    exclusivity: str = "chip"
+    recompute: str = "auto"
+    tensor_parallel: tuple[int, ...] = (1, 2, 4, 8)
+    is_sequence_parallel: bool = True
+    schedule_gap: float = 0.01
+    max_area_mm2: float | None = None
+    max_tdp_w: float | None = None
+    micro_batches: tuple[int, ...] = (1, 2, 4, 8)
+    hbm_gb: tuple[int, ...] = (32, 64, 80)
+    space: str = ""
+    constants: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How searches are judged.
+
+    Attributes:
+        confidence: of bootstrap intervals and of every claim.
+        num_bootstrap: resamples.
+        targets: relative regrets whose first evaluation is reported.
+        truth: ``enumerate`` solves every setting x workload of one objective exactly (all points, pruned by bound);
+            ``best-known`` takes the best of all searches of the study.
+    """
+
+    confidence: float = 0.95
+    num_bootstrap: int = 10_000
+    targets: tuple[float, ...] = (0.05, 0.01, 0.001)
+    truth: str = "best-known"
+
+
+@dataclass(frozen=True, slots=True)
+class Generality:
+    """The per-model versus common-design question; asked of the single-model workloads of a study.
+
+    Attributes:
+        means: means of throughput over each model's own best that a common design is chosen by.
+    """
+
+    means: tuple[CommonMean, ...] = (CommonMean.ARITHMETIC, CommonMean.GEOMETRIC, CommonMean.WORST)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyConfig:
+    """A controlled study: every contender on every workload in every setting, once per seed.
+
+    Attributes:
+        name: of letters, digits and dashes.
+        description: what is asked, for people (Markdown).
+        settings, workloads, contenders, seeds: the axes of the plan; names are unique in each.
+        budget: of each search.
+        batch: points asked for at a time, whatever the number of workers.
+        num_starts: starting points of each search, the same for all contenders of one seed.
+        judgement: how searches are judged.
+        generality: ask the per-model versus common question too; None for not.
+        source: the file it was read from, if any; plays no part in results.
+    """
+
+    name: str
+    description: str
+    workloads: tuple[Workload, ...]
+    contenders: tuple[Contender, ...]
+    settings: tuple[Setting, ...] = (Setting(),)
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    budget: Budget = field(default_factory=Budget)
+    batch: int = 4
+    num_starts: int = 1
+    judgement: Judgement = field(default_factory=Judgement)
+    generality: Generality | None = None
+    source: str = ""

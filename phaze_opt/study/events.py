@@ -1,0 +1,73 @@
+"""What a study tells its observers; observers record, they never change a result.
+
+Events are raised by the process that coordinates, from what is on disk: a cell's events come when the cell is finished,
+and again (equal) when a study is resumed, so an observer must take the same event twice for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.study.result import CellResult
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStarted:
+    """A study begins or resumes; ``config`` is its resolved plan, ready for JSON; ``description`` is Markdown."""
+
+    study_id: str
+    name: str
+    description: str
+    num_cells: int
+    config: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class CellFinished:
+    """One search of the study is finished.
+
+    Attributes:
+        study_id: of the study.
+        result: its trials.
+        evaluations: of its trials, by number; repeats share one object.
+        best_number: best trial, -1 if none is feasible.
+    """
+
+    study_id: str
+    result: CellResult
+    evaluations: tuple[Evaluation, ...]
+    best_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFinished:
+    """The study has ended or was interrupted.
+
+    Attributes:
+        study_id: of the study.
+        is_complete: every cell is finished.
+        contender_metrics: metrics of each contender over all its cells (`summary`), by contender and name.
+        cell_metrics: metrics of each cell (simple regret and the like), by key of the cell and name.
+        notes: the findings in words, Markdown.
+    """
+
+    study_id: str
+    is_complete: bool
+    contender_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    cell_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    notes: str = ""
+
+
+StudyEvent = StudyStarted | CellFinished | StudyFinished
+
+
+@runtime_checkable
+class StudyObserver(Protocol):
+    """Receives the events of one study, in order, in the process that coordinates it."""
+
+    def observe_study(self, event: StudyEvent) -> None:
+        """Record one event."""
+        ...

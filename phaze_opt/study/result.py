@@ -1,0 +1,151 @@
+"""What a study leaves behind, as it is read back from its directory: the only source of tables, figures and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.plan import Cell, Condition
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTrial:
+    """One finished trial of a cell.
+
+    Attributes:
+        number: from 0.
+        point: what was evaluated.
+        values: objectives in the order of the goal's directions; empty if infeasible.
+        status: value of `EvaluationStatus`.
+        wall_s: time of its evaluation when it was done, by this cell or another one; 0 for a repeat, s.
+        is_repeat: an earlier trial of this cell had the same point.
+    """
+
+    number: int
+    point: DesignPoint
+    values: tuple[float, ...]
+    status: str
+    wall_s: float
+    is_repeat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """One finished search, charged as if it had been alone.
+
+    Attributes:
+        cell: which one.
+        trials: by number.
+        probes, pruned, ilp_solves, placements: as in `SearchResult`, of the distinct evaluations of this cell.
+        overhead_s: spent in strategy and pruner, s.
+        is_exhausted: it ended before its budget because nothing was left to propose.
+        search_id: name of its search in events.
+    """
+
+    cell: Cell
+    trials: tuple[StudyTrial, ...]
+    probes: int
+    pruned: int
+    ilp_solves: int
+    placements: int
+    overhead_s: float
+    is_exhausted: bool
+    search_id: str = ""
+
+    @property
+    def evaluations(self) -> int:
+        """Trials, repeats included."""
+        return len(self.trials)
+
+    @property
+    def distinct_evaluations(self) -> int:
+        """Distinct points."""
+        return sum(not trial.is_repeat for trial in self.trials)
+
+    @property
+    def charged_s(self) -> float:
+        """Evaluations plus overhead: the time of the search alone on one core, s."""
+        return self.overhead_s + sum(trial.wall_s for trial in self.trials)
+
+
+class TruthKind(StrEnum):
+    """How the best value of a condition is known."""
+
+    CERTIFIED = "certified"
+    ENUMERATED = "enumerated"
+    BEST_KNOWN = "best known"
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The best value of a condition's single objective.
+
+    Attributes:
+        kind: how it is known.
+        value: of the objective.
+        point: a point that attains it.
+    """
+
+    kind: TruthKind
+    value: float
+    point: DesignPoint
+
+
+@dataclass(frozen=True, slots=True)
+class ChipTable:
+    """Every candidate chip on every model of one setting: the price matrix before it is a price.
+
+    Attributes:
+        setting: its name.
+        models: names of the single-model workloads, in the study's order.
+        weights: of the workloads.
+        chips: candidate chips (points of micro-batch 1: the micro-batch is each model's own choice).
+        values: ``values[model][chip]``: the setting's objective at the model's best micro-batch; 0 if infeasible.
+        micro_batches: ``micro_batches[model][chip]``: that micro-batch; 0 if infeasible.
+    """
+
+    setting: str
+    models: tuple[str, ...]
+    weights: tuple[float, ...]
+    chips: tuple[DesignPoint, ...]
+    values: tuple[tuple[float, ...], ...]
+    micro_batches: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    """A study, finished or not.
+
+    Attributes:
+        config: its plan.
+        study_id: ``<name>-<digest>``: its directory, its experiment's tag.
+        directory: where it is kept.
+        conditions: settings x workloads, in the study's order.
+        cells: finished cells, in the study's order.
+        num_cells: planned.
+        truths: by key of the condition; none for several objectives.
+        references: evaluations of the reference machines and expert placements, by key of the condition and name.
+        chip_tables: of the generality question, by setting; empty if it was not asked.
+        provenance: versions and machine, for people.
+    """
+
+    config: StudyConfig
+    study_id: str
+    directory: Path
+    conditions: tuple[Condition, ...]
+    cells: tuple[CellResult, ...]
+    num_cells: int
+    truths: Mapping[str, Truth] = field(default_factory=dict)
+    references: Mapping[str, Mapping[str, Evaluation]] = field(default_factory=dict)
+    chip_tables: tuple[ChipTable, ...] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every planned cell is finished."""
+        return len(self.cells) == self.num_cells
