@@ -17,7 +17,7 @@ class CellScore:
 
     Attributes:
         key, setting, workload, contender, seed: which one.
-        curve: relative regret after each evaluation, shape (num_evaluations,): ``1 - best so far / truth`` (1 as long as
+        curve: relative regret after each evaluation, shape (num_evaluations,): ``1 - best so far / truth`` (1 while
             nothing feasible was found); for several objectives ``1 - hypervolume so far / best known hypervolume``.
         regret: at the end.
         area_under_curve: mean of the curve over the whole budget (its last value repeated if it ended before).

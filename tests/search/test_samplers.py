@@ -124,8 +124,19 @@ def test_a_constraint_is_hopeless_only_while_every_trial_breaks_it_alike() -> No
 
 
 def test_telling_more_than_asked_is_refused() -> None:
-    with pytest.raises(InputError, match="1 outcomes told for 0 points"):
-        random_run().tell([Outcome(0, POINT, (1.0,))])
+    run = random_run()
+    (point,) = run.ask(1)
+    with pytest.raises(InputError, match="2 outcomes told for 1 points"):
+        run.tell([Outcome(0, point, (1.0,)), Outcome(1, POINT, (1.0,))])
+
+
+def test_starting_points_told_before_the_first_ask_become_trials() -> None:
+    run = random_run()
+    run.tell([Outcome(0, POINT, (1.0,))])
+    (trial,) = run.study.trials
+    assert run.codec.decode(trial.params) == POINT
+    assert trial.value == 1.0
+    assert len(run.ask(2)) == 2
 
 
 def test_random_is_uniform_over_kept_points() -> None:
