@@ -239,3 +239,15 @@ def test_a_killed_worker_is_an_error_that_says_what_to_do(
     with pytest.raises(SolverError, match="--resume"):
         search(SearchConfig("random", num_trials=4, jobs=2), tmp_path, objective_factory=faults.Suicidal)
     assert capfd.readouterr().err == ""
+
+
+def test_a_worker_killed_once_costs_no_trial(
+    tmp_path: Path, faults: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTEMPTS", str(tmp_path))
+    config = SearchConfig("random", num_trials=12, jobs=2)
+    disturbed = search(config, tmp_path / "a", objective_factory=faults.DiesOnce)
+    whole = search(config, tmp_path / "b")
+    assert (tmp_path / "died").exists()
+    assert [trial.evaluation for trial in disturbed.trials] == [trial.evaluation for trial in whole.trials]
+    assert disturbed.evaluations == 12

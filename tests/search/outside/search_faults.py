@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,20 @@ class Suicidal:
 
     def evaluate(self, point: DesignPoint) -> Evaluation:
         os._exit(9)
+
+
+@dataclass(frozen=True, slots=True)
+class DiesOnce:
+    """The first process that evaluates is killed in it, as by hand; leaves a mark in the directory ``ATTEMPTS``."""
+
+    scenario: ToyScenario
+
+    def evaluate(self, point: DesignPoint) -> Evaluation:
+        mark = Path(os.environ["ATTEMPTS"]) / "died"
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ToyObjective(self.scenario).evaluate(point)
 
 
 @dataclass(frozen=True, slots=True)
