@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -35,9 +35,10 @@ from phaze_opt.cli.options import (
     build_scenario,
     build_space,
     load_models,
-    parse_choice,
 )
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.search_config import build_config, one_of
+from phaze_opt.cli.search_output import common_reason, print_result, result_to_json
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,6 +88,26 @@ def search(
         list[str] | None,
         typer.Option("--strategy-option", help="An option of the strategy, NAME=VALUE.", rich_help_panel=SEARCH),
     ] = None,
+    pruner: Annotated[
+        str,
+        typer.Option(
+            "--pruner", help="Drops hopeless points before evaluation: critical-path.", rich_help_panel=SEARCH
+        ),
+    ] = "",
+    pruner_option: Annotated[
+        list[str] | None,
+        typer.Option("--pruner-option", help="An option of the pruner, NAME=VALUE.", rich_help_panel=SEARCH),
+    ] = None,
+    starts: Annotated[
+        int,
+        typer.Option(
+            "--starts",
+            help="Starting points drawn by the seed, evaluated first.",
+            parser=integer("--starts", low=0),
+            metavar=INTEGER,
+            rich_help_panel=SEARCH,
+        ),
+    ] = 0,
     objective: Annotated[
         str,
         typer.Option("--objective", help="throughput, throughput_per_tdp or pareto.", rich_help_panel=SEARCH),
@@ -121,6 +142,14 @@ def search(
             rich_help_panel=SEARCH,
         ),
     ] = 1,
+    dask: Annotated[
+        str,
+        typer.Option(
+            "--dask",
+            help="Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs processes).",
+            rich_help_panel=SEARCH,
+        ),
+    ] = "",
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Continue the same search where it was interrupted.", rich_help_panel=SEARCH),
@@ -168,7 +197,7 @@ def search(
     from phaze_opt.track.guard import open_tracker
     from phaze_opt.track.protocol import TrackerConfig
 
-    names, option = _one_of(model, models)
+    names, option = one_of(model, models)
     constants = load_constants()
     scenario = build_scenario(
         load_models(names, option=option),
@@ -188,9 +217,13 @@ def search(
         common=common,
         constants=constants,
     )
-    config = _build_config(
+    config = build_config(
         strategy=strategy,
         strategy_options=strategy_option or [],
+        pruner=pruner,
+        pruner_options=pruner_option or [],
+        starts=starts,
+        dask=dask,
         objective=objective,
         num_trials=trials,
         batch=batch,
@@ -209,9 +242,9 @@ def search(
     references = evaluate_references(scenario, points.axes.micro_batch, constants=constants)
     delivery = _deliver(session, result, config=config, scenario=scenario, space=points, references=references)
     if json:
-        print_json(_result_to_json(result, session))
+        print_json(result_to_json(result, session))
     else:
-        _print_result(result, points, references, session)
+        print_result(result, points, references, session)
     _conclude(result, delivery)
 
 
@@ -240,79 +273,8 @@ def _conclude(result: SearchResult, delivery: Delivery) -> None:
     if not delivery.is_complete:
         console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
     if result.best is None and not result.is_interrupted:
-        console().print("infeasible: no trial satisfied every constraint; " + _common_reason(result), soft_wrap=True)
+        console().print("infeasible: no trial satisfied every constraint; " + common_reason(result), soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
-
-
-def _build_config(
-    *,
-    strategy: str,
-    strategy_options: list[str],
-    objective: str,
-    num_trials: int,
-    batch: int,
-    jobs: int,
-    seed: int,
-    work_dir: Path,
-    is_resumed: bool,
-    name: str,
-) -> SearchConfig:
-    """How to search, checked."""
-    from phaze_opt.search.config import SearchConfig
-    from phaze_opt.search.strategy import Goal
-
-    return SearchConfig(
-        strategy=strategy,
-        options=_parse_strategy_options(strategy_options),
-        goal=parse_choice(Goal, objective, option="--objective"),
-        num_trials=num_trials,
-        seed=seed,
-        batch=batch,
-        jobs=jobs,
-        work_dir=_runs_directory(work_dir),
-        resume=is_resumed,
-        name=name,
-    )
-
-
-def _one_of(model: str, models: str) -> tuple[str, str]:
-    """The names given by exactly one of --model and --models, and which option that was."""
-    if bool(model) == bool(models):
-        message = "give either --model (one) or --models (several, one design for all), and not both"
-        raise InputError(message)
-    return (model, "--model") if model else (models, "--models")
-
-
-def _parse_strategy_options(words: list[str]) -> dict[str, str | int | float | bool]:
-    """NAME=VALUE pairs, the value read as boolean, integer, number or text."""
-    options: dict[str, str | int | float | bool] = {}
-    for word in words:
-        name, separator, text = word.partition("=")
-        if not separator or not name or name in options:
-            message = f"'{word}' must be NAME=VALUE, each name once"
-            raise InputError(message, source="--strategy-option")
-        options[name] = _read_value(text)
-    return options
-
-
-def _read_value(text: str) -> str | int | float | bool:
-    """A boolean, integer or number where the text is one."""
-    if text in {"true", "false"}:
-        return text == "true"
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _runs_directory(work_dir: Path) -> Path:
-    """The directory of journals, once the working directory is known to be one."""
-    if work_dir.exists() and not work_dir.is_dir():
-        message = f"'{work_dir}' is a file; give a directory"
-        raise InputError(message, source="--work-dir")
-    return work_dir / "phaze-opt-runs"
 
 
 def _run(
@@ -367,72 +329,3 @@ def _deliver(
                 write_artifacts(result, config=config, scenario=scenario, space=space, references=references)
             )
         return session.close()
-
-
-def _result_to_json(result: SearchResult, session: TrackingSession) -> dict[str, Any]:
-    """The line that ``--json`` prints."""
-    from phaze_opt.objective.serialize import evaluation_to_json
-
-    return {
-        "best": evaluation_to_json(result.best) if result.best is not None else None,
-        "best_number": result.best_number,
-        "evaluations": result.evaluations,
-        "distinct_evaluations": result.distinct_evaluations,
-        "probes": result.probes,
-        "ilp_solves": result.ilp_solves,
-        "placements": result.placements,
-        "pruned": result.pruned,
-        "wall_s": result.wall_s,
-        "is_interrupted": result.is_interrupted,
-        "pareto_front": [
-            {
-                "number": record.number,
-                "values": list(record.values),
-                "evaluation": evaluation_to_json(record.evaluation),
-            }
-            for record in result.pareto_front
-        ],
-        "search_id": result.search_id,
-        "tracking_uri": session.tracking_uri,
-        "run_id": session.run_id,
-    }
-
-
-def _print_result(
-    result: SearchResult, space: SearchSpace, references: Mapping[str, Evaluation], session: TrackingSession
-) -> None:
-    """What a hardware architect acts on."""
-    from phaze_opt.report.tables import limits_sentence, search_tables
-
-    screen = out()
-    if result.is_interrupted:
-        console().print(
-            f"interrupted after {result.evaluations} trials; everything finished is kept, --resume continues",
-            soft_wrap=True,
-        )
-    if result.best is not None:
-        for table in search_tables(result, references=references, space_size=space.size):
-            screen.print(table)
-        screen.print(limits_sentence(result.best))
-        screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
-    if session.url_hint:
-        screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
-        screen.print(f"  {session.url_hint}", soft_wrap=True)
-        screen.print("The same as a page, with figures: report.html, in phaze-opt-runs and among the run's artifacts.")
-
-
-def inline_architecture(evaluation: Evaluation) -> str:
-    """The design as ``evaluate --arch`` takes it, with its micro-batch."""
-    from phaze_opt.objective.serialize import architecture_to_json
-
-    chip = architecture_to_json(evaluation.accelerator)
-    keys = ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_mb", "hbm_gb")
-    return ",".join(f"{key}={chip[key]}" for key in keys) + f" --micro-batch {evaluation.micro_batch}"
-
-
-def _common_reason(result: SearchResult) -> str:
-    """The reason that most trials were infeasible for."""
-    from collections import Counter
-
-    reasons = Counter(record.evaluation.reason for record in result.trials)
-    return f"most often: {reasons.most_common(1)[0][0]}" if reasons else "the strategy proposed nothing"

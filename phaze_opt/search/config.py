@@ -45,6 +45,7 @@ class SearchConfig:
         name: for people; plays no part in the result.
         pruner: name of a plug-in of the group ``phaze_opt.pruners``; empty for none.
         pruner_options: its options by name.
+        dask: evaluate on this Dask cluster (``tcp://host:port``, or ``local`` with ``jobs`` processes); empty for not.
         num_starts: starting points, drawn from the kept points by the seed and evaluated before the strategy's own.
         max_seconds: stop when evaluations and strategy have taken so long, s; for use, not for claims.
     """
@@ -61,6 +62,7 @@ class SearchConfig:
     name: str = ""
     pruner: str = ""
     pruner_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    dask: str = ""
     num_starts: int = 0
     max_seconds: float | None = None
 
@@ -85,8 +87,8 @@ class SearchConfig:
 def search_id(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) -> str:
     """Strategy and a digest of all that the trials depend on.
 
-    Not part of it: num_trials and max_seconds (a longer search continues a shorter one), jobs, work_dir, resume
-    and name.
+    Not part of it: num_trials and max_seconds (a longer search continues a shorter one), jobs, dask, work_dir,
+    resume and name.
     """
     identity = {
         "version": __version__,

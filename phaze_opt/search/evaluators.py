@@ -55,8 +55,28 @@ class Evaluator(Protocol):
 
 
 @contextmanager
-def open_evaluator(factory: ObjectiveFactory, scenario: object, *, jobs: int, batch: int) -> Iterator[Evaluator]:
-    """An evaluator with at most one process per point of a batch; nothing of it is left afterwards."""
+def open_evaluator(
+    factory: ObjectiveFactory, scenario: object, *, jobs: int, batch: int, dask: str = ""
+) -> Iterator[Evaluator]:
+    """An evaluator with at most one process per point of a batch; nothing of it is left afterwards.
+
+    Args:
+        factory: makes the objective.
+        scenario: what it is made of.
+        jobs: processes; 1 evaluates in this process.
+        batch: points asked for at a time.
+        dask: a Dask cluster to evaluate on instead (`dask_evaluator.open_dask_client`); empty for none.
+
+    Raises:
+        PluginError: the package for Dask is missing.
+        InputError: no scheduler answers there.
+    """
+    if dask:
+        from phaze_opt.search.dask_evaluator import open_dask_evaluator
+
+        with open_dask_evaluator(factory, scenario, address=dask, num_workers=jobs) as on_cluster:
+            yield on_cluster
+        return
     from phaze_opt.search.process_evaluator import ProcessEvaluator
 
     workers = min(jobs, batch)

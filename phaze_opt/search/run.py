@@ -82,7 +82,9 @@ def run_search(
         )
     )
     try:
-        with open_evaluator(objective_factory, scenario, jobs=config.jobs, batch=config.batch) as evaluator:
+        with open_evaluator(
+            objective_factory, scenario, jobs=config.jobs, batch=config.batch, dask=config.dask
+        ) as evaluator:
             loop.run_to_end(evaluator)
     except KeyboardInterrupt:
         loop.is_interrupted = True
