@@ -1,9 +1,9 @@
-"""What there is to choose from: models, architectures, strategies, spaces."""
+"""What there is to choose from: models, architectures, strategies, pruners, spaces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli.options import (
     HbmOption,
@@ -13,6 +13,9 @@ from phaze_opt.cli.options import (
     build_space,
 )
 from phaze_opt.cli.output import out, print_json
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 MAX_SHOWN_VALUES = 16
 
@@ -83,19 +86,38 @@ def strategies(*, json: JsonOption = False) -> None:
     rows = []
     for entry in list_plugins(PluginGroup.STRATEGIES):
         strategy = load_strategy(entry.name)
-        summary = (type(strategy).__doc__ or "").strip().splitlines()
-        rows.append(
-            {
-                "name": entry.name,
-                "summary": summary[0] if summary else "",
-                "capabilities": sorted(capability.value for capability in strategy.capabilities),
-                "package": entry.dist.name if entry.dist is not None else "",
-            }
-        )
+        capabilities = sorted(capability.value for capability in strategy.capabilities)
+        rows.append(_plugin_row(entry, strategy) | {"capabilities": capabilities})
     if json:
         print_json(rows)
         return
     _print_table("Strategies", [{key: row[key] for key in ("name", "package", "summary")} for row in rows])
+
+
+def pruners(*, json: JsonOption = False) -> None:
+    """List the pruners, built in and from other packages."""
+    from phaze_opt.plugins import PluginGroup, list_plugins
+    from phaze_opt.search.run import load_pruner
+
+    rows = []
+    for entry in list_plugins(PluginGroup.PRUNERS):
+        pruner = load_pruner(entry.name)
+        rows.append(_plugin_row(entry, pruner) | {"is_safe": pruner.is_safe})
+    if json:
+        print_json(rows)
+        return
+    shown = [{**row, "safe": "yes" if row["is_safe"] else "no"} for row in rows]
+    _print_table("Pruners", [{key: row[key] for key in ("name", "safe", "package", "summary")} for row in shown])
+
+
+def _plugin_row(entry: EntryPoint, plugin: object) -> dict[str, Any]:
+    """What is said of any plug-in: its summary is the first paragraph of its class's docstring."""
+    summary = (type(plugin).__doc__ or "").strip().split("\n\n")[0]
+    return {
+        "name": entry.name,
+        "summary": " ".join(summary.split()),
+        "package": entry.dist.name if entry.dist is not None else "",
+    }
 
 
 def space(

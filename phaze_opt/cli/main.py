@@ -42,6 +42,9 @@ COMMANDS = {
     "models": LazyCommand("phaze_opt.cli.catalogue", "models", "List the models of the zoo."),
     "architectures": LazyCommand("phaze_opt.cli.catalogue", "architectures", "List the architecture presets."),
     "strategies": LazyCommand("phaze_opt.cli.catalogue", "strategies", "List the search strategies."),
+    "pruners": LazyCommand(
+        "phaze_opt.cli.catalogue", "pruners", "List the pruners that drop points before evaluation."
+    ),
     "space": LazyCommand("phaze_opt.cli.catalogue", "space", "Describe a search space."),
     "ui": LazyCommand("phaze_opt.cli.ui", "ui", "Open the tracked runs in MLflow's user interface."),
 }
