@@ -34,12 +34,14 @@ class Judging:
     Attributes:
         run: says what to drop.
         can_ask_ahead: the strategy enumerates, so that asking far ahead changes nothing.
+        may_repeat: the strategy may propose a point again, and so go on for ever with what is dropped.
         dropped: what it dropped, with the bound of each point.
         num_in_a_row: proposals dropped since the last that was kept.
     """
 
     run: PrunerRun
     can_ask_ahead: bool
+    may_repeat: bool = True
     dropped: dict[DesignPoint, tuple[float, ...]] = field(default_factory=dict)
     num_in_a_row: int = 0
 
@@ -107,7 +109,7 @@ class SearchLoop:
         if self.config.max_seconds is not None and self.charged_s >= self.config.max_seconds:
             return True
         judging = self.judging
-        if judging and not judging.can_ask_ahead and judging.num_in_a_row >= MAX_PRUNED_IN_A_ROW:
+        if judging and judging.may_repeat and judging.num_in_a_row >= MAX_PRUNED_IN_A_ROW:
             self.is_exhausted = True
             return True
         return False

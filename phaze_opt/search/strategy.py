@@ -23,14 +23,16 @@ class Goal(StrEnum):
 class Capability(StrEnum):
     """What a strategy declares it can do.
 
-    EXHAUSTS: it ends by itself when it has proposed every point. FIXED_ORDER: outcomes do not change its proposals, so
-    it may be asked far ahead. PROBES: it looks at architectures through `StrategyContext.probe`.
+    EXHAUSTS: it never repeats a point and ends by itself when it has proposed every one. STOPS_EARLY: it may end by
+    itself before that. FIXED_ORDER: outcomes do not change its proposals, so it may be asked far ahead. PROBES: it
+    looks at architectures through `StrategyContext.probe`.
     """
 
     SINGLE_OBJECTIVE = "single_objective"
     MULTI_OBJECTIVE = "multi_objective"
     CONSTRAINTS = "constraints"
     EXHAUSTS = "exhausts"
+    STOPS_EARLY = "stops_early"
     FIXED_ORDER = "fixed_order"
     PROBES = "probes"
 

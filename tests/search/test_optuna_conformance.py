@@ -18,6 +18,7 @@ from phaze_opt.search.samplers.cma_es import CmaEsStrategy
 from phaze_opt.search.samplers.informed_sampler import InformedSampler
 from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
 from phaze_opt.search.samplers.nsga2 import NSGA2Strategy
+from phaze_opt.search.samplers.nsga3 import NSGA3Strategy
 from phaze_opt.search.samplers.qmc import QMCStrategy
 from phaze_opt.search.samplers.tpe import TPEStrategy
 from phaze_opt.search.strategy import StrategyContext
@@ -81,6 +82,14 @@ class TestNSGA2(BasicSamplerTestCase, MultiObjectiveSamplerTestCase):
     @pytest.fixture
     def sampler(self) -> SamplerFactory:
         return lambda: NSGA2Strategy().build_sampler(context())
+
+
+class TestNSGA3(BasicSamplerTestCase, MultiObjectiveSamplerTestCase):
+    """As for NSGA2."""
+
+    @pytest.fixture
+    def sampler(self) -> SamplerFactory:
+        return lambda: NSGA3Strategy().build_sampler(context())
 
 
 class TestQMC(BasicSamplerTestCase, RelativeSamplerTestCase, MultiObjectiveSamplerTestCase):
