@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer
 from phaze_opt.cli.options import (
     CHOICES,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.objective.sensitivity import SensitivityRow
-
-EXIT_INFEASIBLE = 3
 
 
 def evaluate(

@@ -12,11 +12,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from phaze_opt import __version__
+from phaze_opt.cli.exit_codes import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from phaze_opt.errors import InputError, PhazeOptError, PluginError
 
-EXIT_BAD_INPUT = 2
-EXIT_INFEASIBLE = 3
-EXIT_INTERRUPTED = 130
 MAX_MESSAGE_CHARACTERS = 1400
 MAX_NAME_CHARACTERS = 60
 USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.placement.phaze_solve import PhazePlacement, PhazeStage
 
-EXIT_INFEASIBLE = 3
 LAYERS_SHOWN = 6
 """A stage of more layers is shown as a range."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import (
     DEFAULT_SCHEDULE_GAP,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from phaze_opt.space.search_space import SearchSpace
     from phaze_opt.track.protocol import Delivery, TrackingSession
 
-EXIT_INFEASIBLE = 3
 SEARCH = "Search"
 MAX_SEED = 2**32 - 1
 MAX_JOBS = 1024
@@ -269,10 +269,12 @@ def _open_space(
 
 
 def _conclude(result: SearchResult, delivery: Delivery) -> None:
-    """Say what waits for the tracker's store; end with exit code 3 if nothing was feasible."""
+    """Say what waits for the tracker's store; exit code 130 if interrupted, 3 if nothing was feasible."""
     if not delivery.is_complete:
         console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
-    if result.best is None and not result.is_interrupted:
+    if result.is_interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if result.best is None:
         console().print("infeasible: no trial satisfied every constraint; " + common_reason(result), soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
 
