@@ -222,7 +222,12 @@ def _start_pruner(
         seed=config.seed,
         options=config.pruner_options,
     )
-    return Judging(pruner.start(context), can_ask_ahead=Capability.FIXED_ORDER in strategy.capabilities), probe
+    judging = Judging(
+        pruner.start(context),
+        can_ask_ahead=Capability.FIXED_ORDER in strategy.capabilities,
+        may_repeat=Capability.EXHAUSTS not in strategy.capabilities,
+    )
+    return judging, probe
 
 
 def _lazy(factory: BounderFactory, scenario: Scenario) -> Callable[[], PointBounder]:
