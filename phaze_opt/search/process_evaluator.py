@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from multiprocessing import connection, resource_tracker
-from multiprocessing.util import Finalize
+from multiprocessing import connection
 
 from phaze_opt.errors import SolverError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import PendingEvaluation, PointObjective, timed_evaluation
+from phaze_opt.search.worker_process import end_in_order, interrupts_blocked, prepare_worker
 from phaze_opt.space.point import DesignPoint
 
 PATIENCE_S = 3.0
@@ -85,7 +80,7 @@ class ProcessEvaluator:
             initargs=(self.build,),
         )
         others = set(multiprocessing.active_children())
-        with _interrupts_blocked():
+        with interrupts_blocked():
             for entry in entries:
                 entry.submit_to(self._executor)
         self._workers = [child for child in multiprocessing.active_children() if child not in others]
@@ -152,58 +147,20 @@ def _worker_died() -> SolverError:
     )
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT here and in the processes started inside; one that comes meanwhile is delivered afterwards.
-
-    The resource tracker would unblock SIGINT when it starts, so it is started first.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-FIRST_AT_EXIT = 1000
-"""Priority among what multiprocessing does when a worker ends; higher goes first."""
 _BUILD: ContextVar[Callable[[], PointObjective]] = ContextVar("build")
 """Of a worker process: how to make its objective; set once, when it starts."""
 
 
 def _start_worker(build: Callable[[], PointObjective]) -> None:
     """Prepare a worker: deaf to Ctrl-C, watching its parent, its objective made at the first evaluation."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    prepare_worker()
     _BUILD.set(build)
-
-
-def _end_in_order() -> None:
-    """Let SIGTERM end this worker through Python, so that its libraries' locks are given back, not reported as leaked.
-
-    Before the first evaluation SIGTERM ends it at once, as there is nothing to give back. A further SIGTERM must not
-    raise inside the last callbacks of a worker that is ending.
-    """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    Finalize(None, signal.signal, args=(signal.SIGTERM, signal.SIG_IGN), exitpriority=FIRST_AT_EXIT)
-
-
-def _end_with_parent() -> None:
-    """End this process when its parent has ended, as it would wait for work forever otherwise."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 @cache
 def _worker_objective() -> PointObjective:
     """The objective of this worker; made once, inside an evaluation so that its errors reach the parent."""
-    _end_in_order()
+    end_in_order()
     return _BUILD.get()()
 
 
