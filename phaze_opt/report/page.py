@@ -40,7 +40,7 @@ def render_page(
 ) -> str:
     """One page of tables and figures as HTML text."""
     return _render(
-        title, figures=figures, library=_library(), tables=tables, lead=lead, footer=footer, has_heading=has_heading
+        title, figures=figures, library=packed_library(), tables=tables, lead=lead, footer=footer, has_heading=has_heading
     )
 
 
@@ -75,7 +75,7 @@ def write_search_report(
         result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best
     )
     figures |= extra_figures or {}
-    library = _library()
+    library = packed_library()
     pages = {
         REPORT_NAME: _render(
             title,
@@ -135,8 +135,14 @@ def _render(
     )
 
 
-def _library() -> str:
+def packed_library() -> str:
+    """The plotting library as text that a page can carry: gzip in base64."""
     from plotly.offline import get_plotlyjs
 
-    packed = gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)
+    return pack_text(get_plotlyjs())
+
+
+def pack_text(text: str) -> str:
+    """Text compressed by gzip, in base64; equal texts give equal results."""
+    packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
     return base64.b64encode(packed).decode("ascii")

@@ -1,0 +1,184 @@
+"""Architecture cards: the best design of each condition, what it does, how it stands to references, what it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.report.content import Column, TableContent, pairs_table
+from phaze_opt.report.design import (
+    describe_degrees,
+    design_table,
+    limits_sentence,
+    members_table,
+    placement_table,
+    time_table,
+)
+from phaze_opt.report.study.document import Block, Choice, FigureBlock, Option, Paragraph, Section, TableBlock
+from phaze_opt.report.study.drawings import Drawings, DrawnDesign
+from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.looks import finish_figure
+from phaze_opt.report.study.percent import format_percent
+from phaze_opt.report.study.points import describe_point
+from phaze_opt.report.study.winners import FoundDesign, best_of
+from phaze_opt.report.text import format_number, format_ratio, format_share
+from phaze_opt.search.strategy import Goal
+from phaze_opt.study.plan import Condition
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+EXPORT = "winners.csv"
+
+
+def cards_section(inputs: ReportInputs, drawings: Mapping[str, Drawings]) -> Section:
+    """The winner of each condition in one table, then a card of each to choose from.
+
+    Args:
+        inputs: of the report.
+        drawings: schedules and pipelines of the winners by key of the condition; those not drawn are absent.
+    """
+    winners = {condition.key: best_of(inputs, condition) for condition in inputs.result.conditions}
+    options = tuple(
+        Option(condition.key, _card(inputs, condition, winners[condition.key], drawings.get(condition.key, Drawings()), place))
+        for place, condition in enumerate(inputs.result.conditions)
+    )
+    blocks: list[Block] = [TableBlock(winners_table(inputs, winners), EXPORT)]
+    if options:
+        blocks.append(Choice("cards", "Condition", options))
+    return Section("designs", "Best designs", tuple(blocks))
+
+
+def winners_table(inputs: ReportInputs, winners: Mapping[str, FoundDesign | None]) -> TableContent:
+    """One row per condition: the design, its objective, its regret and its source."""
+    columns = (
+        Column("condition"),
+        Column("best value", is_number=True),
+        Column("regret", is_number=True),
+        Column("against"),
+        Column("design"),
+        Column("source"),
+        Column("also found by"),
+    )
+    rows = []
+    for condition in inputs.result.conditions:
+        best = winners[condition.key]
+        if best is None:
+            word = "nothing feasible" if inputs.cells_of(condition) else "not searched yet"
+            rows.append((condition.key, word, "-", "-", "-", "-", "-"))
+            continue
+        truth = inputs.summary.truths.get(condition.key)
+        rows.append(
+            (
+                condition.key,
+                describe_value(condition.goal, best.values[0]),
+                "-" if truth is None else format_percent(max(0.0, 1.0 - best.values[0] / truth.value)),
+                "-" if truth is None else truth.kind.value,
+                describe_point(best.point),
+                inputs.describe_run(best.cell_key, best.number),
+                ", ".join(best.also_found_by) or "nobody else",
+            )
+        )
+    note = "With several objectives, the fastest design of the front."
+    return TableContent(
+        "Best design of each condition", columns, tuple(rows), note if inputs.is_multi_objective else ""
+    )
+
+
+def describe_value(goal: Goal, value: float) -> str:
+    """The first objective with its unit."""
+    unit = "samples/s/W" if goal is Goal.THROUGHPUT_PER_TDP else "samples/s"
+    return f"{format_number(value)} {unit}"
+
+
+def _card(
+    inputs: ReportInputs,
+    condition: Condition,
+    best: FoundDesign | None,
+    drawn: Drawings,
+    place: int,
+) -> tuple[Block, ...]:
+    if best is None:
+        word = "Nothing feasible was found in" if inputs.cells_of(condition) else "No search is finished of"
+        return (Paragraph(f"{word} {condition.key}."),)
+    source = f"Found by {best.contender}: {inputs.describe_run(best.cell_key, best.number)}."
+    evaluation = inputs.evaluations.get(condition.key, {}).get(best.point)
+    if evaluation is None:
+        return (Paragraph(f"{describe_point(best.point)}. {source} Its evaluation is not kept."),)
+    references = inputs.result.references.get(condition.key, {})
+    blocks: list[Block] = [Paragraph(f"{source} {limits_sentence(evaluation)}"), TableBlock(design_table(evaluation))]
+    blocks.append(TableBlock(metrics_table(evaluation)))
+    if references:
+        blocks.append(TableBlock(references_table(evaluation, references)))
+    if evaluation.members:
+        blocks.append(TableBlock(members_table(evaluation)))
+    elif evaluation.placement is not None:
+        blocks += [TableBlock(placement_table(evaluation.placement)), TableBlock(time_table(evaluation))]
+    if drawn.note:
+        blocks.append(Paragraph(drawn.note, is_warning=True))
+    blocks += [_figure(item, f"{place}-{number}") for number, item in enumerate(drawn.designs)]
+    return tuple(blocks)
+
+
+def metrics_table(evaluation: Evaluation) -> TableContent:
+    """What the design does."""
+    rows = (
+        ("throughput", f"{format_number(evaluation.throughput_samples_per_s)} samples/s"),
+        ("throughput/TDP", f"{format_number(1000 * evaluation.throughput_per_tdp)} samples/s per kW"),
+        ("model FLOPs utilisation", format_share(evaluation.mfu)),
+        ("tensor, vector core utilisation", f"{format_share(evaluation.tc_utilisation)}, "
+                                            f"{format_share(evaluation.vc_utilisation)}"),
+        ("energy an iteration", f"{format_number(evaluation.energy_per_iteration_j)} J"),
+        ("average power of a device", f"{format_number(evaluation.average_power_w)} W"),
+        ("proven", f"schedules to within {format_percent(evaluation.schedule_gap)} of their bounds"),
+    )  # fmt: skip
+    return pairs_table("Metrics", rows, note="All figures are modelled, area and TDP at 22 nm.")
+
+
+def references_table(evaluation: Evaluation, references: Mapping[str, Evaluation]) -> TableContent:
+    """The design and the references, a row each, with the design's ratio to every one."""
+    columns = (
+        Column("machine"),
+        Column("samples/s", is_number=True),
+        Column("design is faster by", is_number=True),
+        Column("samples/s per kW", is_number=True),
+        Column("design does better by", is_number=True),
+        Column("t x p x d"),
+        Column("area, mm2", is_number=True),
+        Column("TDP, W", is_number=True),
+    )
+    rows = [_reference_row("this design", evaluation, None)]
+    rows += [_reference_row(name, other, evaluation) for name, other in references.items()]
+    failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
+    note = "; ".join(["t x p x d: tensor, pipeline and data parallel degrees", *failed])
+    return TableContent("Against references", columns, tuple(rows), note, frozenset({0}))
+
+
+def _reference_row(name: str, item: Evaluation, design: Evaluation | None) -> tuple[str, ...]:
+    degrees = "-" if item.placement is None else describe_degrees(item.placement)
+    if not item.is_feasible:
+        return (name, "infeasible", "-", "-", "-", "-", format_number(item.area_mm2), format_number(item.tdp_w))
+    faster = better = ""
+    if design is not None:
+        faster = format_ratio(design.throughput_samples_per_s / item.throughput_samples_per_s)
+        better = format_ratio(design.throughput_per_tdp / item.throughput_per_tdp)
+    return (
+        name,
+        format_number(item.throughput_samples_per_s),
+        faster,
+        format_number(1000 * item.throughput_per_tdp),
+        better,
+        degrees,
+        format_number(item.area_mm2),
+        format_number(item.tdp_w),
+    )
+
+
+def _figure(drawn: DrawnDesign, name: str) -> FigureBlock:
+    figure: Figure = drawn.figure
+    height = int(figure.layout.height or 400)
+    barmode, uniform = figure.layout.barmode, figure.layout.uniformtext
+    finish_figure(figure, height=height, legend_rows=3)
+    figure.update_layout(barmode=barmode, uniformtext=uniform)
+    return FigureBlock(f"drawing-{name}", drawn.title, drawn.alternative, figure)

@@ -1,0 +1,136 @@
+"""Ranks over conditions with the groups that no test tells apart, and the tests behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from phaze_opt.report.content import Column, TableContent
+from phaze_opt.report.study.document import Block, Choice, FigureBlock, Folded, Option, Paragraph, Section, TableBlock
+from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
+from phaze_opt.report.study.percent import format_p
+from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR
+from phaze_opt.study.summary import PairTest, Ranking
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+EXPORT = "tests.csv"
+ROW_PX = 34
+CLIQUE_STEP = 0.28
+"""Distance between the bars of groups, in ranks."""
+
+
+def ranks_section(inputs: ReportInputs) -> Section:
+    """The diagram, what cannot be claimed from it, and every pair's test."""
+    ranking, tests = inputs.summary.ranking, inputs.summary.tests
+    blocks: list[Block] = []
+    if len(ranking.contenders) > 1:
+        blocks.append(
+            FigureBlock(
+                name="critical-difference",
+                title="Mean ranks, and groups that no test tells apart",
+                alternative=describe_ranking(ranking, inputs.result.config.judgement.confidence),
+                figure=ranking_figure(ranking, inputs),
+                export=EXPORT,
+            )
+        )
+    else:
+        blocks.append(Paragraph("Ranks need at least two contenders with finished searches."))
+    if ranking.note:
+        blocks.append(Paragraph(ranking.note))
+    overall = [test for test in tests if not test.condition]
+    if overall:
+        blocks.append(TableBlock(tests_table(overall, "conditions as blocks"), EXPORT))
+    options = _options(inputs, tests)
+    if options:
+        blocks.append(Folded("Tests within each condition, over seeds", (Choice("tests", "Condition", options),)))
+    return Section("ranks", "Ranks and tests", tuple(blocks))
+
+
+def _options(inputs: ReportInputs, tests: Sequence[PairTest]) -> tuple[Option, ...]:
+    options = []
+    for condition in inputs.result.conditions:
+        own = [test for test in tests if test.condition == condition.key]
+        if own:
+            options.append(Option(condition.key, (TableBlock(tests_table(own, condition.key), EXPORT),)))
+    return tuple(options)
+
+
+def tests_table(tests: Sequence[PairTest], where: str) -> TableContent:
+    """Every pair: who is better, by which test, how surely and how often."""
+    columns = (
+        Column("better"),
+        Column("worse"),
+        Column("test"),
+        Column("p (Holm)", is_number=True),
+        Column("effect A", is_number=True),
+        Column("claim"),
+    )
+    rows = tuple(
+        (
+            test.first,
+            test.second,
+            test.test,
+            format_p(test.p_value),
+            f"{test.effect:.2f}",
+            "significant" if test.is_significant else "none",
+        )
+        for test in tests
+    )
+    note = (
+        "The better of a pair has the lower median regret. Effect A (Vargha and Delaney) is the chance that a search of "
+        "the better one ends with less regret than one of the other, ties counted half: 0.5 is no difference."
+    )
+    strong = frozenset(index for index, test in enumerate(tests) if test.is_significant)
+    return TableContent(f"Pairwise tests: {where}", columns, rows, note, strong if len(strong) < len(rows) else frozenset())
+
+
+def describe_ranking(ranking: Ranking, confidence: float) -> str:
+    """Ranks from the best, and the groups in words."""
+    ranks = ", ".join(
+        f"{name} {rank:.2f}" for name, rank in zip(ranking.contenders, ranking.mean_ranks, strict=True)
+    )
+    groups = [
+        f"{ranking.contenders[first]} to {ranking.contenders[last]}"
+        for first, last in ranking.cliques
+        if last > first
+    ]
+    joined = "no two are alike" if not groups else f"not told apart at {100 * confidence:g} %: {'; '.join(groups)}"
+    return f"Mean rank over conditions, 1 is best: {ranks}. {joined[0].upper()}{joined[1:]}."
+
+
+def ranking_figure(ranking: Ranking, inputs: ReportInputs) -> Figure:
+    """A line per contender from the best down, its mean rank marked; bars on the right join what no test separates."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    rows = len(ranking.contenders)
+    worst = max(ranking.mean_ranks)
+    order = inputs.contenders
+    for row, (name, rank) in enumerate(zip(ranking.contenders, ranking.mean_ranks, strict=True)):
+        look = contender_look(order.index(name))
+        figure.add_scatter(
+            x=[1.0, rank], y=[row, row], mode="lines", line={"color": look.colour, "width": 2, "dash": look.dash},
+            hoverinfo="skip", showlegend=False,
+        )  # fmt: skip
+        figure.add_scatter(
+            x=[rank], y=[row], mode="markers+text", name=plot_text(name), showlegend=False, text=[f"{rank:.2f}"],
+            textposition="top center", hovertext=[f"{plot_text(name)}<br>mean rank {rank:.2f}"], hoverinfo="text",
+            marker={"symbol": look.marker, "size": 11, "color": look.colour},
+        )  # fmt: skip
+    groups = [(first, last) for first, last in ranking.cliques if last > first]
+    for place, (first, last) in enumerate(groups, start=1):
+        at = worst + CLIQUE_STEP * place + 0.15
+        figure.add_scatter(
+            x=[at, at], y=[first - 0.18, last + 0.18], mode="lines", showlegend=False,
+            line={"color": REFERENCE_COLOUR, "width": 5}, hoverinfo="skip", name="not told apart",
+        )  # fmt: skip
+    right = worst + CLIQUE_STEP * (len(groups) + 1) + 0.2
+    figure.update_xaxes(title="mean rank", range=[0.9, right], dtick=1, showline=True, linecolor=MUTED_COLOUR)
+    names = [plot_text(name) for name in ranking.contenders]
+    figure.update_yaxes(
+        tickvals=list(range(rows)), ticktext=names, range=[rows - 0.4, -0.75], showgrid=False, ticks=""
+    )
+    return finish_figure(figure, height=100 + ROW_PX * rows)

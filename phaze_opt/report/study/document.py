@@ -1,0 +1,128 @@
+"""A report as values, before it is written as a page or as Markdown: both are drawn from the same blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from phaze_opt.report.content import TableContent
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """One paragraph of plain text; a warning is set apart."""
+
+    text: str
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Sentences or items in order."""
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableBlock:
+    """A table; the first column of a headed table names its rows.
+
+    Attributes:
+        content: what is in it.
+        export: name of the CSV file that holds its figures in full; may be empty.
+    """
+
+    content: TableContent
+    export: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FigureBlock:
+    """A figure with what it says in words, for those who cannot see it.
+
+    Attributes:
+        name: unique in the document: letters, digits and dashes.
+        title: heading; the figure itself carries none.
+        alternative: what the figure shows, in a sentence or two.
+        figure: of plotly.
+        export: name of the CSV file that holds its figures; may be empty.
+    """
+
+    name: str
+    title: str
+    alternative: str
+    figure: Figure
+    export: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """One of the alternatives of a `Choice`."""
+
+    label: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Alternatives of which a page shows one at a time, by a list to choose from; the first is shown first.
+
+    Attributes:
+        name: unique in the document.
+        label: what is chosen.
+        options: at least one.
+    """
+
+    name: str
+    label: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folded:
+    """Blocks that a page shows when asked to."""
+
+    summary: str
+    blocks: tuple[Block, ...]
+
+
+Block = Paragraph | Listing | TableBlock | FigureBlock | Choice | Folded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Section:
+    """A headed part of the document.
+
+    Attributes:
+        anchor: name of its place in the page.
+        title: heading.
+        blocks: in order.
+    """
+
+    anchor: str
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Document:
+    """A report.
+
+    Attributes:
+        title: of the page.
+        description: Markdown of the study's author, not to be trusted.
+        findings: sentences, the most important first.
+        notices: what a reader must know before believing anything: what is missing, what is not for claims.
+        sections: in order.
+        footer: provenance as names and values.
+    """
+
+    title: str
+    description: str
+    findings: tuple[str, ...]
+    notices: tuple[str, ...]
+    sections: tuple[Section, ...]
+    footer: tuple[tuple[str, str], ...]

@@ -1,0 +1,64 @@
+"""How contenders look in figures: colour, dash and marker together, so that no figure rests on colour alone."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from phaze_opt.report.style import COLOURS, apply_style
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon")
+LINE_COLOURS = tuple(colour for colour in COLOURS if colour != "#BBBBBB")
+"""Seven colours, five dashes and nine markers: no two of the first 35 contenders share colour and dash."""
+LEGEND_ROW_PX = 24
+NARROW_MARGIN = {"l": 52, "r": 12, "t": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Colour, dash and marker of a contender."""
+
+    colour: str
+    dash: str
+    marker: str
+
+
+def contender_look(index: int) -> Look:
+    """The look of the contender at a place of the study's order."""
+    return Look(
+        LINE_COLOURS[index % len(LINE_COLOURS)],
+        DASHES[index % len(DASHES)],
+        MARKERS[index % len(MARKERS)],
+    )
+
+
+def plot_text(text: str) -> str:
+    """A name as plotly shall show it: its labels understand some tags, which names must not bring along."""
+    return html.escape(text)
+
+
+def finish_figure(figure: Figure, *, height: int, legend_rows: int = 0, narrow: Mapping[str, Any] | None = None) -> Figure:
+    """Set the house's look, without a title, and what changes on a narrow page.
+
+    Args:
+        figure: to be styled; returned.
+        height: of the drawing, px.
+        legend_rows: rows that the legend takes on a narrow page, where it stands below the drawing.
+        narrow: further changes of the layout on a narrow page.
+    """
+    apply_style(figure, "")
+    figure.update_layout(title=None, height=height, margin={"l": 70, "r": 24, "t": 44 if legend_rows else 20, "b": 56})
+    below = LEGEND_ROW_PX * legend_rows
+    changes: dict[str, Any] = {"height": height + below, "margin": {**NARROW_MARGIN, "b": 60 + below}}
+    if legend_rows:
+        changes["legend"] = {
+            "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom",
+        }  # fmt: skip
+    figure.update_layout(meta={"narrow": {**changes, **(narrow or {})}})
+    return figure

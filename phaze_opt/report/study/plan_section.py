@@ -1,0 +1,150 @@
+"""What was compared: the axes of the plan, what regret is against, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from phaze_opt.report.content import Column, TableContent, pairs_table
+from phaze_opt.report.study.cards import describe_value
+from phaze_opt.report.study.document import Block, Folded, Listing, Paragraph, Section, TableBlock
+from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.points import describe_point
+from phaze_opt.search.strategy import Goal
+from phaze_opt.study.config import Budget, Setting, StudyConfig
+from phaze_opt.study.result import TruthKind
+
+MAX_MISSING = 30
+
+
+def plan_section(inputs: ReportInputs) -> Section:
+    """Reference values, contenders, settings, workloads, and what is missing."""
+    config = inputs.result.config
+    blocks: list[Block] = [TableBlock(plan_table(inputs)), TableBlock(truths_table(inputs), "truths.csv")]
+    blocks.append(TableBlock(contenders_table(config)))
+    blocks.append(TableBlock(settings_table(config.settings)))
+    missing = missing_cells(inputs)
+    if missing:
+        shown = missing[:MAX_MISSING]
+        more = (f"and {len(missing) - len(shown)} more",) if len(missing) > len(shown) else ()
+        blocks.append(Folded(f"Searches that are missing ({len(missing)})", (Listing((*shown, *more)),)))
+    return Section("plan", "What was compared", tuple(blocks))
+
+
+def notices(inputs: ReportInputs) -> tuple[str, ...]:
+    """What a reader must know first: unfinished, too few seeds, a budget in seconds, references that may be beaten."""
+    result, config = inputs.result, inputs.result.config
+    found = []
+    if not result.is_complete:
+        found.append(
+            f"This study is not finished: {len(result.cells)} of {result.num_cells} searches are. Figures below are of "
+            "the finished ones and will move."
+        )
+    if config.budget.seconds is not None:
+        found.append("Searches were limited in seconds, so results depend on the machine: for use, not for claims.")
+    if len(config.seeds) == 1:
+        found.append("There is one seed: differences between contenders may be chance, and nothing is claimed of them.")
+    guessed = [key for key, truth in inputs.summary.truths.items() if truth.kind is TruthKind.BEST_KNOWN]
+    if guessed:
+        where = "everywhere" if len(guessed) == len(result.conditions) else f"in {', '.join(guessed)}"
+        found.append(f"Regret is against the best value known from this study, not against a proven optimum, {where}.")
+    return tuple(found)
+
+
+def missing_cells(inputs: ReportInputs) -> tuple[str, ...]:
+    """Keys of the planned searches that are not finished, in the study's order."""
+    finished = {cell.cell.key for cell in inputs.result.cells}
+    config = inputs.result.config
+    planned = (
+        f"{condition.key}.{contender.name}.{seed}"
+        for condition in inputs.result.conditions
+        for contender in config.contenders
+        for seed in config.seeds
+    )
+    return tuple(key for key in planned if key not in finished)
+
+
+def plan_table(inputs: ReportInputs) -> TableContent:
+    """Size of the plan and what each search may spend."""
+    config = inputs.result.config
+    rows = (
+        ("searches", f"{len(inputs.result.cells)} of {inputs.result.num_cells} finished"),
+        ("conditions", f"{len(config.settings)} settings x {len(config.workloads)} workloads"),
+        ("seeds", ", ".join(map(str, config.seeds))),
+        ("budget of a search", describe_budget(config.budget)),
+        ("asked at a time", f"{config.batch} points"),
+        ("starting points", f"{config.num_starts}, the same for all contenders of a seed"),
+        ("workloads", "; ".join(f"{item.name}: {', '.join(item.models)}" for item in config.workloads)),
+    )
+    return pairs_table("Plan", rows)
+
+
+def describe_budget(budget: Budget) -> str:
+    """Evaluations, and seconds if they are limited."""
+    seconds = "" if budget.seconds is None else f", at most {budget.seconds:g} s"
+    return f"{budget.evaluations:,} evaluations{seconds}"
+
+
+def truths_table(inputs: ReportInputs) -> TableContent:
+    """What regret is against in each condition, and how it is known."""
+    columns = (Column("condition"), Column("reference value", is_number=True), Column("how known"), Column("design"))
+    rows = []
+    for condition in inputs.result.conditions:
+        truth = inputs.summary.truths.get(condition.key)
+        if condition.goal is Goal.PARETO:
+            rows.append((condition.key, "-", "best known hypervolume", "several objectives"))
+        elif truth is None:
+            rows.append((condition.key, "-", "nothing feasible is known", "-"))
+        else:
+            value = describe_value(condition.goal, truth.value)
+            rows.append((condition.key, value, truth.kind.value, describe_point(truth.point)))
+    note = (
+        "Certified: proved within a stated tolerance. Enumerated: every point solved, or excluded by bound. Best known: "
+        "the best of this study's searches, which a better design may yet beat."
+    )
+    return TableContent("What regret is against", columns, tuple(rows), note)
+
+
+def contenders_table(config: StudyConfig) -> TableContent:
+    """Strategies with their options and pruners."""
+    columns = (Column("contender"), Column("strategy"), Column("options"), Column("pruner"))
+    rows = tuple(
+        (
+            item.name,
+            item.strategy,
+            _options(item.options),
+            " ".join(filter(None, (item.pruner, _options(item.pruner_options) if item.pruner_options else ""))) or "-",
+        )
+        for item in config.contenders
+    )
+    return TableContent("Contenders of the plan", columns, rows)
+
+
+def _options(options: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in options.items()) or "-"
+
+
+def settings_table(settings: tuple[Setting, ...]) -> TableContent:
+    """Circumstances, a column per setting; of several settings only what differs, and the goal."""
+    names = [field.name for field in fields(Setting) if field.name != "name"]
+    texts = {name: [_text(getattr(setting, name)) for setting in settings] for name in names}
+    shown = [name for name in names if name == "goal" or len(settings) == 1 or len(set(texts[name])) > 1]
+    columns = (Column("setting"), *(Column(setting.name) for setting in settings))
+    rows = tuple((name.replace("_", " "), *texts[name]) for name in shown)
+    alike = [f"{name.replace('_', ' ')} {texts[name][0]}" for name in names if name not in shown]
+    note = f"The same everywhere: {'; '.join(alike)}." if alike else ""
+    return TableContent("Settings", columns, rows, note)
+
+
+def _text(value: object) -> str:
+    if value is None or value in ("", ()):
+        return "none"
+    if isinstance(value, Goal):
+        return value.value.replace("_", " ")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return _options(value) if value else "none"
+    return str(value)

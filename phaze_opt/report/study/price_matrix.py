@@ -1,0 +1,201 @@
+"""The price of generality: what each model loses on other models' chips, on common designs and on k chips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from phaze_opt.report.content import Column, TableContent
+from phaze_opt.report.study.document import Block, Choice, FigureBlock, Option, Paragraph, Section, TableBlock
+from phaze_opt.report.study.gains import gains_table
+from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.looks import finish_figure, plot_text
+from phaze_opt.report.study.percent import format_percent
+from phaze_opt.report.study.points import describe_chip
+from phaze_opt.report.style import MUTED_COLOUR
+from phaze_opt.study.result import ChipTable
+from phaze_opt.study.summary import CommonDesign, PriceOfGenerality
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+MATRIX_EXPORT = "price_matrix.csv"
+PORTFOLIO_EXPORT = "portfolios.csv"
+PALE_TO_DARK = ((0.0, "#ffffff"), (0.15, "#f0e9d8"), (0.5, "#e69f00"), (1.0, "#7a3b00"))
+DARK_FROM = 0.55
+"""Share of the scale from which figures in cells are white."""
+LEAST_SCALE = 0.01
+
+
+def price_section(inputs: ReportInputs) -> Section | None:
+    """Settings side by side, then the matrix of each; None where the question was not asked."""
+    prices = inputs.summary.prices
+    if inputs.result.config.generality is None and not prices:
+        return None
+    if not prices:
+        text = "The study asks for the price of generality, but no setting is far enough to tell it."
+        return Section("generality", "Price of generality", (Paragraph(text),))
+    blocks: list[Block] = [
+        Paragraph(
+            "Price: what models lose, on weighted average, against their own best chip (worst model in brackets). "
+            "Sets of k chips are chosen exactly among the chips evaluated."
+        ),
+        TableBlock(portfolio_table(prices), PORTFOLIO_EXPORT),
+    ]
+    gains = gains_table(inputs)
+    if gains.rows:
+        blocks.append(TableBlock(gains))
+    options = tuple(Option(price.setting, _setting_blocks(inputs, price)) for price in prices)
+    blocks.append(Choice("prices", "Setting", options))
+    return Section("generality", "Price of generality", tuple(blocks))
+
+
+def _setting_blocks(inputs: ReportInputs, price: PriceOfGenerality) -> tuple[Block, ...]:
+    table = chip_table(inputs, price.setting)
+    blocks: list[Block] = [
+        FigureBlock(
+            name=f"price-{inputs.summary.prices.index(price)}",
+            title=f"What each model loses: {price.setting}",
+            alternative=describe_matrix(price),
+            figure=matrix_figure(price),
+            export=MATRIX_EXPORT,
+        ),
+        TableBlock(matrix_table(price), MATRIX_EXPORT),
+    ]
+    if table is not None:
+        blocks.append(TableBlock(chips_table(price, table), PORTFOLIO_EXPORT))
+    return tuple(blocks)
+
+
+def chip_table(inputs: ReportInputs, setting: str) -> ChipTable | None:
+    """The chips of a setting, if they are kept."""
+    return next((table for table in inputs.result.chip_tables if table.setting == setting), None)
+
+
+def matrix_columns(price: PriceOfGenerality) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """(name of the design, loss of each model on it): each model's own best chip, then the common designs."""
+    own = [
+        (f"best of {model}", tuple(1.0 - row[column] for row in price.matrix))
+        for column, model in enumerate(price.models)
+    ]
+    common = [(f"common ({design.mean})", tuple(1.0 - share for share in design.shares)) for design in price.common]
+    return (*own, *common)
+
+
+def matrix_table(price: PriceOfGenerality) -> TableContent:
+    """The matrix in figures."""
+    designs = matrix_columns(price)
+    columns = (Column("model"), *(Column(name, is_number=True) for name, _ in designs))
+    rows = tuple(
+        (model, *(_loss(losses[row]) for _, losses in designs)) for row, model in enumerate(price.models)
+    )
+    note = "Loss of the model in the row on the design in the column, against the model's own best chip."
+    return TableContent(f"Price matrix: {price.setting}", columns, rows, note)
+
+
+def _loss(loss: float) -> str:
+    return "infeasible" if loss >= 1.0 else format_percent(max(0.0, loss))
+
+
+def describe_matrix(price: PriceOfGenerality) -> str:
+    """The greatest loss, and what the common designs cost."""
+    cells = [
+        (loss, model, name)
+        for name, losses in matrix_columns(price)[: len(price.models)]
+        for model, loss in zip(price.models, losses, strict=True)
+    ]
+    loss, model, name = max(cells)
+    common = "; ".join(
+        f"the {design.mean} common design costs {format_percent(max(0.0, design.price))} on average and "
+        f"{format_percent(max(0.0, design.worst_price))} at worst"
+        for design in price.common
+    )
+    greatest = "runs out of a constraint" if loss >= 1.0 else f"loses most, {format_percent(max(0.0, loss))},"
+    sentence = f"Losses of {len(price.models)} models on each other's best chips: {model} {greatest} on the {name}."
+    return f"{sentence} {common[:1].upper()}{common[1:]}." if common else sentence
+
+
+def matrix_figure(price: PriceOfGenerality) -> Figure:
+    """Models down, designs across, the loss written in every cell; a thin line parts common designs from models' own."""
+    import plotly.graph_objects as go
+
+    designs = matrix_columns(price)
+    losses = [[max(0.0, column[row]) for _, column in designs] for row in range(len(price.models))]
+    top = max(LEAST_SCALE, *(min(1.0, loss) for row in losses for loss in row))
+    names = [plot_text(name) for name, _ in designs]
+    figure = go.Figure(
+        go.Heatmap(
+            z=losses, x=list(range(len(names))), y=list(range(len(price.models))), zmin=0.0, zmax=top,
+            colorscale=[list(stop) for stop in PALE_TO_DARK], xgap=2, ygap=2, hoverinfo="text",
+            text=[[f"{plot_text(model)} on {name}: {_loss(loss)}" for name, loss in zip(names, row, strict=True)]
+                  for model, row in zip(price.models, losses, strict=True)],
+            colorbar={"thickness": 12, "tickformat": ".2~%", "title": "loss"},
+        )
+    )  # fmt: skip
+    for row, line in enumerate(losses):
+        for column, loss in enumerate(line):
+            colour = "#ffffff" if loss / top >= DARK_FROM else "#222222"
+            text = "inf." if loss >= 1.0 else format_percent(loss)
+            figure.add_annotation(x=column, y=row, text=text, showarrow=False, font={"size": 12, "color": colour})
+    if price.common:
+        figure.add_vline(x=len(price.models) - 0.5, line={"color": MUTED_COLOUR, "width": 2})
+    figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, tickangle=-40, showgrid=False)
+    figure.update_yaxes(
+        tickvals=list(range(len(price.models))), ticktext=[plot_text(model) for model in price.models],
+        autorange="reversed", showgrid=False,
+    )  # fmt: skip
+    finish_figure(figure, height=170 + 46 * len(price.models))
+    return _without_scale_when_narrow(figure)
+
+
+def _without_scale_when_narrow(figure: Figure) -> Figure:
+    """Every cell carries its figure, so a narrow page drops the colour bar and turns the names upright."""
+    narrow = dict(figure.layout.meta["narrow"])
+    narrow["xaxis.tickangle"] = -90
+    figure.update_layout(meta={"narrow": narrow, "narrow_traces": {"showscale": False}})
+    return figure
+
+
+def portfolio_table(prices: Sequence[PriceOfGenerality]) -> TableContent:
+    """Best sets of k chips by each mean, a column per setting."""
+    columns = (
+        Column("chips"),
+        Column("chosen by"),
+        *(Column(f"price: {price.setting}", is_number=True) for price in prices),
+    )
+    keys = list(dict.fromkeys((len(item.chips), item.mean) for price in prices for item in price.portfolios))
+    rows = tuple(
+        (str(count), f"{mean} mean", *(_price(_portfolio(price, count, mean)) for price in prices))
+        for count, mean in sorted(keys, key=lambda key: key[0])
+    )
+    note = "Weighted average loss of the models, each on the best chip of the set; loss of the worst model in brackets."
+    return TableContent("Price by number of distinct chips", columns, rows, note)
+
+
+def _portfolio(price: PriceOfGenerality, count: int, mean: str) -> CommonDesign | None:
+    return next((item for item in price.portfolios if len(item.chips) == count and item.mean == mean), None)
+
+
+def _price(design: CommonDesign | None) -> str:
+    if design is None:
+        return "-"
+    return f"{format_percent(max(0.0, design.price))} ({format_percent(max(0.0, design.worst_price))})"
+
+
+def chips_table(price: PriceOfGenerality, table: ChipTable) -> TableContent:
+    """Which chip each design is, and who uses it."""
+    rows: list[tuple[str, ...]] = [
+        (f"best of {model}", describe_chip(table.chips[chip]), model)
+        for model, chip in zip(price.models, price.own_best, strict=True)
+    ]
+    sets = [*price.common, *(item for item in price.portfolios if 1 < len(item.chips) < len(price.models))]
+    for design in sets:
+        kind = "common" if len(design.chips) == 1 else f"set of {len(design.chips)}"
+        for place, chip in enumerate(design.chips):
+            users = [model for model, use in zip(price.models, design.assignment, strict=True) if use == place]
+            rows.append((f"{kind} ({design.mean})", describe_chip(table.chips[chip]), ", ".join(users) or "nobody"))
+    columns = (Column("design"), Column("chip"), Column("used by"))
+    note = f"Chosen among {len(table.chips):,} chips; the micro-batch is each model's own choice."
+    return TableContent(f"Chips: {price.setting}", columns, tuple(rows), note)
+
+

@@ -1,0 +1,174 @@
+"""Regret curves: median over searches with bands, one panel per condition and one over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.report.study.document import Choice, FigureBlock, Option, Paragraph, Section
+from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
+from phaze_opt.report.study.percent import format_percent
+from phaze_opt.report.style import MUTED_COLOUR
+from phaze_opt.study.summary import CellScore
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+EXPORT = "curves.csv"
+FLOOR = 1e-4
+"""Regrets at or below it are drawn on the lowest line: a logarithmic axis has no zero."""
+LOG_SPAN = 20
+"""Longest over shortest curve from which evaluations are on a logarithmic axis."""
+BAND_OPACITY = 0.16
+FEWEST_FOR_QUARTILES = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """Regret of one contender's searches after each evaluation, summed up over the searches.
+
+    Attributes:
+        contender: its name.
+        num_cells: searches.
+        median, low, high: shape (num_evaluations,); low and high are quartiles, or the extremes of few searches.
+    """
+
+    contender: str
+    num_cells: int
+    median: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def curves_section(inputs: ReportInputs) -> Section:
+    """The panel over all conditions and one of each, to choose from."""
+    cells = inputs.summary.cells
+    if not cells:
+        return Section("curves", "Regret curves", (Paragraph("There is nothing to draw yet."),))
+    options = []
+    if len(inputs.result.conditions) > 1:
+        options.append(_option(inputs, "all conditions", "all", cells))
+    for place, condition in enumerate(inputs.result.conditions):
+        own = [cell for cell in cells if f"{cell.setting}.{cell.workload}" == condition.key]
+        options.append(_option(inputs, condition.key, str(place), own))
+    return Section("curves", "Regret curves", (Choice("curves", "Condition", tuple(options)),))
+
+
+def _option(inputs: ReportInputs, label: str, name: str, cells: Sequence[CellScore]) -> Option:
+    if not cells:
+        return Option(label, (Paragraph(f"No search of {label} is finished yet."),))
+    curves = summarise_curves(cells, inputs.contenders)
+    return Option(
+        label,
+        (
+            FigureBlock(
+                name=f"regret-{name}",
+                title=f"Regret: {label}",
+                alternative=describe_curves(curves, label),
+                figure=regret_figure(curves, inputs),
+                export=EXPORT,
+            ),
+        ),
+    )
+
+
+def summarise_curves(cells: Iterable[CellScore], contenders: Sequence[str]) -> tuple[Curves, ...]:
+    """Median and band of each contender that has searches; a search that ended early keeps its last regret."""
+    by_contender: dict[str, list[NDArray[np.float64]]] = {}
+    for cell in cells:
+        if len(cell.curve):
+            by_contender.setdefault(cell.contender, []).append(cell.curve)
+    found = []
+    for name in contenders:
+        own = by_contender.get(name, [])
+        if not own:
+            continue
+        length = max(len(curve) for curve in own)
+        rows = np.array([np.pad(curve, (0, length - len(curve)), mode="edge") for curve in own])
+        edges = (25.0, 75.0) if len(own) >= FEWEST_FOR_QUARTILES else (0.0, 100.0)
+        low, high = np.percentile(rows, edges, axis=0)
+        found.append(Curves(name, len(own), np.median(rows, axis=0), low, high))
+    return tuple(found)
+
+
+def describe_curves(curves: Sequence[Curves], label: str) -> str:
+    """Where each median starts and ends, best first, and what the band is."""
+    ordered = sorted(curves, key=lambda item: float(item.median[-1]))
+    ends = ", ".join(
+        f"{item.contender} {format_percent(float(item.median[-1]))} after {len(item.median):,}" for item in ordered
+    )
+    band = "quartiles" if all(item.num_cells >= FEWEST_FOR_QUARTILES for item in curves) else "least and greatest"
+    return (
+        f"Median regret over the searches of {label} by evaluations, on a logarithmic scale; bands: {band}. At the end: "
+        f"{ends} evaluations. Regrets of {format_percent(FLOOR)} and less lie on the lowest line."
+    )
+
+
+def regret_figure(curves: Sequence[Curves], inputs: ReportInputs) -> Figure:
+    """Steps of the median with its band, a line of its own colour and dash for each contender."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    order = inputs.contenders
+    for item in curves:
+        for trace in _traces(item, order.index(item.contender)):
+            figure.add_trace(trace)
+    for target in inputs.result.config.judgement.targets:
+        figure.add_hline(y=target, line={"color": MUTED_COLOUR, "width": 1, "dash": "dot"}, layer="below")
+    lengths = [len(item.median) for item in curves]
+    is_log = max(lengths) / min(lengths) > LOG_SPAN
+    figure.update_xaxes(title="evaluations", type="log" if is_log else "linear", rangemode="tozero")
+    levels = (1.0, 0.1, 0.01, 0.001, FLOOR)
+    texts = [format_percent(level) for level in levels[:-1]] + [f"\N{LESS-THAN OR EQUAL TO} {format_percent(FLOOR)}"]
+    figure.update_yaxes(
+        title="regret", type="log", range=[np.log10(FLOOR) - 0.1, 0.08], tickvals=list(levels), ticktext=texts
+    )
+    return finish_figure(figure, height=460, legend_rows=len(curves))
+
+
+def _traces(item: Curves, index: int) -> list[Any]:
+    """Band (one outline there and back), then the median on top; points where nothing changes are left out."""
+    import plotly.graph_objects as go
+
+    look = contender_look(index)
+    name = plot_text(item.contender)
+    steps = _changes(item)
+    x = steps + 1
+    low, median, high = (np.maximum(values[steps], FLOOR) for values in (item.low, item.median, item.high))
+    group = f"contender-{index}"
+    upper = go.Scatter(
+        x=x, y=high, mode="lines", line={"width": 0, "shape": "hv"}, legendgroup=group, showlegend=False,
+        hoverinfo="skip",
+    )  # fmt: skip
+    lower = go.Scatter(
+        x=x, y=low, mode="lines", line={"width": 0, "shape": "hv"}, legendgroup=group, showlegend=False,
+        hoverinfo="skip", fill="tonexty", fillcolor=_faint(look.colour), name=f"{name}: band",
+    )  # fmt: skip
+    hover = [
+        f"{name}<br>{at} evaluations<br>median {format_percent(float(item.median[step]))}, "
+        f"{format_percent(float(item.low[step]))} to {format_percent(float(item.high[step]))}"
+        for at, step in zip(x, steps, strict=True)
+    ]
+    marks = go.Scatter(
+        x=x, y=median, mode="lines+markers", name=name, legendgroup=group, hovertext=hover, hoverinfo="text",
+        line={"color": look.colour, "dash": look.dash, "width": 2.5, "shape": "hv"},
+        marker={"symbol": look.marker, "size": 8, "maxdisplayed": 8},
+    )  # fmt: skip
+    return [upper, lower, marks]
+
+
+def _changes(item: Curves) -> NDArray[np.int64]:
+    """Indices of the first and last evaluation and of those where median or band move."""
+    rows = np.array([item.low, item.median, item.high])
+    is_new = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
+    return np.unique(np.concatenate([[0], 1 + np.flatnonzero(is_new), [rows.shape[1] - 1]])).astype(np.int64)
+
+
+def _faint(colour: str) -> str:
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {BAND_OPACITY})"
