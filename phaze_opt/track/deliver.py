@@ -1,6 +1,6 @@
-"""Delivery of journals to MLflow, and the process that does it beside a search.
+"""Delivery of journals to MLflow, and the process that does it beside a search or a study.
 
-``python -m phaze_opt.track.deliver`` with `DIRECTORY_VARIABLE` set tails one search's journal until its standard input
+``python -m phaze_opt.track.deliver`` with `DIRECTORY_VARIABLE` set tails one journal until its standard input
 ends, so a search never imports MLflow, never waits for it, and cannot be hurt by it. A process that dies half-way
 leaves nothing half-known: see `run_writer`.
 """
@@ -22,12 +22,16 @@ from phaze_opt.track.protocol import DeliveryProgress
 from phaze_opt.track.quiet import quiet_mlflow
 from phaze_opt.track.records import ARTIFACT, STARTED
 from phaze_opt.track.run_writer import RunWriter
+from phaze_opt.track.study_records import STUDY_STARTED
+from phaze_opt.track.study_writer import StudyWriter
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 DIRECTORY_VARIABLE = "PHAZE_OPT_JOURNAL"
 WORK_DIR_VARIABLE = "PHAZE_OPT_WORK_DIR"
+STARTS = (STARTED, STUDY_STARTED)
+"""Kinds of the record that says what a journal is about and which store it is for."""
 GROUP = 10
 """Records written between two acknowledgements."""
 POLL_S = 0.25
@@ -75,7 +79,7 @@ class JournalDelivery:
     _reader: JournalReader = field(init=False)
     _pending: list[Record] = field(default_factory=list)
     _past: list[Record] = field(default_factory=list)
-    _writer: RunWriter | None = None
+    _writer: RunWriter | StudyWriter | None = None
 
     def __post_init__(self) -> None:
         """Start at the journal's first line: what is acknowledged already is read, not written."""
@@ -109,10 +113,11 @@ class JournalDelivery:
             (self._past if index < known else self._pending).append(record)
 
     def _connect(self) -> bool:
-        starts = [record for record in (*self._past, *self._pending) if record.get("kind") == STARTED]
+        starts = [record for record in (*self._past, *self._pending) if record.get("kind") in STARTS]
         if not starts:
             return False
-        writer = RunWriter(open_client(self.destination), self.destination, self.journal)
+        kind = StudyWriter if starts[-1]["kind"] == STUDY_STARTED else RunWriter
+        writer = kind(open_client(self.destination), self.destination, self.journal)
         if not writer.open_parent(starts[-1]):
             # The store does not know this search (new, or its run was deleted): it gets everything.
             self._pending[:0] = self._past
@@ -174,7 +179,7 @@ def describe_trouble(error: Exception) -> str:
 def num_pending(journal: Journal, destination: Destination) -> int:
     """Complete records that a store has not acknowledged; 0 if the journal is meant for another store."""
     reader = JournalReader(journal)
-    starts = [record for record in reader.read() if record.get("kind") == STARTED]
+    starts = [record for record in reader.read() if record.get("kind") in STARTS]
     if not starts or starts[-1].get("target") != destination.key:
         return 0
     return max(0, reader.num_lines - journal.state(destination.key).num_acknowledged)

@@ -1,67 +1,61 @@
-"""Isolation: a tracker that fails is silenced and reported once; it never changes or stops a search."""
+"""Isolation: a tracker that fails is silenced and reported once; it never changes or stops a search or a study."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast, final
 
 from phaze_opt.errors import PluginError
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.events import SearchEvent
-from phaze_opt.track.protocol import Delivery, DeliveryProgress, Tracker, TrackerConfig, TrackingSession
+from phaze_opt.study.events import StudyEvent
+from phaze_opt.track.protocol import (
+    Delivery,
+    DeliveryProgress,
+    StudyTracker,
+    StudyTrackingSession,
+    Tracker,
+    TrackerConfig,
+    TrackingSession,
+)
 
 _logger = logging.getLogger(__name__)
 
 
 @final
-class GuardedSession:
-    """Any session, with every exception of its own caught, logged once and turned into a `Delivery.reason`."""
+class Guard:
+    """Catches every exception of one session, logs the first and asks the session nothing more that writes."""
 
-    def __init__(self, session: TrackingSession) -> None:
-        """Wrap a session."""
+    def __init__(self, session: TrackingSession | StudyTrackingSession, *, what: str) -> None:
+        """Watch a session that records ``what`` (search or study)."""
         self._session = session
+        self._what = what
         self._num_dropped = 0
         self._reason = ""
 
-    @property
-    def tracking_uri(self) -> str:
-        """The wrapped session's, or empty if it fails to say."""
-        return self._text("tracking_uri")
-
-    @property
-    def run_id(self) -> str:
-        """The wrapped session's, or empty if it fails to say."""
-        return self._text("run_id")
-
-    @property
-    def url_hint(self) -> str:
-        """The wrapped session's, or empty if it fails to say."""
-        return self._text("url_hint")
-
-    def observe(self, event: SearchEvent) -> None:
-        """Pass one event on; a session that failed before is not asked again."""
-        if self._reason:
-            self._num_dropped += 1
-            return
+    def text(self, name: str) -> str:
+        """A property of the session, or empty if it fails to say."""
         try:
-            self._session.observe(event)
+            return str(getattr(self._session, name))
         except Exception as error:  # whatever a tracker raises must not reach the search
-            self._num_dropped += 1
-            self._fail("observe", error)
+            self._fail(name, error)
+            return ""
 
-    def log_artifacts(self, files: Mapping[str, Path]) -> None:
-        """Pass files on."""
+    def write(self, name: str, call: Callable[[], None], *, num_events: int) -> None:
+        """Pass something on; after a failure it is only counted as dropped."""
         if self._reason:
+            self._num_dropped += num_events
             return
         try:
-            self._session.log_artifacts(files)
+            call()
         except Exception as error:
-            self._fail("log_artifacts", error)
+            self._num_dropped += num_events
+            self._fail(name, error)
 
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
-        """Close the wrapped session; a failure counts the events it lost."""
+    def close(self, on_progress: DeliveryProgress | None) -> Delivery:
+        """Close the session; a failure counts the events it lost."""
         try:
             delivery = self._session.close(on_progress)
         except Exception as error:
@@ -71,17 +65,84 @@ class GuardedSession:
             return delivery
         return Delivery(delivery.num_delivered, delivery.num_pending + self._num_dropped, self._reason)
 
-    def _text(self, name: str) -> str:
-        try:
-            return str(getattr(self._session, name))
-        except Exception as error:
-            self._fail(name, error)
-            return ""
-
-    def _fail(self, what: str, error: Exception) -> None:
+    def _fail(self, name: str, error: Exception) -> None:
         if not self._reason:
-            self._reason = f"tracking stopped: {what} raised {type(error).__name__}: {error}"
-            _logger.warning("%s; the search goes on without it", self._reason)
+            self._reason = f"tracking stopped: {name} raised {type(error).__name__}: {error}"
+            _logger.warning("%s; the %s goes on without it", self._reason, self._what)
+
+
+@final
+class GuardedSession:
+    """Any session of a search, with every exception of its own turned into a `Delivery.reason`."""
+
+    def __init__(self, session: TrackingSession) -> None:
+        """Wrap a session."""
+        self._session = session
+        self._guard = Guard(session, what="search")
+
+    @property
+    def tracking_uri(self) -> str:
+        """The wrapped session's, or empty if it fails to say."""
+        return self._guard.text("tracking_uri")
+
+    @property
+    def run_id(self) -> str:
+        """The wrapped session's, or empty if it fails to say."""
+        return self._guard.text("run_id")
+
+    @property
+    def url_hint(self) -> str:
+        """The wrapped session's, or empty if it fails to say."""
+        return self._guard.text("url_hint")
+
+    def observe(self, event: SearchEvent) -> None:
+        """Pass one event on; a session that failed before is not asked again."""
+        self._guard.write("observe", lambda: self._session.observe(event), num_events=1)
+
+    def log_artifacts(self, files: Mapping[str, Path]) -> None:
+        """Pass files on."""
+        self._guard.write("log_artifacts", lambda: self._session.log_artifacts(files), num_events=0)
+
+    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+        """Close the wrapped session; a failure counts the events it lost."""
+        return self._guard.close(on_progress)
+
+
+@final
+class GuardedStudySession:
+    """Any session of a study, guarded likewise."""
+
+    def __init__(self, session: StudyTrackingSession) -> None:
+        """Wrap a session."""
+        self._session = session
+        self._guard = Guard(session, what="study")
+
+    @property
+    def tracking_uri(self) -> str:
+        """The wrapped session's, or empty if it fails to say."""
+        return self._guard.text("tracking_uri")
+
+    @property
+    def run_id(self) -> str:
+        """The wrapped session's, or empty if it fails to say."""
+        return self._guard.text("run_id")
+
+    @property
+    def url_hint(self) -> str:
+        """The wrapped session's, or empty if it fails to say."""
+        return self._guard.text("url_hint")
+
+    def observe_study(self, event: StudyEvent) -> None:
+        """Pass one event on; a session that failed before is not asked again."""
+        self._guard.write("observe_study", lambda: self._session.observe_study(event), num_events=1)
+
+    def log_artifacts(self, files: Mapping[str, Path]) -> None:
+        """Pass files on."""
+        self._guard.write("log_artifacts", lambda: self._session.log_artifacts(files), num_events=0)
+
+    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+        """Close the wrapped session; a failure counts the events it lost."""
+        return self._guard.close(on_progress)
 
 
 def open_tracker(name: str, config: TrackerConfig) -> TrackingSession:
@@ -91,8 +152,29 @@ def open_tracker(name: str, config: TrackerConfig) -> TrackingSession:
         PluginError: unknown name, or what is registered is no tracker.
         InputError: the configuration cannot work.
     """
+    return cast("TrackingSession", GuardedSession(_load(name).open(config)))
+
+
+def open_study_tracker(name: str, config: TrackerConfig) -> StudyTrackingSession:
+    """Load a tracker by its registered name and open a guarded session for a study.
+
+    Raises:
+        PluginError: unknown name, what is registered is no tracker, or it records no studies.
+        InputError: the configuration cannot work.
+    """
+    tracker = _load(name)
+    if not isinstance(tracker, StudyTracker):
+        message = (
+            f"{PluginGroup.TRACKERS.value}: '{name}' records searches only (it has no open_study(config)); "
+            f"choose another --tracker or give --no-tracking"
+        )
+        raise PluginError(message)
+    return cast("StudyTrackingSession", GuardedStudySession(tracker.open_study(config)))
+
+
+def _load(name: str) -> Tracker:
     plugin = load_plugin(PluginGroup.TRACKERS, name)
     if not isinstance(plugin, Tracker):
         message = f"{PluginGroup.TRACKERS.value}: '{name}' is a {type(plugin).__name__}, which has no open(config)"
         raise PluginError(message)
-    return cast("TrackingSession", GuardedSession(plugin.open(config)))
+    return plugin

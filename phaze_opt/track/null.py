@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import final
 
 from phaze_opt.search.events import SearchEvent
+from phaze_opt.study.events import StudyEvent
 from phaze_opt.track.protocol import Delivery, DeliveryProgress, TrackerConfig
 
 
@@ -37,6 +38,10 @@ class NullSession:
         """Count one event."""
         self.num_events += 1
 
+    def observe_study(self, event: StudyEvent) -> None:
+        """Count one event."""
+        self.num_events += 1
+
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Drop the files."""
 
@@ -55,5 +60,9 @@ class NullTracker:
         return "null"
 
     def open(self, config: TrackerConfig) -> NullSession:
+        """A session that drops everything."""
+        return NullSession()
+
+    def open_study(self, config: TrackerConfig) -> NullSession:
         """A session that drops everything."""
         return NullSession()

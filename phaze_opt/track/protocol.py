@@ -1,24 +1,34 @@
-"""The `Tracker` seam: a plug-in that opens one recording session per search.
+"""The `Tracker` seam: a plug-in that opens one recording session per search or per study.
 
 A tracker is registered under the entry-point group ``phaze_opt.trackers``. As with `search.strategy.Strategy`, the
 registered object is cheap and stateless (it is instantiated without arguments, pickles, and constructing it touches
-nothing); `Tracker.open` begins a `TrackingSession`, which holds whatever files, connections and processes it needs.
+nothing); `Tracker.open` begins a `TrackingSession`, which holds whatever files, connections and processes it needs. One
+that records studies too is a `StudyTracker`; a study that asks for one that does not is refused before it starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from phaze_opt.search.events import SearchEvent, SearchObserver
+from phaze_opt.study.events import StudyEvent, StudyObserver
 
 DEFAULT_EXPERIMENT = "phaze-opt"
 """Experiment that runs go to unless the user names one."""
 
 DeliveryProgress = Callable[[int, int], None]
 """Called with (events delivered, events in all) while a session closes."""
+
+
+class TrialRuns(StrEnum):
+    """Which trials of a study's searches are recorded as runs of their own."""
+
+    ALL = "all"
+    BEST = "best"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +38,15 @@ class TrackerConfig:
     Attributes:
         tracking_uri: the store; empty means the tracker's own default (for MLflow the variable
             MLFLOW_TRACKING_URI, and without it a sqlite file in ``work_dir``).
-        experiment: name of the group of runs.
+        experiment: name of the group of runs; a study that is given none, or this default, uses its own name.
         work_dir: directory that holds local stores and journals.
+        trials: of a study: every trial, or the best one of each search.
     """
 
     tracking_uri: str = ""
     experiment: str = DEFAULT_EXPERIMENT
     work_dir: Path = field(default_factory=Path)
+    trials: TrialRuns = TrialRuns.ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,41 @@ class TrackingSession(SearchObserver, Protocol):
 
 
 @runtime_checkable
+class StudyTrackingSession(StudyObserver, Protocol):
+    """One study being recorded; what holds for a `TrackingSession` holds for it.
+
+    A resumed study tells its events again: an event seen before, in this session or an earlier one, adds nothing.
+    """
+
+    @property
+    def tracking_uri(self) -> str:
+        """The store, without credentials; empty if nothing is recorded."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """Identifier of the study's run in the store; empty as long as the store has not given one."""
+        ...
+
+    @property
+    def url_hint(self) -> str:
+        """The one line that opens the study: a command or an address; empty if nothing is recorded."""
+        ...
+
+    def observe_study(self, event: StudyEvent) -> None:
+        """Record one event."""
+        ...
+
+    def log_artifacts(self, files: Mapping[str, Path]) -> None:
+        """Record files with the study under the given names (relative, with ``/``); their content is taken at once."""
+        ...
+
+    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+        """Deliver what is left, within bounded time; later calls return the same answer."""
+        ...
+
+
+@runtime_checkable
 class Tracker(Protocol):
     """A tracker, registered under the entry-point group ``phaze_opt.trackers``."""
 
@@ -104,5 +151,18 @@ class Tracker(Protocol):
         Raises:
             InputError: the configuration cannot work (malformed address, unwritable directory). A store that is
                 merely unreachable is no error.
+        """
+        ...
+
+
+@runtime_checkable
+class StudyTracker(Tracker, Protocol):
+    """A tracker that records studies too."""
+
+    def open_study(self, config: TrackerConfig) -> StudyTrackingSession:
+        """Begin recording one study.
+
+        Raises:
+            InputError: as in `Tracker.open`.
         """
         ...

@@ -36,7 +36,7 @@ METRIC_FIELDS = (
 def started_record(event: SearchStarted, *, target: str, experiment: str, time_ms: int) -> Record:
     """The parent run: name, identity and the resolved configuration, flattened with dots."""
     params = {"strategy": event.strategy, "goal": event.goal, "seed": event.seed, "num_trials": event.num_trials}
-    named = ((key.removeprefix("scenario."), value) for key, value in _flatten(event.config))
+    named = ((key.removeprefix("scenario."), value) for key, value in flatten(event.config))
     flat = {key: value for key, value in named if key not in params}
     return {
         "kind": STARTED,
@@ -45,7 +45,7 @@ def started_record(event: SearchStarted, *, target: str, experiment: str, time_m
         "experiment": experiment,
         "search_id": event.search_id,
         "name": event.name,
-        "params": {key: _text(value) for key, value in {**params, **flat}.items()},
+        "params": {key: text(value) for key, value in {**params, **flat}.items()},
         "tags": {"strategy": event.strategy, "goal": event.goal, "phaze_opt.search_id": event.search_id},
     }
 
@@ -64,8 +64,8 @@ def trial_record(event: TrialFinished, *, context: Mapping[str, str], time_ms: i
         "metrics": {**evaluation_metrics(evaluation), "wall_s": event.wall_s},
         "tags": {
             **evaluation_tags(evaluation),
-            "is_repeat": _text(event.is_repeat),
-            "is_resumed": _text(event.is_resumed),
+            "is_repeat": text(event.is_repeat),
+            "is_resumed": text(event.is_resumed),
         },
     }
 
@@ -73,7 +73,7 @@ def trial_record(event: TrialFinished, *, context: Mapping[str, str], time_ms: i
 def finished_record(event: SearchFinished, *, time_ms: int) -> Record:
     """The end of a search: its totals, and the best design's figures under the names a trial has."""
     totals = {"wall_s": event.wall_s, **event.metrics}
-    tags = {"is_interrupted": _text(event.is_interrupted)}
+    tags = {"is_interrupted": text(event.is_interrupted)}
     if event.best is not None:
         totals |= evaluation_metrics(event.best)
         tags |= evaluation_tags(event.best)
@@ -83,7 +83,7 @@ def finished_record(event: SearchFinished, *, time_ms: int) -> Record:
         "time_ms": time_ms,
         "search_id": event.search_id,
         "is_interrupted": event.is_interrupted,
-        "metrics": _finite(totals),
+        "metrics": finite(totals),
         "tags": tags,
     }
 
@@ -119,7 +119,7 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
             metrics["pipeline_stages"] = len(placement.stages)
             metrics["data_parallel"] = placement.data_parallel
             metrics["devices_used"] = placement.devices_used
-    return _finite(metrics)
+    return finite(metrics)
 
 
 def evaluation_tags(evaluation: Evaluation) -> dict[str, str]:
@@ -146,24 +146,27 @@ def describe_architecture(evaluation: Evaluation) -> str:
     )
 
 
-def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+def finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics without those that no store takes."""
     return {key: float(value) for key, value in metrics.items() if math.isfinite(value)}
 
 
-def _flatten(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def flatten(value: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Leaves of nested mappings by dotted name, empty ones left out."""
     for key, item in value.items():
         name = f"{prefix}{key}"
         if isinstance(item, Mapping) and item:
-            yield from _flatten(item, f"{name}.")
+            yield from flatten(item, f"{name}.")
         elif item not in (None, "", {}):
             yield name, item
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
+    """A value as a param: words for people rather than Python."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
         return str(value["name"]) if "name" in value else json.dumps(value, default=str)
     if isinstance(value, (list, tuple)):
-        return ", ".join(_text(item) for item in value)
+        return ", ".join(text(item) for item in value)
     return str(value)

@@ -13,7 +13,7 @@ from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.search.events import SearchStarted, TrialFinished
 from phaze_opt.testing.events import example_search
 from phaze_opt.testing.trackers import expected, resumed
-from phaze_opt.track import deliver, run_writer
+from phaze_opt.track import batches, deliver
 from phaze_opt.track.deliver import deliver_once, deliver_waiting, num_pending
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.journal import list_journals
@@ -173,7 +173,7 @@ def test_a_deleted_experiment_is_said_in_one_sentence(work_dir: Path) -> None:
 
 
 def test_more_params_than_one_batch_takes(work_dir: Path) -> None:
-    config = {f"key {number} (odd)": number for number in range(2 * run_writer.MAX_PARAMS_OR_TAGS + 5)}
+    config = {f"key {number} (odd)": number for number in range(2 * batches.MAX_PARAMS_OR_TAGS + 5)}
     started = SearchStarted("many", "many", "tpe", "throughput", 0, 1, config)
     record(work_dir, (started, *(event for event in EVENTS[1:3] if isinstance(event, TrialFinished))))
     assert rows(work_dir, "select count(*) from params where key like 'key%'") == [(len(config),)]
@@ -181,7 +181,7 @@ def test_more_params_than_one_batch_takes(work_dir: Path) -> None:
 
 def test_misuse_is_told_and_unwritable_directories_are_refused(tmp_path: Path, work_dir: Path) -> None:
     session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
-    with pytest.raises(TrackingError, match="before the search started"):
+    with pytest.raises(TrackingError, match="before the start"):
         session.observe(EVENTS[1])
     for event in EVENTS[:3]:
         session.observe(event)

@@ -70,8 +70,8 @@ def test_it_delivers_what_waits_then_serves_until_ended(
     session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
     for event in example_search(3):
         session.observe(event)  # and then the search is killed: nothing is delivered
-    assert session._writer is not None
-    session._writer.close()
+    assert session._outbox._writer is not None
+    session._outbox._writer.close()
     assert count_pending(destination) == 7
     port = free_port()
     command = [sys.executable, "-m", "phaze_opt.cli", "ui", "--port", str(port)]

@@ -1,0 +1,105 @@
+"""MLflow's entities and limits: metrics, params and tags of one run, in as many batches as the store wants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from phaze_opt.track.destination import Destination
+from phaze_opt.track.journal import Journal, Record
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+MAX_PARAM_LENGTH = 6000
+MAX_TAG_LENGTH = 5000
+MAX_PARAMS_OR_TAGS = 100
+MAX_METRICS = 800
+PAGE = 1000
+EXPERIMENT_TAGS = {
+    "mlflow.experimentKind": "custom_model_development",
+    "mlflow.experiment.primaryMetric.name": "throughput_samples_per_s",
+    "mlflow.experiment.primaryMetric.greaterIsBetter": "True",
+    "mlflow.note.content": "One run per search, one child run per trial, written by phaze-opt.",
+}
+"""The first makes MLflow open its view of runs and charts instead of the one for language-model traces."""
+Batch = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
+"""Metrics, params and tags."""
+
+
+def log_batches(client: MlflowClient, run_id: str, batch: Batch) -> None:
+    """Write one run's metrics, params and tags."""
+    metrics, params, tags = batch
+    size = MAX_PARAMS_OR_TAGS
+    rounds = max(-(-len(metrics) // MAX_METRICS), -(-len(params) // size), -(-len(tags) // size))
+    for index in range(rounds):
+        client.log_batch(
+            run_id,
+            metrics=metrics[index * MAX_METRICS : (index + 1) * MAX_METRICS],
+            params=params[index * size : (index + 1) * size],
+            tags=tags[index * size : (index + 1) * size],
+            synchronous=True,
+        )
+
+
+def log_file(client: MlflowClient, run_id: str, *, journal: Journal, record: Record) -> None:
+    """Hand a file of an artifact record to the store, if the journal still has it."""
+    path = journal.directory / record["path"]
+    if path.is_file():
+        folder = str(PurePosixPath(record["name"]).parent)
+        client.log_artifact(run_id, str(path), None if folder == "." else folder)
+
+
+def find_experiment(
+    client: MlflowClient, name: str, *, destination: Destination, tags: Mapping[str, str] = EXPERIMENT_TAGS
+) -> str:
+    """Identifier of an experiment, made if it is not there (another process may make it first)."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        location = None if destination.is_server else destination.artifact_root.as_uri()
+        try:
+            return str(client.create_experiment(name, artifact_location=location, tags=dict(tags)))
+        except Exception:
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+    return str(found.experiment_id)
+
+
+def find_runs(client: MlflowClient, experiment_id: str, query: str) -> Iterator[Any]:
+    """Every run that a query matches, page by page."""
+    token: str | None = None
+    while True:
+        page = client.search_runs([experiment_id], query, max_results=PAGE, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def metric_entities(values: Mapping[str, float], time_ms: int, *, step: int) -> list[Any]:
+    """Metrics at one time and step."""
+    from mlflow.entities import Metric
+
+    return [Metric(store_key(key), value, time_ms, step) for key, value in values.items()]
+
+
+def param_entities(values: Mapping[str, str]) -> list[Any]:
+    """Params, cut to what the store takes."""
+    from mlflow.entities import Param
+
+    return [Param(store_key(key), str(value)[:MAX_PARAM_LENGTH]) for key, value in values.items()]
+
+
+def tag_entities(values: Mapping[str, str]) -> list[Any]:
+    """Tags, cut to what the store takes."""
+    from mlflow.entities import RunTag
+
+    return [RunTag(store_key(key), str(value)[:MAX_TAG_LENGTH]) for key, value in values.items()]
+
+
+def store_key(name: str) -> str:
+    """A name with only characters that MLflow allows."""
+    return re.sub(r"[^\w./ :-]", "_", name)[:250]

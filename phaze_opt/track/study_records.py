@@ -1,0 +1,254 @@
+"""Study events as flat journal records: the params, metrics and tags of a study's runs.
+
+Four levels, each a run inside the one before: study, strategy (contender), search (one seed of one condition), trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from phaze_opt.search.strategy import Goal
+from phaze_opt.study.events import CellFinished, StudyFinished, StudyStarted
+from phaze_opt.study.plan import Cell
+from phaze_opt.study.result import CellResult, StudyTrial
+from phaze_opt.track.journal import Record
+from phaze_opt.track.records import (
+    architecture_params,
+    describe_architecture,
+    evaluation_metrics,
+    evaluation_tags,
+    finite,
+    flatten,
+    text,
+)
+
+STUDY_STARTED = "study started"
+CELL = "cell"
+CELL_TRIAL = "cell trial"
+CELL_FINISHED = "cell finished"
+STUDY_FINISHED = "study finished"
+REGRET = "regret_pct"
+"""Metric of a cell in `StudyFinished` that its regret curve ends at."""
+DEFAULT_SETTING = "default"
+MAX_CURVE_POINTS = 200
+"""A longer curve keeps only the points where it bends."""
+Curve = tuple[tuple[int, float], ...]
+"""(evaluations spent, value) points."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellCurve:
+    """A search's best value so far after each evaluation; 0 while nothing feasible was found."""
+
+    contender: str
+    best: tuple[float, ...]
+
+
+def study_started_record(event: StudyStarted, *, target: str, experiment: str, time_ms: int) -> Record:
+    """The study's run: name, identity and the resolved plan, flattened with dots."""
+    params = {"num_cells": str(event.num_cells)}
+    flat = {key: text(value) for key, value in flatten(event.config) if key not in ("name", "description")}
+    return {
+        "kind": STUDY_STARTED,
+        "time_ms": time_ms,
+        "target": target,
+        "experiment": experiment or event.name,
+        "is_own_experiment": not experiment,
+        "study_id": event.study_id,
+        "name": event.name,
+        "description": event.description,
+        "num_cells": event.num_cells,
+        "params": {**params, **flat},
+        "tags": {"study_id": event.study_id},
+    }
+
+
+def cell_record(event: CellFinished, *, budget: str, index: int, time_ms: int) -> Record:
+    """A search's run, and the strategy it belongs to."""
+    result = event.result
+    return {
+        "kind": CELL,
+        "time_ms": time_ms,
+        "key": result.cell.key,
+        "index": index,
+        "name": cell_name(result.cell),
+        "contender": contender_fields(result.cell, study_id=event.study_id, budget=budget),
+        "params": cell_params(result.cell, budget=budget),
+        "tags": {**cell_tags(result.cell, budget=budget), "study_id": event.study_id},
+        "charged_s": result.charged_s,
+    }
+
+
+def cell_trial_record(event: CellFinished, trial: StudyTrial, *, budget: str, time_ms: int) -> Record:
+    """One trial's run."""
+    evaluation = event.evaluations[trial.number]
+    cell = event.result.cell
+    return {
+        "kind": CELL_TRIAL,
+        "time_ms": time_ms,
+        "key": cell.key,
+        "number": trial.number,
+        "wall_s": trial.wall_s,
+        "params": {**architecture_params(evaluation), **cell_tags(cell, budget=budget)},
+        "metrics": {**evaluation_metrics(evaluation), "evaluation": trial.number + 1, "wall_s": trial.wall_s},
+        "tags": {
+            **evaluation_tags(evaluation),
+            **cell_tags(cell, budget=budget),
+            "study_id": event.study_id,
+            "is_repeat": text(trial.is_repeat),
+            "is_best": text(trial.number == event.best_number),
+        },
+    }
+
+
+def cell_finished_record(event: CellFinished, *, time_ms: int) -> Record:
+    """What a search came to: its cost, its best design's figures, and the best so far by evaluations."""
+    result = event.result
+    metrics: dict[str, float] = {
+        "evaluations": result.evaluations,
+        "distinct_evaluations": result.distinct_evaluations,
+        "probes": result.probes,
+        "pruned": result.pruned,
+        "ilp_solves": result.ilp_solves,
+        "placements": result.placements,
+        "overhead_s": result.overhead_s,
+        "charged_s": result.charged_s,
+    }
+    tags = {"is_exhausted": text(result.is_exhausted)}
+    if event.best_number >= 0:
+        best = event.evaluations[event.best_number]
+        metrics |= evaluation_metrics(best)
+        tags |= {"best_trial": str(event.best_number), "best_architecture": describe_architecture(best)}
+    seconds = np.cumsum([trial.wall_s for trial in result.trials]).tolist()
+    return {
+        "kind": CELL_FINISHED,
+        "time_ms": time_ms,
+        "key": result.cell.key,
+        "charged_s": result.charged_s,
+        "metrics": finite(metrics),
+        "tags": tags,
+        "curves": {curve_name(result.cell.condition.goal): thinned(cell_curve(result).best)},
+        "seconds": [round(value, 3) for value in seconds],
+    }
+
+
+def study_finished_record(
+    event: StudyFinished, curves: Mapping[str, CellCurve], *, has_curves: bool, time_ms: int
+) -> Record:
+    """What a study came to: figures of strategies and searches, their regret curves, the findings."""
+    regrets = {
+        key: regret_curve(curve.best, event.cell_metrics[key][REGRET])
+        for key, curve in curves.items()
+        if has_curves and REGRET in event.cell_metrics.get(key, {})
+    }
+    of_contender: dict[str, list[tuple[float, ...]]] = {}
+    for key, regret in regrets.items():
+        of_contender.setdefault(curves[key].contender, []).append(regret)
+    return {
+        "kind": STUDY_FINISHED,
+        "time_ms": time_ms,
+        "is_complete": event.is_complete,
+        "contenders": {name: finite(metrics) for name, metrics in event.contender_metrics.items()},
+        "cells": {key: finite(metrics) for key, metrics in event.cell_metrics.items()},
+        "cell_curves": {key: thinned(curve) for key, curve in regrets.items()},
+        "contender_curves": {name: thinned(median_curve(several)) for name, several in of_contender.items()},
+        "notes": event.notes,
+    }
+
+
+def cell_name(cell: Cell) -> str:
+    """``bert-large seed 3``, the setting first where it has a name of its own."""
+    setting = cell.condition.setting.name
+    prefix = "" if setting == DEFAULT_SETTING else f"{setting} "
+    return f"{prefix}{cell.condition.workload.name} seed {cell.seed}"
+
+
+def cell_tags(cell: Cell, *, budget: str) -> dict[str, str]:
+    """What tells one search of a study from another; params of its trials too."""
+    return {
+        "strategy": cell.contender.name,
+        "setting": cell.condition.setting.name,
+        "workload": cell.condition.workload.name,
+        "seed": str(cell.seed),
+        "goal": cell.condition.goal.value,
+        "budget": budget,
+    }
+
+
+def cell_params(cell: Cell, *, budget: str) -> dict[str, str]:
+    """Choices behind one search."""
+    setting = cell.condition.setting
+    return {
+        **cell_tags(cell, budget=budget),
+        **_contender_params(cell),
+        "models": text(cell.condition.workload.models),
+        "devices": str(setting.devices),
+        "network": setting.network,
+        "global_batch": str(setting.global_batch),
+    }
+
+
+def contender_fields(cell: Cell, *, study_id: str, budget: str) -> Record:
+    """A strategy's run: name, params, tags."""
+    name = cell.contender.name
+    return {
+        "name": name,
+        "params": {"strategy": name, "budget": budget, **_contender_params(cell)},
+        "tags": {"strategy": name, "budget": budget, "study_id": study_id},
+    }
+
+
+def _contender_params(cell: Cell) -> dict[str, str]:
+    contender = cell.contender
+    params = {"plugin": contender.strategy, "pruner": contender.pruner or "none"}
+    params |= {f"options.{key}": text(value) for key, value in contender.options.items()}
+    return params | {f"pruner_options.{key}": text(value) for key, value in contender.pruner_options.items()}
+
+
+def curve_name(goal: Goal) -> str:
+    """Metric that holds the best so far: of the throughput where there are several objectives."""
+    return "best_throughput_per_tdp" if goal is Goal.THROUGHPUT_PER_TDP else "best_throughput_samples_per_s"
+
+
+def cell_curve(result: CellResult) -> CellCurve:
+    """Best first objective so far after each evaluation."""
+    values = [trial.values[0] if trial.values else 0.0 for trial in result.trials]
+    best = tuple(np.maximum.accumulate(values).tolist()) if values else ()
+    return CellCurve(result.cell.contender.name, best)
+
+
+def regret_curve(best: Sequence[float], final_pct: float) -> tuple[float, ...]:
+    """Regret in percent after each evaluation, from the regret at the end: ``1 - best / truth`` with the same truth.
+
+    100 while nothing feasible was found.
+    """
+    if not best or best[-1] <= 0:
+        return tuple(100.0 for _ in best)
+    share = (1 - final_pct / 100) / best[-1]
+    return tuple(max(0.0, 100 * (1 - value * share)) for value in best)
+
+
+def median_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Median over searches after each evaluation; a search that ended keeps its last value."""
+    length = max((len(curve) for curve in curves), default=0)
+    rows = [[*curve, *[curve[-1]] * (length - len(curve))] for curve in curves if curve]
+    return tuple(np.median(np.array(rows), axis=0).tolist()) if rows else ()
+
+
+def thinned(values: Sequence[float]) -> Curve:
+    """(evaluations, value) points; of long curves those where the value changes, with the point before, and the last."""
+    count = len(values)
+    if count <= MAX_CURVE_POINTS:
+        return tuple((index + 1, value) for index, value in enumerate(values))
+    bends = {index for index in range(1, count) if values[index] != values[index - 1]}
+    kept = sorted({0, count - 1} | bends | {index - 1 for index in bends})
+    return tuple((index + 1, values[index]) for index in kept)
+
+
+def wanted_trials(event: CellFinished, *, is_best_only: bool) -> tuple[StudyTrial, ...]:
+    """The trials that get runs."""
+    trials = event.result.trials
+    return tuple(trial for trial in trials if not is_best_only or trial.number == event.best_number)

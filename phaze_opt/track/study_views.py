@@ -1,0 +1,187 @@
+"""Views of a study that MLflow's interface opens by address: which runs, columns and charts.
+
+The interface shows no metric columns until one clicks, and no tag changes that default. It does keep a view that is
+shared under an experiment tag ``mlflow.sharedViewState.<key>`` and opens it for ``...?viewStateShareKey=<key>``. The
+format is what its share button writes (MLflow 3.17); an interface that does not know it says so and shows its default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from phaze_opt.track.run_writer import ROLE_TAG, ROLE_TRIAL
+
+ROLE_STUDY = "study"
+ROLE_CONTENDER = "strategy"
+ROLE_CELL = "seed"
+CURVE = "regret_curve_pct"
+"""Of a search its regret after each evaluation; of a strategy the median over its searches."""
+VIEW_TAG = "mlflow.sharedViewState."
+ARCHITECTURE = ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_mb", "hbm_gb", "micro_batch")
+STRATEGY_METRICS = (
+    "median_regret_pct",
+    "mean_regret_pct",
+    "evaluations_to_1pct",
+    "mean_rank",
+    "mean_probes",
+    "probes",
+    "mean_distinct_evaluations",
+    "mean_charged_s",
+)
+"""Columns of the strategies, as far as the study has them."""
+SEED_METRICS = (
+    "regret_pct",
+    "throughput_samples_per_s",
+    "throughput_per_tdp",
+    "evaluations_to_1pct",
+    "distinct_evaluations",
+    "probes",
+    "charged_s",
+)
+TRIAL_METRICS = ("throughput_samples_per_s", "throughput_per_tdp", "area_mm2", "tdp_w", "mfu")
+MAX_COLUMNS = 8
+SECTION = "Answers"
+OTHERS = "Model metrics"
+"""The interface's own name for the section of charts that no view asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyView:
+    """One view.
+
+    Attributes:
+        key: under which it is shared.
+        title: of its link.
+        role: of the runs it lists.
+        columns: such as ``metrics.`mfu```.
+        order_by: column that sorts.
+        is_ascending: whether small values come first.
+        charts: shown first, as the interface keeps them.
+    """
+
+    key: str
+    title: str
+    role: str
+    columns: tuple[str, ...]
+    order_by: str
+    is_ascending: bool
+    charts: tuple[dict[str, Any], ...]
+
+    def state(self, study_id: str) -> str:
+        """What the interface reads, as JSON."""
+        section = f"{self.key}-answers"
+        charts = [{**chart, "metricSectionId": section} for chart in self.charts]
+        state = {
+            "searchFilter": f"tags.`{ROLE_TAG}` = '{self.role}' AND tags.study_id = '{study_id}'",
+            "orderByKey": self.order_by,
+            "orderByAsc": self.is_ascending,
+            "selectedColumns": list(self.columns),
+            "runsHiddenMode": "SHOW_ALL",
+            "hideEmptyCharts": True,
+            "compareRunCharts": charts,
+            "compareRunSections": [
+                {"uuid": section, "name": SECTION, "display": True, "isReordered": True},
+                {"uuid": f"{self.key}-others", "name": OTHERS, "display": False, "isReordered": False},
+            ],
+        }
+        return json.dumps(state, separators=(",", ":"))
+
+    def link(self, experiment_id: str) -> str:
+        """Address within the interface."""
+        return f"#/experiments/{experiment_id}/runs?viewStateShareKey={self.key}"
+
+
+def study_views(strategy_metrics: Sequence[str] = ()) -> tuple[StudyView, ...]:
+    """Strategies, searches and trials; ``strategy_metrics`` are those that the strategies of the study have."""
+    return (_strategies(strategy_metrics), _searches(), _trials())
+
+
+def _strategies(metrics: Sequence[str]) -> StudyView:
+    known = [name for name in STRATEGY_METRICS if name in metrics] or list(STRATEGY_METRICS)
+    shown = [*known, *(name for name in metrics if name not in known)][:MAX_COLUMNS]
+    bars = [_bar(name) for name in shown[:4]]
+    charts = (*bars[:1], _line(CURVE), *bars[1:], _parallel(("strategy",), shown[:6]))
+    columns = tuple(metric_column(name) for name in shown)
+    return StudyView("strategies", "Strategies side by side", ROLE_CONTENDER, columns, columns[0], True, charts)
+
+
+def _searches() -> StudyView:
+    params = ("strategy", "setting", "workload", "seed")
+    columns = (*(param_column(name) for name in params), *(metric_column(name) for name in SEED_METRICS))
+    charts = (_line(CURVE), _parallel(params, SEED_METRICS[:2]), _bar("regret_pct"))
+    order = metric_column("regret_pct")
+    return StudyView("searches", "Every search with its regret", ROLE_CELL, columns, order, True, charts)
+
+
+def _trials() -> StudyView:
+    params = ("strategy", "workload", "seed")
+    columns = (
+        *(param_column(name) for name in params),
+        *(metric_column(name) for name in TRIAL_METRICS),
+        *(param_column(name) for name in ARCHITECTURE),
+    )
+    scatter = {
+        "type": "SCATTER",
+        "uuid": "scatter-area",
+        "xaxis": {"key": "area_mm2", "type": "METRIC"},
+        "yaxis": {"key": "throughput_samples_per_s", "type": "METRIC"},
+        "runsCountToCompare": 100,
+    }
+    charts = (_parallel(ARCHITECTURE, ("tdp_w", "area_mm2", "throughput_samples_per_s")), scatter)
+    order = metric_column("throughput_samples_per_s")
+    return StudyView("trials", "Every design tried", ROLE_TRIAL, columns, order, False, charts)
+
+
+def metric_column(name: str) -> str:
+    """How the interface names a column of a metric."""
+    return f"metrics.`{name}`"
+
+
+def param_column(name: str) -> str:
+    """How the interface names a column of a param."""
+    return f"params.`{name}`"
+
+
+def compare_link(experiment_id: str, run_ids: Iterable[str]) -> str:
+    """Address, within the interface, of runs compared."""
+    runs, experiments = json.dumps(list(run_ids), separators=(",", ":")), json.dumps([experiment_id])
+    return f"#/compare-runs?runs={quote(runs)}&experiments={quote(experiments)}"
+
+
+def _bar(metric: str) -> dict[str, Any]:
+    return {"type": "BAR", "uuid": f"bar-{metric}", "metricKey": metric, "displayName": metric}
+
+
+def _line(metric: str) -> dict[str, Any]:
+    return {
+        "type": "LINE",
+        "uuid": f"line-{metric}",
+        "metricKey": metric,
+        "selectedMetricKeys": [metric],
+        "displayName": f"{metric} by evaluations",
+        "lineSmoothness": 0,
+        "xAxisScaleType": "linear",
+        "scaleType": "linear",
+        "xAxisKey": "step",
+        "yAxisKey": "metric",
+        "yAxisExpressions": [],
+        "range": {},
+        "selectedXAxisMetricKey": "",
+        "useGlobalXaxisKey": False,
+        "useGlobalLineSmoothing": False,
+    }
+
+
+def _parallel(params: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
+    return {
+        "type": "PARALLEL",
+        "uuid": "parallel",
+        "displayName": "Parallel coordinates",
+        "selectedParams": list(params),
+        "selectedMetrics": list(metrics),
+        "showAllRuns": True,
+    }
