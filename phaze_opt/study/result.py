@@ -104,9 +104,10 @@ class ChipTable:
         setting: its name.
         models: names of the single-model workloads, in the study's order.
         weights: of the workloads.
-        chips: candidate chips (points of micro-batch 1: the micro-batch is each model's own choice).
+        chips: candidate chips that can matter (points of micro-batch 1: the micro-batch is each model's own choice).
         values: ``values[model][chip]``: the setting's objective at the model's best micro-batch; 0 if infeasible.
         micro_batches: ``micro_batches[model][chip]``: that micro-batch; 0 if infeasible.
+        num_candidates: chips considered; those not in ``chips`` are proved to be matched by one that is.
     """
 
     setting: str
@@ -115,6 +116,7 @@ class ChipTable:
     chips: tuple[DesignPoint, ...]
     values: tuple[tuple[float, ...], ...]
     micro_batches: tuple[tuple[int, ...], ...]
+    num_candidates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class StudyResult:
         references: evaluations of the reference machines and expert placements, by key of the condition and name.
         chip_tables: of the generality question, by setting; empty if it was not asked.
         provenance: versions and machine, for people.
+        is_interrupted: the run that returned it was ended by Ctrl-C; never of a study read from its directory.
     """
 
     config: StudyConfig
@@ -144,6 +147,7 @@ class StudyResult:
     references: Mapping[str, Mapping[str, Evaluation]] = field(default_factory=dict)
     chip_tables: tuple[ChipTable, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
+    is_interrupted: bool = False
 
     @property
     def is_complete(self) -> bool:

@@ -1,0 +1,201 @@
+"""The directory of a study: where everything is, and how a study is found again."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from phaze_opt import __version__
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.plan import Cell, Condition
+
+STUDIES = "phaze-opt-studies"
+"""Directory of all studies in a working directory."""
+_DIGEST_CHARACTERS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDirectory:
+    """Paths of one study."""
+
+    path: Path
+
+    @property
+    def study_id(self) -> str:
+        """Its name."""
+        return self.path.name
+
+    @property
+    def plan(self) -> Path:
+        """The resolved plan and where it was made."""
+        return self.path / "study.json"
+
+    @property
+    def evaluations(self) -> Path:
+        """Evaluations by digest."""
+        return self.path / "evaluations"
+
+    @property
+    def references(self) -> Path:
+        """Reference machines by condition."""
+        return self.path / "references"
+
+    @property
+    def truths(self) -> Path:
+        """True optima by problem."""
+        return self.path / "truths"
+
+    @property
+    def chips(self) -> Path:
+        """Tables of the generality question by setting."""
+        return self.path / "chips"
+
+    @property
+    def report(self) -> Path:
+        """Pages and tables made of it."""
+        return self.path / "report"
+
+    def cell(self, cell: Cell) -> Path:
+        """The trials of a finished search."""
+        return self.path / "cells" / f"{cell.key}.jsonl"
+
+    def num_finished(self) -> int:
+        """Finished searches."""
+        return sum(1 for _ in self.path.joinpath("cells").glob("[!.]*.jsonl"))
+
+
+def study_id(config: StudyConfig, conditions: Sequence[Condition]) -> str:
+    """Name and a digest of all that the searches depend on.
+
+    Not part of it: descriptions, weights, statistics and the generality question, which judge finished searches; jobs,
+    the working directory and the tracker.
+    """
+    identity = {
+        "version": __version__,
+        "conditions": [(condition.key, condition.problem_digest) for condition in conditions],
+        "contenders": [dataclasses.asdict(contender) for contender in config.contenders],
+        "seeds": config.seeds,
+        "budget": dataclasses.asdict(config.budget),
+        "batch": config.batch,
+        "num_starts": config.num_starts,
+    }
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return f"{config.name}-{digest[:_DIGEST_CHARACTERS]}"
+
+
+@contextmanager
+def open_study_directory(work_dir: Path, name: str, *, is_resumed: bool) -> Iterator[StudyDirectory]:
+    """The directory of a study, held while it runs.
+
+    A study that is started afresh where it was run before is put aside under its name and a number, never deleted.
+
+    Raises:
+        InputError: it cannot be made, or is to be started afresh while another process runs it.
+    """
+    directory = StudyDirectory(studies_directory(work_dir) / name)
+    try:
+        directory.path.parent.mkdir(parents=True, exist_ok=True)
+        with directory.path.parent.joinpath(f".{name}.lock").open("a") as lock:
+            if not is_resumed:
+                _lock(lock, directory, is_alone=True)
+                if directory.plan.exists():
+                    directory.path.rename(_free_name(directory.path))
+            directory.path.joinpath("cells").mkdir(parents=True, exist_ok=True)
+            _lock(lock, directory, is_alone=False)
+            yield directory
+    except OSError as error:
+        if not str(error.filename or "").startswith(str(directory.path.parent.parent)):
+            raise
+        message = f"the study cannot be kept there: {error.strerror or error}; choose another working directory"
+        raise InputError(message, source=str(directory.path)) from error
+
+
+def _lock(lock: IO[str], directory: StudyDirectory, *, is_alone: bool) -> None:
+    """Lock a study: alone while it is put aside, shared while it runs; the lock goes with the process.
+
+    Raises:
+        InputError: it is to be locked alone, and another process runs it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # where there are no such locks, do not start a study afresh while it runs
+        return
+    try:
+        fcntl.flock(lock, (fcntl.LOCK_EX | fcntl.LOCK_NB) if is_alone else fcntl.LOCK_SH)
+    except BlockingIOError:
+        message = "another process runs this study; use --resume to join in, or wait until it has ended"
+        raise InputError(message, source=str(directory.path)) from None
+
+
+def _free_name(path: Path) -> Path:
+    """The name with the first number that is free."""
+    number = 1
+    while (other := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return other
+
+
+def studies_directory(work_dir: Path) -> Path:
+    """Where a working directory keeps its studies.
+
+    Raises:
+        InputError: the working directory is a file.
+    """
+    if work_dir.exists() and not work_dir.is_dir():
+        message = f"'{work_dir}' is a file; give a directory"
+        raise InputError(message, source="--work-dir")
+    return work_dir / STUDIES
+
+
+def list_studies(work_dir: Path) -> tuple[StudyDirectory, ...]:
+    """The studies of a working directory, latest plan first."""
+    found = [StudyDirectory(path.parent) for path in studies_directory(work_dir).glob("*/study.json")]
+    return tuple(sorted(found, key=lambda study: (-study.plan.stat().st_mtime, study.study_id)))
+
+
+def find_study(text: str, *, work_dir: Path) -> StudyDirectory:
+    """A study by its directory, its identifier, or a unique beginning of one.
+
+    Raises:
+        InputError: none is meant by it, or several are.
+    """
+    path = Path(text)
+    if (path / "study.json").is_file():
+        return StudyDirectory(path)
+    studies = list_studies(work_dir)
+    names = [study.study_id for study in studies]
+    if text in names:
+        return studies[names.index(text)]
+    matches = [study for study in studies if study.study_id.startswith(text) and "." not in study.study_id[-4:]]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        listed = ", ".join(study.study_id for study in matches)
+        message = f"'{text}' may be any of {listed}; give more of the name"
+        raise InputError(message)
+    hint = suggest(text, names) if names else f"there is none in {studies_directory(work_dir)}; `study run` makes one"
+    message = f"no study is called '{text}'; {hint}"
+    raise InputError(message)
+
+
+def read_plan(directory: StudyDirectory) -> dict[str, Any]:
+    """The resolved plan of a study as written.
+
+    Raises:
+        InputError: it is missing or broken.
+    """
+    from phaze_opt.input_files import parse_json, read_text_file
+
+    plan = parse_json(read_text_file(directory.plan, kind="the plan of a study"), source=str(directory.plan))
+    if not isinstance(plan, dict):
+        message = "holds no plan of a study"
+        raise InputError(message, source=str(directory.plan))
+    return plan

@@ -1,0 +1,104 @@
+"""Reading a study back: the only way from its directory to tables, figures and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from phaze_opt.errors import InputError
+from phaze_opt.input_files import parse_json, read_text_file
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.serialize import evaluation_from_json
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.cell_log import read_cell
+from phaze_opt.study.directory import StudyDirectory
+from phaze_opt.study.local_store import LocalStore
+from phaze_opt.study.plain import read_plain
+from phaze_opt.study.plan import Condition
+from phaze_opt.study.plan_file import StudyPlan, load_plan
+from phaze_opt.study.resolve import plan_cells
+from phaze_opt.study.result import ChipTable, StudyResult, Truth
+
+
+def load_study(path: Path) -> StudyResult:
+    """A study as it stands in its directory, finished or not.
+
+    Raises:
+        InputError: the directory holds no study, or a file of it is broken.
+    """
+    directory = StudyDirectory(path)
+    plan = load_plan(directory)
+    cells = plan_cells(plan.config, plan.conditions)
+    found = (read_cell(directory.cell(cell), cell) for cell in cells)
+    return StudyResult(
+        config=plan.config,
+        study_id=directory.study_id,
+        directory=path,
+        conditions=plan.conditions,
+        cells=tuple(result for result in found if result is not None),
+        num_cells=len(cells),
+        truths=_load_truths(directory, plan),
+        references=_load_references(directory, plan),
+        chip_tables=_load_chip_tables(directory, plan),
+        provenance=plan.provenance,
+    )
+
+
+def open_evaluations(result: StudyResult, condition: Condition) -> Callable[[DesignPoint], Evaluation]:
+    """Access to the evaluations of a condition, by point.
+
+    Returns:
+        A function that reads one evaluation; it raises `InputError` for a point that the study did not evaluate.
+    """
+    directory = StudyDirectory(result.directory)
+    digest = load_plan(directory).evaluations_digests[condition.key]
+    store = LocalStore(directory.evaluations)
+
+    def read(point: DesignPoint) -> Evaluation:
+        known = store.known(digest, point)
+        if known is None:
+            message = f"{point} was not evaluated for {condition.key}"
+            raise InputError(message, source=str(directory.evaluations))
+        return known.evaluation
+
+    return read
+
+
+def truth_path(directory: StudyDirectory, problem_digest: str) -> Path:
+    """Where the true optimum of a problem is kept."""
+    return directory.truths / f"{problem_digest}.truth.json"
+
+
+def references_path(directory: StudyDirectory, key: str) -> Path:
+    """Where the evaluations of the reference machines of a condition are kept."""
+    return directory.references / f"{key}.json"
+
+
+def chips_path(directory: StudyDirectory, setting: str) -> Path:
+    """Where the table of the generality question of a setting is kept."""
+    return directory.chips / f"{setting}.json"
+
+
+def _load_truths(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Truth]:
+    found = {
+        condition.key: read_plain(Truth, truth_path(directory, plan.problem_digests[condition.key]))
+        for condition in plan.conditions
+    }
+    return {key: truth for key, truth in found.items() if truth is not None}
+
+
+def _load_references(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Mapping[str, Evaluation]]:
+    found: dict[str, Mapping[str, Evaluation]] = {}
+    for condition in plan.conditions:
+        path = references_path(directory, condition.key)
+        if path.exists():
+            rows = parse_json(read_text_file(path, kind="a file of a study"), source=str(path))
+            found[condition.key] = {name: evaluation_from_json(data) for name, data in rows.items()}
+    return found
+
+
+def _load_chip_tables(directory: StudyDirectory, plan: StudyPlan) -> tuple[ChipTable, ...]:
+    if plan.config.generality is None:
+        return ()
+    found = (read_plain(ChipTable, chips_path(directory, setting.name)) for setting in plan.config.settings)
+    return tuple(table for table in found if table is not None)

@@ -1,0 +1,273 @@
+"""From a study's settings and workloads to its conditions; everything that can be wrong with a plan is found here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.placement.problem import RecomputePolicy
+from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.probe import PointBounder
+from phaze_opt.search.result import TrialRecord
+from phaze_opt.search.run import open_loop
+from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
+from phaze_opt.study.config import Setting, StudyConfig, Workload
+from phaze_opt.study.plan import Cell, Condition, search_config
+from phaze_opt.units import gib_to_bytes
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.training import AttentionForm, Optimizer
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,59}")
+"""Names of studies, settings and contenders: file names hold them, separated by dots."""
+WORKLOAD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,59}")
+"""Names of workloads may hold dots, as those of models do."""
+TRUTHS = ("best-known", "enumerate")
+LIMITED_NODES = 200
+"""Branch-and-bound nodes of each schedule's ILP wherever a gap is accepted; proving a schedule takes what it takes."""
+_FRACTION = "space.min_area_fraction"
+
+
+class Origin(Protocol):
+    """Where parts of a plan were written, so that a fault names the place."""
+
+    def at(self, kind: str, name: str, key: str) -> AbstractContextManager[None]:
+        """A block whose `InputError` and `PluginError` are about one key of a part.
+
+        Args:
+            kind: ``study``, ``setting``, ``workload`` or ``contender``.
+            name: of the setting, workload or contender.
+            key: its field; empty for the part as a whole.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoOrigin:
+    """A plan that was written in Python: faults stay as they are."""
+
+    def at(self, kind: str, name: str, key: str) -> AbstractContextManager[None]:  # noqa: ARG002
+        """A block that changes nothing."""
+        return nullcontext()
+
+
+def resolve_study(config: StudyConfig, origin: Origin | None = None) -> tuple[Condition, ...]:
+    """The conditions of a study, settings before workloads, once every part of its plan is known to work.
+
+    Strategies and pruners are loaded and started with their options; nothing is probed, evaluated or written.
+
+    Raises:
+        InputError: a name, value, file, model or option is wrong.
+        PluginError: a strategy, pruner or estimator is unknown or fails to load.
+    """
+    origin = NoOrigin() if origin is None else origin
+    _check_names(config, origin)
+    _check_counts(config, origin)
+    conditions = tuple(
+        resolve_condition(setting, workload, origin) for setting in config.settings for workload in config.workloads
+    )
+    _check_contenders(config, conditions, origin)
+    return conditions
+
+
+def resolve_condition(setting: Setting, workload: Workload, origin: Origin) -> Condition:
+    """One setting on one workload.
+
+    Raises:
+        InputError: a value of either is wrong.
+    """
+    constants = _resolve_constants(setting, origin)
+    scenario = _resolve_scenario(setting, workload, constants, origin)
+    return Condition(setting, workload, scenario, _resolve_space(setting, constants, origin), constants)
+
+
+def plan_cells(config: StudyConfig, conditions: Iterable[Condition]) -> tuple[Cell, ...]:
+    """The searches of a study: by condition, then contender, then seed."""
+    return tuple(
+        Cell(condition, contender, seed)
+        for condition in conditions
+        for contender in config.contenders
+        for seed in config.seeds
+    )
+
+
+def _check_names(config: StudyConfig, origin: Origin) -> None:
+    """Refuse empty axes, names that no file can have, and names given twice."""
+    with origin.at("study", "", "name"):
+        _check_name(config.name, NAME, what="study")
+    for kind, parts in (
+        ("setting", config.settings),
+        ("workload", config.workloads),
+        ("contender", config.contenders),
+    ):
+        if not parts:
+            with origin.at("study", "", {"workload": "workloads", "contender": "strategies"}.get(kind, "")):
+                message = f"the study has no {'strategy' if kind == 'contender' else kind}; give at least one"
+                raise InputError(message)
+        seen: set[str] = set()
+        for part in parts:
+            with origin.at(kind, part.name, "name"):
+                what = "strategy" if kind == "contender" else kind
+                _check_name(part.name, WORKLOAD_NAME if kind == "workload" else NAME, what=what)
+                if part.name in seen:
+                    message = f"the {what} '{part.name}' is there twice; give each its own name"
+                    raise InputError(message)
+            seen.add(part.name)
+
+
+def _check_name(name: str, form: re.Pattern[str], *, what: str) -> None:
+    if not form.fullmatch(name):
+        message = f"the name {name!r} of a {what} must be 1 to 60 letters, digits and dashes"
+        raise InputError(message)
+
+
+def _check_counts(config: StudyConfig, origin: Origin) -> None:
+    """Refuse what no search and no statistic can be made of."""
+    with origin.at("study", "", "seeds"):
+        if not config.seeds:
+            message = "a study needs at least one seed; give a positive number or a list of seeds"
+            raise InputError(message)
+        if len(set(config.seeds)) < len(config.seeds):
+            message = f"{list(config.seeds)} names a seed twice"
+            raise InputError(message)
+    judgement = config.judgement
+    with origin.at("statistics", "", "confidence"):
+        if not 0 < judgement.confidence < 1:
+            message = f"{judgement.confidence} must lie between 0 and 1"
+            raise InputError(message, key="confidence")
+    with origin.at("statistics", "", "bootstrap"):
+        if judgement.num_bootstrap < 1:
+            message = f"{judgement.num_bootstrap} must be a positive integer"
+            raise InputError(message, key="bootstrap")
+    with origin.at("statistics", "", "targets"):
+        if not all(0 < target < 1 for target in judgement.targets):
+            message = f"{list(judgement.targets)} must be relative regrets between 0 and 1"
+            raise InputError(message, key="targets")
+    with origin.at("statistics", "", "truth"):
+        if judgement.truth not in TRUTHS:
+            message = f"'{judgement.truth}' is unknown; {suggest(judgement.truth, TRUTHS)}"
+            raise InputError(message, key="truth")
+    for workload in config.workloads:
+        with origin.at("workload", workload.name, "weight"):
+            if not workload.weight > 0:
+                message = f"{workload.weight} must be positive"
+                raise InputError(message, key="weight")
+
+
+def _resolve_constants(setting: Setting, origin: Origin) -> Constants:
+    """The package's constants with the setting's values and choices in their place."""
+    values = {key: value for key, value in setting.constants.items() if not isinstance(value, str)}
+    choices = {key: value for key, value in setting.constants.items() if isinstance(value, str)}
+    with origin.at("setting", setting.name, "constants"):
+        return load_constants().with_overrides(values).with_options(choices)
+
+
+def _resolve_space(setting: Setting, constants: Constants, origin: Origin) -> SearchSpace:
+    """The points within the area budget."""
+    hbm_bytes = tuple(gib_to_bytes(size) for size in setting.hbm_gb)
+    for key, values in (("hbm_gb", setting.hbm_gb), ("micro_batches", setting.micro_batches)):
+        with origin.at("setting", setting.name, key):
+            if not values and not setting.space:
+                message = "is empty; give at least one value"
+                raise InputError(message)
+            if any(value < 1 for value in values):
+                message = f"{list(values)} must be positive integers"
+                raise InputError(message)
+    with origin.at("setting", setting.name, "space"):
+        if setting.space:
+            space = load_space(Path(setting.space), hbm_bytes=hbm_bytes, micro_batches=setting.micro_batches)
+        else:
+            space = phaze_space(hbm_bytes=hbm_bytes, micro_batches=setting.micro_batches)
+            if _FRACTION in setting.constants:
+                space = replace(space, min_area_fraction=constants.value(_FRACTION))
+    if setting.max_area_mm2 is None:
+        return space
+    with origin.at("setting", setting.name, "max_area_mm2"):
+        return space.restrict(max_area_mm2=setting.max_area_mm2)
+
+
+def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants, origin: Origin) -> Scenario:
+    """Workload, cluster and choices."""
+    with origin.at("workload", workload.name, "models"):
+        if len(set(workload.models)) < len(workload.models):
+            message = f"{', '.join(workload.models)} names a model twice"
+            raise InputError(message)
+        models = tuple(load_model(name) for name in workload.models)
+    with origin.at("setting", setting.name, "network"):
+        network = load_network(setting.network, num_devices=setting.devices, constants=constants)
+    if setting.max_tdp_w is not None:
+        with origin.at("setting", setting.name, "max_tdp_w"):
+            _check_positive(setting.max_tdp_w)
+    with origin.at("setting", setting.name, ""):
+        return Scenario(
+            models=models,
+            cluster=Cluster(num_devices=setting.devices, network=network),
+            global_batch=setting.global_batch,
+            sequence_length=setting.sequence_length,
+            optimizer=Optimizer(setting.optimizer),
+            attention=AttentionForm(setting.attention),
+            exclusivity=Exclusivity(setting.exclusivity),
+            recompute=RecomputePolicy(setting.recompute),
+            is_sequence_parallel=setting.is_sequence_parallel,
+            tensor_parallel=setting.tensor_parallel,
+            common=workload.common,
+            max_area_mm2=setting.max_area_mm2,
+            max_tdp_w=setting.max_tdp_w,
+            schedule_gap=setting.schedule_gap,
+            schedule_nodes=LIMITED_NODES if setting.schedule_gap > 0 else 0,
+        )
+
+
+def _check_positive(value: float) -> None:
+    if not value > 0:
+        message = f"{value} must be positive"
+        raise InputError(message)
+
+
+def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], origin: Origin) -> None:
+    """Load and start every strategy and pruner with its options, once for each goal."""
+    by_goal = {condition.goal: condition for condition in reversed(conditions)}
+    for contender in config.contenders:
+        for condition in by_goal.values():
+            for seed in config.seeds:
+                with origin.at("contender", contender.name, ""):
+                    start_config = search_config(config, Cell(condition, contender, seed))
+            with origin.at("contender", contender.name, "options"):
+                _try_start(start_config, condition.space)
+
+
+def _try_start(config: SearchConfig, space: SearchSpace) -> None:
+    """Start a search that takes no step."""
+    open_loop(config, "", space=space, log=_NoLog(), build_bounder=_no_bounder)
+
+
+def _no_bounder() -> PointBounder:
+    message = "a strategy or pruner probes when it starts; it may only when it is asked"
+    raise InputError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoLog:
+    """The log of a search that takes no step."""
+
+    def known(self, point: DesignPoint) -> KnownEvaluation | None:  # noqa: ARG002
+        return None
+
+    def has_trial(self, number: int, point: DesignPoint) -> bool:  # noqa: ARG002
+        return False
+
+    def append(self, record: TrialRecord) -> None: ...
+
+    def close(self) -> None: ...

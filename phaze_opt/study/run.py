@@ -1,0 +1,157 @@
+"""Running a study: every contender on every condition, once per seed, from wherever it stands to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from phaze_opt.errors import InputError
+from phaze_opt.study.cell_log import read_cell
+from phaze_opt.study.cell_runner import CellRunner
+from phaze_opt.study.conclude import Conclusion
+from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.directory import StudyDirectory, open_study_directory, study_id
+from phaze_opt.study.engine import StudyEngine
+from phaze_opt.study.events import StudyObserver
+from phaze_opt.study.load import load_study
+from phaze_opt.study.narrate import Narrator
+from phaze_opt.study.plan import Cell, Condition
+from phaze_opt.study.plan_file import plan_to_json, write_plan
+from phaze_opt.study.progress import Stage, StudyProgress
+from phaze_opt.study.resolve import plan_cells, resolve_study
+from phaze_opt.study.result import StudyResult
+from phaze_opt.study.workers import WorkerPool
+
+MAX_JOBS = 1024
+
+
+def run_study(
+    config: StudyConfig,
+    *,
+    work_dir: Path = Path(),
+    jobs: int = 1,
+    is_resumed: bool = False,
+    observers: Sequence[StudyObserver] = (),
+    on_progress: Callable[[StudyProgress], None] | None = None,
+    engine: StudyEngine | None = None,
+) -> StudyResult:
+    """Run a study to its end or until Ctrl-C; everything finished is kept and returned.
+
+    The same plan gives the same trials for any number of jobs, in any order, and also after an interruption and
+    ``is_resumed``: strategies are replayed from their seeds, and evaluations come from the directory instead.
+
+    Args:
+        config: the plan.
+        work_dir: holds ``phaze-opt-studies/<study id>/``.
+        jobs: worker processes; 1 runs in this process.
+        is_resumed: continue what the working directory holds of this study, or start it; without it the study is
+            started afresh, and what is there is put aside under a number.
+        observers: told of every finished search, in the order of the plan.
+        on_progress: called after every trial of any search.
+        engine: what it runs on; the package's own objective, bounds and local files unless given.
+
+    Raises:
+        InputError: the plan is faulty (nothing is written then), or the directory cannot be written.
+        PluginError: a strategy or pruner is unknown or fails to load (nothing is written then).
+        SolverError: a worker process died twice in the same search; the other searches are kept.
+    """
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
+        message = f"{jobs!r} must be an integer from 1 to {MAX_JOBS}"
+        raise InputError(message, key="jobs")
+    engine = StudyEngine() if engine is None else engine
+    conditions = resolve_study(config)
+    with open_study_directory(work_dir, study_id(config, conditions), is_resumed=is_resumed) as directory:
+        write_plan(directory, config, conditions)
+        run = _Run(config, conditions, directory, engine, jobs, on_progress)
+        narrator = Narrator(observers, directory, run.cells)
+        narrator.start(config, plan_to_json(config, conditions))
+        is_interrupted = False
+        try:
+            for _ in run.search():
+                narrator.tell_finished()
+            run.conclude()
+        except KeyboardInterrupt:
+            is_interrupted = True
+        result = replace(load_study(directory.path), is_interrupted=is_interrupted)
+        narrator.finish(result)
+        return result
+
+
+@dataclass(slots=True)
+class _Run:
+    """A study that runs."""
+
+    config: StudyConfig
+    conditions: tuple[Condition, ...]
+    directory: StudyDirectory
+    engine: StudyEngine
+    jobs: int
+    on_progress: Callable[[StudyProgress], None] | None
+    cells: tuple[Cell, ...] = ()
+    _num_trials: dict[str, int] = field(default_factory=dict)
+    _num_finished: int = 0
+
+    def __post_init__(self) -> None:
+        """Lay out the searches."""
+        self.cells = plan_cells(self.config, self.conditions)
+
+    def search(self) -> Iterator[Cell]:
+        """Run what is not finished; yields once for what was, then after every search."""
+        missing = []
+        for cell in self.cells:
+            found = read_cell(self.directory.cell(cell), cell)
+            if found is None:
+                missing.append(cell)
+            else:
+                self._num_trials[cell.key] = len(found.trials)
+                self._num_finished += 1
+        self._report(Stage.SEARCHES, "")
+        if self._num_finished:
+            yield self.cells[0]
+        workers = min(self.jobs, len(missing))
+        for cell in self._run_here(missing) if workers < 2 else self._run_elsewhere(missing, workers):
+            self._num_finished += 1
+            self._report(Stage.SEARCHES, cell.key)
+            yield cell
+
+    def conclude(self) -> None:
+        """Add references, true optima and the generality question."""
+        Conclusion(self.config, self.conditions, self.directory, self.engine, self._note_item).add_all()
+
+    def _run_here(self, cells: Sequence[Cell]) -> Iterator[Cell]:
+        """In this process."""
+        with closing(self.engine.open_store(self.directory.evaluations)) as store:
+            runner = CellRunner(self.config, self.directory, self.engine, store, self._note_trial)
+            yield from runner.run_all(cells)
+
+    def _run_elsewhere(self, cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
+        """In worker processes."""
+        pool = WorkerPool(self.config, self.conditions, self.engine, self.directory, workers, self._note_trial)
+        with closing(pool.run_all(cells)) as finished:
+            yield from finished
+
+    def _note_trial(self, cell: Cell, number: int) -> None:
+        self._num_trials[cell.key] = number
+        self._report(Stage.SEARCHES, cell.key)
+
+    def _note_item(self, stage: Stage, what: str, num_done: int, num_items: int) -> None:
+        self._report(stage, what, num_done=num_done, num_items=num_items)
+
+    def _report(self, stage: Stage, what: str, *, num_done: int = 0, num_items: int = 0) -> None:
+        """Tell how far the study is."""
+        if self.on_progress is None:
+            return
+        self.on_progress(
+            StudyProgress(
+                stage=stage,
+                num_cells=len(self.cells),
+                num_finished=self._num_finished,
+                num_trials=sum(self._num_trials.values()),
+                max_trials=len(self.cells) * self.config.budget.evaluations,
+                what=what,
+                num_done=num_done,
+                num_items=num_items,
+            )
+        )

@@ -1,0 +1,140 @@
+"""Where the evaluations of a study are kept and shared by all of its searches, in this process and elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.evaluators import PointObjective
+from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.space.point import DesignPoint
+
+WAIT_S = 0.02
+
+
+class EvaluationStore(Protocol):
+    """Evaluations by digest (`Condition.evaluations_digest`) and point, each done once by whoever claims it first.
+
+    Workers are symmetric: each runs the deterministic loops of searches and claims single evaluations. What a search
+    is told does not depend on who evaluated, so a store changes the time of a study and nothing else. A claim must not
+    outlive its worker: whoever dies with one gives it up.
+    """
+
+    def known(self, digest: str, point: DesignPoint) -> KnownEvaluation | None:
+        """The evaluation of a point and the time it took when it was done, if it is finished."""
+        ...
+
+    def claim(self, digest: str, point: DesignPoint) -> bool:
+        """Take an evaluation on; False while somebody else has it. May be tried again and again."""
+        ...
+
+    def complete(self, digest: str, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
+        """Keep a finished evaluation and give its claim up.
+
+        Returns:
+            The one that counts: an earlier one, should there be one, as every evaluation counts once.
+        """
+        ...
+
+    def release(self, digest: str, point: DesignPoint) -> None:
+        """Give a claim up without a result."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more comes; claims are given up."""
+        ...
+
+
+@dataclass(slots=True)
+class StoreEvaluator:
+    """Evaluates in this process what nobody else has taken on; the rest comes from the store when others finish it.
+
+    What is claimed is evaluated at once, before anything is waited for, so that workers that come to the same batch
+    share it among them.
+
+    Attributes:
+        store: of the study.
+        digest: `Condition.evaluations_digest`.
+        build: makes the objective when it is first needed.
+        num_evaluated: evaluations done by this process.
+    """
+
+    store: EvaluationStore
+    digest: str
+    build: Callable[[], PointObjective]
+    num_evaluated: int = 0
+    _objective: PointObjective | None = field(default=None)
+
+    def submit(self, points: Sequence[DesignPoint]) -> tuple[SharedEvaluation, ...]:
+        """Evaluate what is free."""
+        pending = tuple(SharedEvaluation(self, point) for point in points)
+        for entry in pending:
+            entry.advance()
+        return pending
+
+    def attempt(self, point: DesignPoint) -> KnownEvaluation | None:
+        """The evaluation of a point: known, or done now; None while somebody else has it."""
+        known = self.store.known(self.digest, point)
+        if known is not None or not self.store.claim(self.digest, point):
+            return known
+        # Between the look and the claim somebody may have finished it.
+        known = self.store.known(self.digest, point)
+        if known is not None:
+            self.store.release(self.digest, point)
+            return known
+        try:
+            return self._evaluate(point)
+        except BaseException:
+            self.store.release(self.digest, point)
+            raise
+
+    def _evaluate(self, point: DesignPoint) -> KnownEvaluation:
+        """Evaluate a claimed point and keep the result."""
+        started = time.perf_counter()
+        if self._objective is None:
+            self._objective = self.build()
+        evaluation = self._objective.evaluate(point)
+        self.num_evaluated += 1
+        return self.store.complete(self.digest, point, KnownEvaluation(evaluation, time.perf_counter() - started))
+
+
+@dataclass(slots=True)
+class SharedEvaluation:
+    """An evaluation asked of a store.
+
+    Attributes:
+        evaluator: that asks.
+        point: to evaluate.
+        outcome: once it is known.
+    """
+
+    evaluator: StoreEvaluator
+    point: DesignPoint
+    outcome: KnownEvaluation | None = None
+
+    def advance(self) -> None:
+        """Look whether it is finished, or do it if it is free."""
+        if self.outcome is None:
+            self.outcome = self.evaluator.attempt(self.point)
+
+    def result(self) -> tuple[Evaluation, float]:
+        """Wait for it."""
+        while self.outcome is None:
+            self.advance()
+            if self.outcome is None:
+                time.sleep(WAIT_S)
+        return self.outcome.evaluation, self.outcome.wall_s
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `result` returns at once."""
+        return self.outcome is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody else has it; takes it on if they have given it up."""
+        self.advance()
+        return self.outcome is None

@@ -1,0 +1,76 @@
+"""A study on the toy objective: real conditions, evaluations in closed form that take no time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.evaluators import PointObjective
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
+from phaze_opt.study.engine import StudyEngine
+from phaze_opt.study.plan import Condition
+from phaze_opt.study.result import StudyResult
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+
+CONFIG = StudyConfig(
+    name="toy",
+    description="A toy.",
+    workloads=(Workload("tiny", ("tiny",)), Workload("bert", ("bert-large",))),
+    contenders=(
+        Contender("random", "random"),
+        Contender("tpe", "tpe", {"startup_trials": 4}),
+    ),
+    seeds=(0, 1),
+    budget=Budget(evaluations=12),
+)
+
+
+def build_toy(condition: Condition) -> PointObjective:
+    return ToyObjective(ToyScenario(max_macs=1 << (14 if condition.workload.name == "tiny" else 16)))
+
+
+ENGINE = StudyEngine(build_objective=build_toy, build_bounder=None, find_references=None)
+
+
+@dataclass(slots=True)
+class FaultyObjective:
+    """Kills its process at every third evaluation of a process, as long as there is a token for it in a directory."""
+
+    inner: PointObjective
+    tokens: Path
+    count: int = 0
+
+    def evaluate(self, point: DesignPoint) -> Evaluation:
+        self.count += 1
+        if self.count % 3 == 0 and (token := next(iter(sorted(self.tokens.glob("kill*"))), None)) is not None:
+            token.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.inner.evaluate(point)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFaulty:
+    tokens: Path
+
+    def __call__(self, condition: Condition) -> PointObjective:
+        return FaultyObjective(build_toy(condition), self.tokens)
+
+
+def faulty_engine(tokens: Path) -> StudyEngine:
+    return replace(ENGINE, build_objective=BuildFaulty(tokens))
+
+
+def table(result: StudyResult) -> list[object]:
+    """All that must not depend on jobs, order or interruption."""
+    return [
+        (
+            cell.cell.key,
+            [(trial.number, trial.point, trial.values, trial.status, trial.is_repeat) for trial in cell.trials],
+            (cell.probes, cell.pruned, cell.ilp_solves, cell.placements, cell.is_exhausted),
+        )
+        for cell in result.cells
+    ]
