@@ -1,19 +1,55 @@
-"""Upper bounds on the throughput of design points, without solving a schedule or an exact placement."""
+"""Upper bounds on the throughput of design points, without solving a schedule or an exact placement.
+
+Lower bounds on every makespan by pooled dual vectors (`bound_phases`), then a lower bound on the batch time by a
+relaxed placement (`bound_placement`), both for many designs at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from phaze_opt.hardware.area import area_mm2
-from phaze_opt.hardware.power import tdp_w
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.design import build_accelerator_table
+from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.objective.bound_phases import PhasePools
+from phaze_opt.objective.bound_placement import RelaxedPlacement, relax_placement
+from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.layer_times import bound_option
-from phaze_opt.objective.placing import layer_costs, placement_problem
 from phaze_opt.objective.several_models import combine_rates
-from phaze_opt.placement.problem import PlacementStatus
-from phaze_opt.placement.solve import solve_placement
 from phaze_opt.space.point import DesignPoint
+from phaze_opt.units import MEBI, gib_to_bytes, um2_to_mm2
+
+Floats = NDArray[np.float64]
+
+CHUNK_ROWS = 4096
+"""Designs estimated at a time; a matter of memory only."""
+POOL_MICRO_BATCHES = (1, 8)
+"""Micro-batches whose problems the dual vectors are made for; those of any micro-batch use them."""
+POOL_DESIGNS = (
+    (1, 1, 256, 256, 128),
+    (1, 64, 256, 128, 32),
+    (2, 2, 256, 256, 32),
+    (4, 16, 128, 256, 16),
+    (8, 2, 128, 128, 128),
+    (16, 64, 64, 128, 8),
+    (32, 4, 64, 64, 64),
+    (64, 128, 32, 64, 4),
+    (128, 16, 32, 32, 32),
+    (256, 512, 16, 32, 2),
+    (1024, 64, 8, 16, 16),
+    (4096, 4096, 4, 4, 2),
+)
+"""What they are made for: num_tc, num_vc, tc_width, tc_depth and GLB in MiB. Spread over Phaze's space, and fixed, so
+that the bound of a point never depends on what else is bounded."""
+POOL_HBM_BYTES = gib_to_bytes(64)
+
+OVER_AREA, OVER_TDP, OUT_OF_MEMORY = range(1, 4)
+_REASONS = ("", "over the area budget", "over the TDP budget", "no placement fits the memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,34 +62,146 @@ class ThroughputBound:
     reason: str = ""
 
 
-def bound_points(objective: Objective, points: Sequence[DesignPoint]) -> tuple[ThroughputBound, ...]:
-    """An upper bound on the throughput of every point."""
-    return tuple(_bound_point(objective, point) for point in points)
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundTable:
+    """Bounds of many designs at one micro-batch; every column of shape (num_designs,).
+
+    Attributes:
+        throughput_samples_per_s: upper bound; 0 where certainly infeasible.
+        tdp_w, area_mm2: exact.
+        reason: index of the reason for certain infeasibility, 0 where there is none.
+    """
+
+    throughput_samples_per_s: Floats
+    tdp_w: Floats
+    area_mm2: Floats
+    reason: NDArray[np.int64]
+
+    def bounds(self) -> list[ThroughputBound]:
+        """The rows, in order."""
+        columns = (self.throughput_samples_per_s.tolist(), self.tdp_w.tolist(), self.area_mm2.tolist())
+        reasons = [_REASONS[reason] for reason in self.reason.tolist()]
+        return [ThroughputBound(*row) for row in zip(*columns, reasons, strict=True)]
 
 
-def _bound_point(objective: Objective, point: DesignPoint) -> ThroughputBound:
-    scenario = objective.scenario
-    accelerator = objective.accelerator(point)
-    area, power = area_mm2(accelerator), tdp_w(accelerator, scenario.cluster.network, objective.constants)
-    if scenario.max_area_mm2 is not None and area > scenario.max_area_mm2:
-        return ThroughputBound(0.0, power, area, "over the area budget")
-    if scenario.max_tdp_w is not None and power > scenario.max_tdp_w:
-        return ThroughputBound(0.0, power, area, "over the TDP budget")
-    rates, ideals = [], []
-    for index in range(len(scenario.models)):
-        compiled = objective.compiled(index, point.micro_batch)
-        estimates = objective.estimate(accelerator, point.micro_batch, index=index)
-        costs = tuple(
-            layer_costs(
-                option,
-                bound_option(option, estimates, accelerator, scenario=scenario).lower_s,
-                training=compiled.training,
-            )
-            for option in compiled.options
+class ThroughputBounder:
+    """Bounds the points of one scenario; graphs, dual vectors and relaxations are made once and kept.
+
+    Keeping them changes speed, never a bound: each depends on the scenario, the constants and the point alone.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        """Share the objective's graphs; nothing is computed yet."""
+        self.objective = objective
+        self._pools: dict[int, PhasePools] = {}
+        self._relaxed: dict[tuple[int, int], RelaxedPlacement] = {}
+
+    def bound_points(self, points: Sequence[DesignPoint]) -> tuple[ThroughputBound, ...]:
+        """An upper bound on the throughput of every point, in order."""
+        rows_of: dict[int, list[int]] = {}
+        for row, point in enumerate(points):
+            rows_of.setdefault(point.micro_batch, []).append(row)
+        bounds: dict[int, ThroughputBound] = {}
+        for micro_batch, rows in rows_of.items():
+            for start in range(0, len(rows), CHUNK_ROWS):
+                chunk = rows[start : start + CHUNK_ROWS]
+                table = self.bound_table(self._table([points[row] for row in chunk]), micro_batch)
+                bounds |= zip(chunk, table.bounds(), strict=True)
+        return tuple(bounds[row] for row in range(len(points)))
+
+    def bound_table(self, table: AcceleratorTable, micro_batch: int) -> BoundTable:
+        """Upper bounds on the throughput of any chips at one micro-batch; estimates take 32 bytes an operator each."""
+        scenario = self.objective.scenario
+        area = _areas_mm2(table)
+        power = tdp_w_table(table, scenario.cluster.network, self.objective.constants)
+        reason = np.zeros(len(table), dtype=np.int64)
+        # The comparisons of `Objective`, to the last bit.
+        if scenario.max_tdp_w is not None:
+            reason[power / scenario.max_tdp_w - 1.0 > 0.0] = OVER_TDP
+        if scenario.max_area_mm2 is not None:
+            reason[area / scenario.max_area_mm2 - 1.0 > 0.0] = OVER_AREA
+        rate = np.zeros(len(table))
+        rows = np.flatnonzero(reason == 0)
+        if len(rows):
+            rate[rows] = self._rates(table.take(rows), micro_batch)
+        reason[(reason == 0) & (rate == 0.0)] = OUT_OF_MEMORY
+        return BoundTable(rate, power, area, reason)
+
+    def _rates(self, table: AcceleratorTable, micro_batch: int) -> Floats:
+        """Bounds of the scenario's throughput within budgets, samples/s; 0 where a model certainly does not fit."""
+        scenario, models = self.objective.scenario, range(len(self.objective.scenario.models))
+        rates = np.column_stack([self._model_rates(index, table, micro_batch) for index in models])
+        if len(models) == 1:
+            column: Floats = rates[:, 0]
+            return column
+        ideals = [1.0 / self.objective.compiled(index, micro_batch).flops_per_sample for index in models]
+        return np.array(
+            [combine_rates(row, ideals, common=scenario.common) if min(row) > 0.0 else 0.0 for row in rates.tolist()]
         )
-        placement = solve_placement(placement_problem(costs, compiled.training, accelerator, scenario=scenario))
-        if placement.status is PlacementStatus.INFEASIBLE:
-            return ThroughputBound(0.0, power, area, "no placement fits the memory")
-        rates.append(scenario.global_batch / placement.batch_time_s)
-        ideals.append(1.0 / compiled.flops_per_sample)
-    return ThroughputBound(combine_rates(rates, ideals, common=scenario.common), power, area)
+
+    def _model_rates(self, index: int, table: AcceleratorTable, micro_batch: int) -> Floats:
+        """Bounds of one model's throughput, samples/s; 0 where it certainly does not fit."""
+        compiled = self.objective.compiled(index, micro_batch)
+        estimates = self.objective.estimate_table(table, micro_batch, index=index)
+        makespan_s = self._pools_of(index).makespan_bounds(compiled, estimates, table)
+        relaxed = self._relaxed_of(index, micro_batch, compiled)
+        batch_s = relaxed.batch_time_s(makespan_s, table.hbm_bytes.astype(np.float64))
+        rates: Floats = self.objective.scenario.global_batch / batch_s
+        return rates
+
+    def _pools_of(self, index: int) -> PhasePools:
+        """The dual vectors of one model."""
+        if index not in self._pools:
+            pools = PhasePools(self.objective.scenario.exclusivity)
+            table = _pool_table(self.objective)
+            for micro_batch in POOL_MICRO_BATCHES:
+                estimates = self.objective.estimate_table(table, micro_batch, index=index)
+                pools.grow(self.objective.compiled(index, micro_batch), estimates, table)
+            self._pools[index] = pools
+        return self._pools[index]
+
+    def _relaxed_of(self, index: int, micro_batch: int, compiled: CompiledModel) -> RelaxedPlacement:
+        """The relaxed placement of one model at one micro-batch."""
+        key = (index, micro_batch)
+        if key not in self._relaxed:
+            self._relaxed[key] = relax_placement(compiled, scenario=self.objective.scenario)
+        return self._relaxed[key]
+
+    def _table(self, points: Sequence[DesignPoint]) -> AcceleratorTable:
+        """The designed chips of points; row i equals `Objective.accelerator` of point i."""
+        columns = np.array(
+            [(p.num_tc, p.num_vc, p.tc_width, p.tc_depth, p.vc_width, p.glb_bytes, p.hbm_bytes) for p in points],
+            dtype=np.int64,
+        ).T.copy()
+        return _designed(columns, self.objective)
+
+
+def bound_points(objective: Objective, points: Sequence[DesignPoint]) -> tuple[ThroughputBound, ...]:
+    """An upper bound on the throughput of every point; keep a `ThroughputBounder` to bound again and again."""
+    return ThroughputBounder(objective).bound_points(points)
+
+
+def _areas_mm2(table: AcceleratorTable) -> Floats:
+    """Area of every chip, mm^2, as `area_mm2` gives it."""
+    return np.array([um2_to_mm2(area) for area in area_um2_table(table).tolist()])
+
+
+def _pool_table(objective: Objective) -> AcceleratorTable:
+    """`POOL_DESIGNS` as accelerators."""
+    rows = [(tc, vc, width, depth, width, glb * MEBI, POOL_HBM_BYTES) for tc, vc, width, depth, glb in POOL_DESIGNS]
+    return _designed(np.array(rows, dtype=np.int64).T.copy(), objective)
+
+
+def _designed(columns: NDArray[np.int64], objective: Objective) -> AcceleratorTable:
+    """Designed chips from rows num_tc, num_vc, tc_width, tc_depth, vc_width, GLB and HBM bytes."""
+    num_tc, num_vc, tc_width, tc_depth, vc_width, glb_bytes, hbm_bytes = columns
+    table = build_accelerator_table(
+        num_tc,
+        num_vc,
+        tc_width=tc_width,
+        tc_depth=tc_depth,
+        glb_bytes=glb_bytes,
+        hbm_bytes=hbm_bytes,
+        constants=objective.constants,
+    )
+    return replace(table, vc_width=vc_width)

@@ -101,7 +101,10 @@ class Objective:
 
     def estimate(self, accelerator: Accelerator, micro_batch: int, *, index: int = 0) -> Estimates:
         """Estimates of all operators of one model on one accelerator."""
-        table = AcceleratorTable.from_accelerators([accelerator])
+        return self.estimate_table(AcceleratorTable.from_accelerators([accelerator]), micro_batch, index=index)
+
+    def estimate_table(self, table: AcceleratorTable, micro_batch: int, *, index: int = 0) -> Estimates:
+        """Estimates of all operators of one model on many accelerators, one row each."""
         return self._estimator.estimate(self.compiled(index, micro_batch).operators, table)
 
     def compiled(self, index: int, micro_batch: int) -> CompiledModel:
@@ -129,11 +132,41 @@ class Objective:
         estimates = self.estimate(accelerator, micro_batch, index=index)
         return place_model(compiled, estimates, accelerator, scenario=self.scenario), estimates
 
+    def evaluate_placed(
+        self, accelerator: Accelerator, micro_batch: int, placed: PlacedModel, estimates: Estimates, *, index: int = 0
+    ) -> Evaluation:
+        """The evaluation of one model in a placement found elsewhere, such as a hand placement; budgets apply.
+
+        Args:
+            accelerator: the machine.
+            micro_batch: samples.
+            placed: schedules and placement of the model ``index`` on it.
+            estimates: of `estimate`, that the schedules were made with.
+            index: which model of the scenario.
+        """
+        blank = self._blank(self.scenario.models[index], accelerator, micro_batch)
+        return _broken_budget(blank, self.scenario) or self._judge(index, blank, placed, estimates)
+
+    def refuse(
+        self, accelerator: Accelerator, micro_batch: int, status: EvaluationStatus, reason: str, *, index: int = 0
+    ) -> Evaluation:
+        """The evaluation of a design that is infeasible before anything is placed."""
+        return replace(self._blank(self.scenario.models[index], accelerator, micro_batch), status=status, reason=reason)
+
     def _evaluate_model(self, index: int, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """One model on one accelerator."""
+        blank = self._blank(model, accelerator, micro_batch)
+        broken = _broken_budget(blank, self.scenario)
+        if broken is not None:
+            return broken
+        placed, estimates = self.place(accelerator, micro_batch, index=index)
+        return self._judge(index, blank, placed, estimates)
+
+    def _blank(self, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
+        """What is known of an evaluation before anything is estimated."""
         area = area_mm2(accelerator)
         power = tdp_w(accelerator, self.scenario.cluster.network, self.constants)
-        blank = Evaluation(
+        return Evaluation(
             model=model.name,
             status=EvaluationStatus.FEASIBLE,
             reason="",
@@ -146,14 +179,13 @@ class Objective:
             provenance=self._provenance,
             constraints=self._constraints(area, power),
         )
-        broken = _broken_budget(blank, self.scenario)
-        if broken is not None:
-            return broken
-        placed, estimates = self.place(accelerator, micro_batch, index=index)
+
+    def _judge(self, index: int, blank: Evaluation, placed: PlacedModel, estimates: Estimates) -> Evaluation:
+        """Verify and measure a placement, or say why there is none."""
         if placed.placement.status is PlacementStatus.INFEASIBLE:
             return _out_of_memory(blank, placed)
-        compiled = self.compiled(index, micro_batch)
-        verify_placed(placed, compiled, estimates, accelerator, scenario=self.scenario)
+        compiled = self.compiled(index, blank.micro_batch)
+        verify_placed(placed, compiled, estimates, blank.accelerator, scenario=self.scenario)
         return self._measure(blank, compiled, placed, estimates)
 
     def _constraints(self, area: float, power: float) -> tuple[tuple[str, float], ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from phaze_opt.objective.bounds import bound_points
+from phaze_opt.objective.bounds import ThroughputBounder
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.layer_times import phase_costs
 from phaze_opt.search.probe import PhaseView, PointBound
@@ -21,6 +21,11 @@ class ObjectiveBounder:
     """
 
     objective: Objective
+    _bounder: ThroughputBounder = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Keep what bounds share; nothing is computed yet."""
+        object.__setattr__(self, "_bounder", ThroughputBounder(self.objective))
 
     def bound(self, points: Sequence[DesignPoint]) -> tuple[PointBound, ...]:
         """The bound of each point, in order."""
@@ -33,7 +38,7 @@ class ObjectiveBounder:
                 area_mm2=bound.area_mm2,
                 reason=bound.reason,
             )
-            for bound in bound_points(self.objective, points)
+            for bound in self._bounder.bound_points(points)
         )
 
     def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:
