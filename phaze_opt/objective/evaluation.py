@@ -11,12 +11,16 @@ from phaze_opt.schedule.problem import ScheduleStatus
 
 
 class EvaluationStatus(StrEnum):
-    """Feasible, or the first constraint that the point breaks."""
+    """Feasible, or the first constraint that the point breaks.
+
+    TOO_FEW_DEVICES: only of a given placement that needs more devices than there are.
+    """
 
     FEASIBLE = "feasible"
     OVER_AREA = "over_area"
     OVER_TDP = "over_tdp"
     OUT_OF_MEMORY = "out_of_memory"
+    TOO_FEW_DEVICES = "too_few_devices"
 
 
 class ScheduleQuality(StrEnum):

@@ -1,4 +1,4 @@
-"""The two TPUv4 references that every design is measured against."""
+"""The references that every design is measured against: two TPUv4 machines, and hand placements."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.experts import evaluate_experts
 from phaze_opt.objective.scenario import Scenario
 
 REFERENCES = ("tpu-v4", "tpu-v4-published")
@@ -18,11 +19,16 @@ REFERENCES = ("tpu-v4", "tpu-v4-published")
 def evaluate_references(
     scenario: Scenario, micro_batches: Sequence[int], *, constants: Constants
 ) -> Mapping[str, Evaluation]:
-    """Each reference at its best micro-batch of those given; budgets do not apply to references."""
+    """Each reference at its best micro-batch of those given; budgets do not apply to references.
+
+    Returns:
+        By name: the machines of `REFERENCES` with the best placement there is, then hand placements where the models
+        have any (`experts.evaluate_experts`), which may be infeasible.
+    """
     objective = Objective(replace(scenario, max_area_mm2=None, max_tdp_w=None), constants=constants)
     best: dict[str, Evaluation] = {}
     for name in REFERENCES:
         accelerator = load_architecture(name, constants=constants)
         evaluations = [objective.evaluate_accelerator(accelerator, micro_batch) for micro_batch in micro_batches]
         best[name] = max(evaluations, key=lambda evaluation: evaluation.throughput_samples_per_s)
-    return best
+    return {**best, **evaluate_experts(scenario, micro_batches, constants=constants)}

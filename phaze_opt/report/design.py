@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown
+from phaze_opt.objective.experts import EXPERT_PREFIX, is_expert
 from phaze_opt.placement.problem import PlacementResult, Stage
 from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.text import (
@@ -49,11 +50,13 @@ def design_table(evaluation: Evaluation) -> TableContent:
     return pairs_table(title, rows)
 
 
+EXPERTS_NOTE = "blocks split evenly by hand, best micro-batch of those searched (mb); Phaze's baselines"
 MODELLED_NOTE = "every column is modelled, area and TDP at 22 nm; tpu-v4 is Phaze's reference of 256 vector lanes"
 
 
 def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evaluation]) -> TableContent:
-    """The design beside the references, a column each: rates, ratios, efficiency, area and power."""
+    """The design beside the reference machines, a column each: rates, ratios, efficiency, area and power."""
+    references = {name: other for name, other in references.items() if not is_expert(name)}
     others = tuple(references.values())
     columns = (Column(""), *(Column(name, is_number=True) for name in ("this design", *references)))
     rows = (
@@ -72,6 +75,29 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
     note = "; ".join([MODELLED_NOTE, *failed])
     return TableContent("Performance", columns, rows, note, emphasised=frozenset({0, 2}))
+
+
+def experts_table(evaluation: Evaluation, *, experts: Mapping[str, Evaluation]) -> TableContent:
+    """The hand placements that the design is compared with, a row each; what does not fit says why below."""
+    headings = ("t x p x d", "mb", "samples/s", "iteration", "design is faster by")
+    columns = (Column("machine"), *(Column(heading, is_number=True) for heading in headings))
+    rows = tuple(
+        (
+            name.removeprefix(EXPERT_PREFIX),
+            describe_degrees(other.placement) if other.placement is not None else "-",
+            str(other.micro_batch),
+            _if_feasible(other, format_number(other.throughput_samples_per_s)),
+            _if_feasible(other, format_time(other.iteration_time_s)),
+            format_ratio(_ratio(evaluation, other)),
+        )
+        for name, other in experts.items()
+    )
+    failed = [
+        f"{name} is infeasible: {other.reason.split(';')[0]}"
+        for name, other in experts.items()
+        if not other.is_feasible
+    ]
+    return TableContent("Hand placements of an expert", columns, rows, "; ".join([EXPERTS_NOTE, *failed]))
 
 
 def _if_feasible(evaluation: Evaluation, text: str) -> str:

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.experts import is_expert
 from phaze_opt.report.design import CAUSES
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
 from phaze_opt.report.text import describe_cores, describe_memories, format_number, format_time
@@ -213,14 +214,16 @@ def search_figures(
     """The figures of a search by file name; those that would be empty are left out."""
     if not trials:
         return {}
+    # Hand placements are in a table: one on a small machine would take the scale of every figure for itself.
+    machines = {name: other for name, other in references.items() if not is_expert(name)}
     figures = {"history": history_figure(trials, goal=goal)}
     if any(record.values for record in trials):
         if goal == PARETO_GOAL:
             figures["pareto"] = pareto_figure(trials, front=front)
-        figures["area_throughput"] = area_throughput_figure(trials, references=references)
+        figures["area_throughput"] = area_throughput_figure(trials, references=machines)
         figures["parallel_coordinates"] = parallel_coordinates_figure(trials)
     if best is not None and best.schedules:
-        figures["breakdown"] = breakdown_figure({"best design": best, **references})
+        figures["breakdown"] = breakdown_figure({"best design": best, **machines})
     return figures
 
 

@@ -10,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.experts import is_expert
 from phaze_opt.report.content import TableContent
 from phaze_opt.report.design import (
     design_table,
+    experts_table,
     limits_sentence,
     members_table,
     performance_table,
@@ -39,11 +41,14 @@ __all__ = [
 
 
 def evaluation_contents(evaluation: Evaluation, *, references: Mapping[str, Evaluation]) -> list[TableContent]:
-    """Design, performance against references, placement, time and schedules of one evaluation."""
+    """Design, performance against references and hand placements, placement, time and schedules of one evaluation."""
     contents = [design_table(evaluation)]
     if not evaluation.is_feasible:
         return contents
     contents.append(performance_table(evaluation, references=references))
+    experts = {name: other for name, other in references.items() if is_expert(name)}
+    if experts:
+        contents.append(experts_table(evaluation, experts=experts))
     if evaluation.members:
         contents.append(members_table(evaluation))
     if evaluation.placement is not None:

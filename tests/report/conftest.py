@@ -37,6 +37,7 @@ def result(trials: tuple[TrialRecord, ...]) -> SearchResult:
         placements=120,
         pruned=0,
         wall_s=1.8,
+        overhead_s=0.1,
         is_interrupted=False,
         is_exhausted=False,
         trials=trials,
