@@ -40,7 +40,13 @@ def render_page(
 ) -> str:
     """One page of tables and figures as HTML text."""
     return _render(
-        title, figures=figures, library=packed_library(), tables=tables, lead=lead, footer=footer, has_heading=has_heading
+        title,
+        figures=figures,
+        library=packed_library(),
+        tables=tables,
+        lead=lead,
+        footer=footer,
+        has_heading=has_heading,
     )
 
 

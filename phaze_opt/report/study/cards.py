@@ -41,7 +41,10 @@ def cards_section(inputs: ReportInputs, drawings: Mapping[str, Drawings]) -> Sec
     """
     winners = {condition.key: best_of(inputs, condition) for condition in inputs.result.conditions}
     options = tuple(
-        Option(condition.key, _card(inputs, condition, winners[condition.key], drawings.get(condition.key, Drawings()), place))
+        Option(
+            condition.key,
+            _card(inputs, condition, winners[condition.key], drawings.get(condition.key, Drawings()), place),
+        )
         for place, condition in enumerate(inputs.result.conditions)
     )
     blocks: list[Block] = [TableBlock(winners_table(inputs, winners), EXPORT)]

@@ -10,7 +10,7 @@ from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.percent import format_mean, format_percent, format_target
 from phaze_opt.report.text import format_share, format_time
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.summary import ContenderScore
+from phaze_opt.study.scores import ContenderScore
 
 EXPORT = "contenders.csv"
 NOT_REACHED = "-"

@@ -11,7 +11,7 @@ from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.percent import format_p
 from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR
-from phaze_opt.study.summary import PairTest, Ranking
+from phaze_opt.study.scores import PairTest, Ranking
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -80,22 +80,20 @@ def tests_table(tests: Sequence[PairTest], where: str) -> TableContent:
         for test in tests
     )
     note = (
-        "The better of a pair has the lower median regret. Effect A (Vargha and Delaney) is the chance that a search of "
-        "the better one ends with less regret than one of the other, ties counted half: 0.5 is no difference."
+        "The better of a pair has the lower median regret. Effect A (Vargha and Delaney) is the chance that a search "
+        "of the better one ends with less regret than one of the other, ties counted half: 0.5 is no difference."
     )
     strong = frozenset(index for index, test in enumerate(tests) if test.is_significant)
-    return TableContent(f"Pairwise tests: {where}", columns, rows, note, strong if len(strong) < len(rows) else frozenset())
+    return TableContent(
+        f"Pairwise tests: {where}", columns, rows, note, strong if len(strong) < len(rows) else frozenset()
+    )
 
 
 def describe_ranking(ranking: Ranking, confidence: float) -> str:
     """Ranks from the best, and the groups in words."""
-    ranks = ", ".join(
-        f"{name} {rank:.2f}" for name, rank in zip(ranking.contenders, ranking.mean_ranks, strict=True)
-    )
+    ranks = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(ranking.contenders, ranking.mean_ranks, strict=True))
     groups = [
-        f"{ranking.contenders[first]} to {ranking.contenders[last]}"
-        for first, last in ranking.cliques
-        if last > first
+        f"{ranking.contenders[first]} to {ranking.contenders[last]}" for first, last in ranking.cliques if last > first
     ]
     joined = "no two are alike" if not groups else f"not told apart at {100 * confidence:g} %: {'; '.join(groups)}"
     return f"Mean rank over conditions, 1 is best: {ranks}. {joined[0].upper()}{joined[1:]}."
@@ -130,7 +128,5 @@ def ranking_figure(ranking: Ranking, inputs: ReportInputs) -> Figure:
     right = worst + CLIQUE_STEP * (len(groups) + 1) + 0.2
     figure.update_xaxes(title="mean rank", range=[0.9, right], dtick=1, showline=True, linecolor=MUTED_COLOUR)
     names = [plot_text(name) for name in ranking.contenders]
-    figure.update_yaxes(
-        tickvals=list(range(rows)), ticktext=names, range=[rows - 0.4, -0.75], showgrid=False, ticks=""
-    )
+    figure.update_yaxes(tickvals=list(range(rows)), ticktext=names, range=[rows - 0.4, -0.75], showgrid=False, ticks="")
     return finish_figure(figure, height=100 + ROW_PX * rows)

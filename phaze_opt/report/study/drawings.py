@@ -1,4 +1,4 @@
-"""The schedule and the pipeline of winning designs, solved again from what is kept: the same inputs, the same result."""
+"""The schedule and the pipeline of the best designs, solved again from what is kept: equal inputs, equal results."""
 
 from __future__ import annotations
 

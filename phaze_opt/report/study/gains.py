@@ -8,7 +8,7 @@ from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.search.goals import goal_values
 from phaze_opt.study.result import ChipTable
-from phaze_opt.study.summary import PriceOfGenerality
+from phaze_opt.study.scores import PriceOfGenerality
 
 
 def gains_table(inputs: ReportInputs) -> TableContent:

@@ -10,7 +10,7 @@ from phaze_opt.search.strategy import Goal
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, StudyResult
-from phaze_opt.study.summary import ContenderScore, StudySummary
+from phaze_opt.study.scores import ContenderScore, StudySummary
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,7 +43,9 @@ def plot_text(text: str) -> str:
     return html.escape(text)
 
 
-def finish_figure(figure: Figure, *, height: int, legend_rows: int = 0, narrow: Mapping[str, Any] | None = None) -> Figure:
+def finish_figure(
+    figure: Figure, *, height: int, legend_rows: int = 0, narrow: Mapping[str, Any] | None = None
+) -> Figure:
     """Set the house's look, without a title, and what changes on a narrow page.
 
     Args:

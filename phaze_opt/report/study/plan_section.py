@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.study.cards import describe_value
-from phaze_opt.report.study.document import Block, Folded, Listing, Paragraph, Section, TableBlock
+from phaze_opt.report.study.document import Block, Folded, Listing, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.points import describe_point
 from phaze_opt.search.strategy import Goal
@@ -99,8 +99,8 @@ def truths_table(inputs: ReportInputs) -> TableContent:
             value = describe_value(condition.goal, truth.value)
             rows.append((condition.key, value, truth.kind.value, describe_point(truth.point)))
     note = (
-        "Certified: proved within a stated tolerance. Enumerated: every point solved, or excluded by bound. Best known: "
-        "the best of this study's searches, which a better design may yet beat."
+        "Certified: proved within a stated tolerance. Enumerated: every point solved, or excluded by bound. Best "
+        "known: the best of this study's searches, which a better design may yet beat."
     )
     return TableContent("What regret is against", columns, tuple(rows), note)
 

@@ -14,7 +14,7 @@ from phaze_opt.report.study.percent import format_percent
 from phaze_opt.report.study.points import describe_chip
 from phaze_opt.report.style import MUTED_COLOUR
 from phaze_opt.study.result import ChipTable
-from phaze_opt.study.summary import CommonDesign, PriceOfGenerality
+from phaze_opt.study.scores import CommonDesign, PriceOfGenerality
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -86,9 +86,7 @@ def matrix_table(price: PriceOfGenerality) -> TableContent:
     """The matrix in figures."""
     designs = matrix_columns(price)
     columns = (Column("model"), *(Column(name, is_number=True) for name, _ in designs))
-    rows = tuple(
-        (model, *(_loss(losses[row]) for _, losses in designs)) for row, model in enumerate(price.models)
-    )
+    rows = tuple((model, *(_loss(losses[row]) for _, losses in designs)) for row, model in enumerate(price.models))
     note = "Loss of the model in the row on the design in the column, against the model's own best chip."
     return TableContent(f"Price matrix: {price.setting}", columns, rows, note)
 
@@ -116,7 +114,7 @@ def describe_matrix(price: PriceOfGenerality) -> str:
 
 
 def matrix_figure(price: PriceOfGenerality) -> Figure:
-    """Models down, designs across, the loss written in every cell; a thin line parts common designs from models' own."""
+    """Models down, designs across, the loss written in every cell; a line parts common designs from models' own."""
     import plotly.graph_objects as go
 
     designs = matrix_columns(price)
@@ -197,5 +195,3 @@ def chips_table(price: PriceOfGenerality, table: ChipTable) -> TableContent:
     columns = (Column("design"), Column("chip"), Column("used by"))
     note = f"Chosen among {len(table.chips):,} chips; the micro-batch is each model's own choice."
     return TableContent(f"Chips: {price.setting}", columns, tuple(rows), note)
-
-

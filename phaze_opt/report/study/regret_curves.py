@@ -14,7 +14,7 @@ from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.percent import format_percent
 from phaze_opt.report.style import MUTED_COLOUR
-from phaze_opt.study.summary import CellScore
+from phaze_opt.study.scores import CellScore
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -104,8 +104,8 @@ def describe_curves(curves: Sequence[Curves], label: str) -> str:
     )
     band = "quartiles" if all(item.num_cells >= FEWEST_FOR_QUARTILES for item in curves) else "least and greatest"
     return (
-        f"Median regret over the searches of {label} by evaluations, on a logarithmic scale; bands: {band}. At the end: "
-        f"{ends} evaluations. Regrets of {format_percent(FLOOR)} and less lie on the lowest line."
+        f"Median regret over the searches of {label} by evaluations, on a logarithmic scale; bands: {band}. At the "
+        f"end: {ends} evaluations. Regrets of {format_percent(FLOOR)} and less lie on the lowest line."
     )
 
 

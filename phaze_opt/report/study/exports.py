@@ -1,0 +1,165 @@
+"""A judged study as CSV: every figure in full, one concept per file, units in the names of columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+
+import numpy as np
+
+from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.price_matrix import chip_table, matrix_columns
+from phaze_opt.report.study.winners import best_of, front_of
+from phaze_opt.search.strategy import Goal
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.scores import ContenderScore, PairTest
+
+POINT_FIELDS = tuple(field.name for field in fields(DesignPoint))
+CELL_FIELDS = ("key", "setting", "workload", "contender", "seed")
+COUNTS = ("evaluations", "distinct_evaluations", "probes", "pruned", "ilp_solves", "placements")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+Row = Sequence[object]
+
+
+def render_exports(inputs: ReportInputs) -> dict[str, str]:
+    """Content of each CSV file by its name; files of questions that the study does not ask are left out."""
+    tables = {
+        "contenders.csv": _contenders(inputs),
+        "cells.csv": _cells(inputs),
+        "curves.csv": _curves(inputs),
+        "tests.csv": _tests(inputs.summary.tests),
+        "truths.csv": _truths(inputs),
+        "winners.csv": _winners(inputs),
+    }
+    if inputs.summary.prices:
+        tables |= {"price_matrix.csv": _matrix(inputs), "portfolios.csv": _portfolios(inputs)}
+    if any(condition.goal is Goal.PARETO for condition in inputs.result.conditions):
+        tables["pareto.csv"] = _front(inputs)
+    return {name: _render(rows) for name, rows in tables.items()}
+
+
+def _render(rows: Iterable[Row]) -> str:
+    """CSV text; a name that a spreadsheet would take for a formula is quoted by an apostrophe."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    for row in rows:
+        writer.writerow([_safe(cell) for cell in row])
+    return stream.getvalue()
+
+
+def _safe(cell: object) -> object:
+    if isinstance(cell, str) and cell.startswith(FORMULA_STARTS):
+        return f"'{cell}"
+    return repr(float(cell)) if isinstance(cell, float) else cell
+
+
+def _contenders(inputs: ReportInputs) -> Iterator[Row]:
+    targets = inputs.result.config.judgement.targets
+    mappings = {"share_reached", "median_evaluations_to", "median_seconds_to"}
+    plain = [field.name for field in fields(ContenderScore) if field.name not in mappings]
+    reached = [name for target in targets for name in _target_columns(target)]
+    yield [*plain, *reached]
+    for score in (*inputs.summary.contenders, *inputs.summary.by_condition):
+        own: list[object] = [getattr(score, name) for name in plain]
+        for target in targets:
+            own += [
+                score.share_reached.get(target, 0.0),
+                score.median_evaluations_to.get(target, ""),
+                score.median_seconds_to.get(target, ""),
+            ]
+        yield own
+
+
+def _target_columns(target: float) -> tuple[str, str, str]:
+    return (f"share_reached_{target:g}", f"median_evaluations_to_{target:g}", f"median_seconds_to_{target:g}")
+
+
+def _cells(inputs: ReportInputs) -> Iterator[Row]:
+    targets = inputs.result.config.judgement.targets
+    measures = ("regret", "area_under_curve", "hypervolume")
+    reached = [name for target in targets for name in (f"evaluations_to_{target:g}", f"seconds_to_{target:g}")]
+    yield [*CELL_FIELDS, *measures, *COUNTS, "charged_s", "overhead_s", *reached, "run_id"]
+    for score in inputs.summary.cells:
+        own = [getattr(score, name) for name in (*CELL_FIELDS, *measures, *COUNTS, "charged_s", "overhead_s")]
+        for target in targets:
+            own += [score.evaluations_to.get(target, ""), score.seconds_to.get(target, "")]
+        yield [*own, inputs.run_ids.get(score.key, "")]
+
+
+def _curves(inputs: ReportInputs) -> Iterator[Row]:
+    """Each search's curve by the evaluations at which its regret changes, and its last one."""
+    yield [*CELL_FIELDS, "evaluations", "regret"]
+    for score in inputs.summary.cells:
+        if not len(score.curve):
+            continue
+        moved = 1 + np.flatnonzero(np.diff(score.curve))
+        for step in np.unique([0, *moved, len(score.curve) - 1]):
+            yield [*(getattr(score, name) for name in CELL_FIELDS), int(step) + 1, float(score.curve[step])]
+
+
+def _tests(tests: Sequence[PairTest]) -> Iterator[Row]:
+    names = [field.name for field in fields(PairTest)]
+    yield names
+    for test in tests:
+        yield [getattr(test, name) for name in names]
+
+
+def _truths(inputs: ReportInputs) -> Iterator[Row]:
+    yield ["condition", "goal", "kind", "value", *POINT_FIELDS]
+    for condition in inputs.result.conditions:
+        truth = inputs.summary.truths.get(condition.key)
+        if truth is not None:
+            yield [condition.key, condition.goal.value, truth.kind.value, truth.value, *_point(truth.point)]
+
+
+def _winners(inputs: ReportInputs) -> Iterator[Row]:
+    measured = (
+        "throughput_samples_per_s", "throughput_per_tdp", "mfu", "area_mm2", "tdp_w", "energy_per_iteration_j",
+        "average_power_w", "schedule_gap",
+    )  # fmt: skip
+    yield ["condition", "goal", "value", "cell", "trial", "run_id", "also_found_by", *POINT_FIELDS, *measured]
+    for condition in inputs.result.conditions:
+        best = best_of(inputs, condition)
+        if best is None:
+            continue
+        evaluation = inputs.evaluations.get(condition.key, {}).get(best.point)
+        figures = [""] * len(measured) if evaluation is None else [getattr(evaluation, name) for name in measured]
+        run_id = inputs.run_ids.get(best.cell_key, "")
+        source = [best.cell_key, best.number, run_id, " ".join(best.also_found_by)]
+        yield [condition.key, condition.goal.value, best.values[0], *source, *_point(best.point), *figures]
+
+
+def _matrix(inputs: ReportInputs) -> Iterator[Row]:
+    yield ["setting", "model", "design", "loss"]
+    for price in inputs.summary.prices:
+        for name, losses in matrix_columns(price):
+            for model, loss in zip(price.models, losses, strict=True):
+                yield [price.setting, model, name, loss]
+
+
+def _portfolios(inputs: ReportInputs) -> Iterator[Row]:
+    """One row per model and set of chips: which chip of the set the model uses, and what it keeps of its own best."""
+    yield ["setting", "num_chips", "mean", "price", "worst_price", "score", "model", "share", *POINT_FIELDS]
+    for price in inputs.summary.prices:
+        table = chip_table(inputs, price.setting)
+        for item in price.portfolios:
+            head = [price.setting, len(item.chips), item.mean, item.price, item.worst_price, item.score]
+            for model, place, share in zip(price.models, item.assignment, item.shares, strict=True):
+                chip = [""] * len(POINT_FIELDS) if table is None else _point(table.chips[item.chips[place]])
+                yield [*head, model, share, *chip]
+
+
+def _front(inputs: ReportInputs) -> Iterator[Row]:
+    yield ["condition", "throughput_samples_per_s", "tdp_w", "area_mm2", "cell", "trial", "run_id", *POINT_FIELDS]
+    for condition in inputs.result.conditions:
+        if condition.goal is Goal.PARETO:
+            for item in front_of(inputs, condition):
+                source = [item.cell_key, item.number, inputs.run_ids.get(item.cell_key, "")]
+                yield [condition.key, *item.values, *source, *_point(item.point)]
+
+
+def _point(point: DesignPoint) -> list[object]:
+    values: Mapping[str, object] = asdict(point)
+    return list(values.values())
