@@ -1,0 +1,58 @@
+"""Sentences on per-model against common designs."""
+
+from __future__ import annotations
+
+from phaze_opt.study.findings.wording import counted, percent
+from phaze_opt.study.result import ChipTable, StudyResult
+from phaze_opt.study.scores import PriceOfGenerality, StudySummary
+
+SMALL_PRICE = 0.01
+"""A worst price up to which a set of chips is called as good as own ones."""
+
+
+def price_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...]:
+    """For every setting what one chip for all models costs, on average and at worst, and how many chips end that."""
+    tables = {table.setting: table for table in result.chip_tables}
+    sentences = [_price(price, tables[price.setting]) for price in summary.prices]
+    for table in result.chip_tables:
+        left_out = [
+            model for model, values in zip(table.models, table.values, strict=True) if max(values, default=0.0) <= 0.0
+        ]
+        if left_out:
+            sentences.append(f"In setting {table.setting} no chip found can train {', '.join(left_out)}: left out.")
+    return tuple(sentences)
+
+
+def _price(price: PriceOfGenerality, table: ChipTable) -> str:
+    num_models = len(price.models)
+    where = f"In setting {price.setting}"
+    if num_models == 1:
+        return f"{where} there is one model, {price.models[0]}: a common design is its own."
+    num_own = len(set(price.own_best))
+    own = f"the {num_models} models have {counted(num_own, 'best chip')}" + (
+        "" if num_own < num_models else ", all different"
+    )
+    if num_own == 1:
+        return f"{where} {own}: generality costs nothing."
+    costs = "; ".join(
+        f"by the {design.mean} mean it costs {percent(design.price)} on average and {percent(design.worst_price)} "
+        f"at worst ({price.models[design.shares.index(min(design.shares))]})"
+        for design in price.common
+    )
+    return f"{where} {own}. Of one chip for all, {costs}. {_how_many(price)} All over {_evaluated(table)}."
+
+
+def _how_many(price: PriceOfGenerality) -> str:
+    """The least number of chips with which no model loses more than a percent, by the first mean."""
+    first_mean = price.common[0].mean
+    for size, design in enumerate((d for d in price.portfolios if d.mean == first_mean), start=1):
+        if design.worst_price <= SMALL_PRICE:
+            kept = f"one chip keeps every model within {percent(SMALL_PRICE)}"
+            if size > 1:
+                kept = f"{size} chips keep every model within {percent(SMALL_PRICE)} of its own best"
+            return f"Chosen by the {first_mean} mean, {kept}."
+    return ""
+
+
+def _evaluated(table: ChipTable) -> str:
+    return f"{counted(len(table.chips), 'chip')} evaluated on every model"

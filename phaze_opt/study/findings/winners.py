@@ -1,0 +1,137 @@
+"""Sentences on which contender wins, where and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from phaze_opt.study.contender_scores import spread_of
+from phaze_opt.study.findings.wording import counted, figure, listed, percent, percent_range
+from phaze_opt.study.judged_condition import JudgedCondition
+from phaze_opt.study.result import StudyResult
+from phaze_opt.study.scores import ContenderScore, PairTest, StudySummary
+from phaze_opt.study.significance import NO_TEST
+from phaze_opt.study.statistics.bootstrap import difference_interval
+from phaze_opt.study.statistics.effects import effect_word
+
+MAX_LISTED_CONDITIONS = 6
+"""Conditions told one by one; of more, the summary's tables tell."""
+
+
+def winner_findings(summary: StudySummary, judged: Sequence[JudgedCondition], result: StudyResult) -> tuple[str, ...]:
+    """Who leads over all conditions and by how much, which differences are claimed, and who leads where."""
+    scores = summary.contenders
+    if len(scores) == 1:
+        return (_alone(scores[0], result),)
+    if all(score.low_regret == score.high_regret == scores[0].mean_regret for score in scores):
+        return (f"All contenders tie: each ends with a regret of {percent(scores[0].mean_regret)} everywhere.",)
+    sentences = [_lead(scores[0], scores[1], judged, result)]
+    if len(judged) > 1:
+        sentences += [_claims_over_conditions(summary), *_where(summary)]
+    else:
+        sentences += _claims_over_seeds(summary, summary.contenders[0].contender)
+    return tuple(sentences)
+
+
+def _alone(score: ContenderScore, result: StudyResult) -> str:
+    spread = percent_range(score.low_regret, score.high_regret, result.config.judgement.confidence)
+    return (
+        f"{score.contender} is the only contender: mean regret {percent(score.mean_regret)} ({spread}), "
+        f"median {percent(score.median_regret)}, over {counted(score.num_cells, 'search', 'searches')}."
+    )
+
+
+def _lead(
+    best: ContenderScore, next_best: ContenderScore, judged: Sequence[JudgedCondition], result: StudyResult
+) -> str:
+    """The leader against the runner-up: regrets and the interval of their difference."""
+    judgement = result.config.judgement
+    spread = percent_range(best.low_regret, best.high_regret, judgement.confidence)
+    where = f" over {len(judged)} conditions" if len(judged) > 1 else f" in {judged[0].key}"
+    both = [one for one in judged if {best.contender, next_best.contender} <= set(one.samples)]
+    text = (
+        f"{best.contender} leads{where}: mean rank {figure(round(best.mean_rank, 2))}, mean regret "
+        f"{percent(best.mean_regret)} ({spread}); next comes {next_best.contender} with rank "
+        f"{figure(round(next_best.mean_rank, 2))} and {percent(next_best.mean_regret)}"
+    )
+    if not both:
+        return f"{text}; they share no condition."
+    low, high = difference_interval(
+        [spread_of(one.samples[best.contender]) for one in both],
+        [spread_of(one.samples[next_best.contender]) for one in both],
+        [one.weight for one in both],
+        confidence=judgement.confidence,
+        num_resamples=judgement.num_bootstrap,
+    )
+    if low == high:
+        return f"{text}, a difference of {percent(low)} of the best value without spread over seeds."
+    verdict = "" if low > 0.0 or high < 0.0 else ", which includes none"
+    return (
+        f"{text}. The difference lies between {percent(low)} and {percent(high)} of the best value "
+        f"({judgement.confidence:.0%} bootstrap over seeds{verdict})."
+    )
+
+
+def _claims_over_conditions(summary: StudySummary) -> str:
+    """Whom the leader beats by the tests over conditions, and from whom it cannot be told apart."""
+    leader = summary.ranking.contenders[0]
+    tests = [test for test in summary.tests if not test.condition and test.first == leader]
+    beaten = [test.second for test in tests if test.is_significant]
+    open_ones = [test.second for test in tests if not test.is_significant]
+    if not beaten:
+        return f"Over conditions as blocks no test tells {leader} from {listed(open_ones)}." if open_ones else ""
+    largest = max(test.p_value for test in tests if test.is_significant)
+    claim = f"Over conditions as blocks {leader} is better than {listed(beaten)} (Wilcoxon, Holm: p <= {largest:.2g})"
+    return f"{claim}; it is not told from {listed(open_ones)}." if open_ones else f"{claim}."
+
+
+def _where(summary: StudySummary) -> list[str]:
+    """How often each contender comes first, and where another one than the overall leader does."""
+    firsts: dict[str, list[ContenderScore]] = {}
+    for score in summary.by_condition:
+        group = firsts.setdefault(score.condition, [])
+        if not group or score.mean_rank == group[0].mean_rank:
+            group.append(score)
+    leader = summary.contenders[0].contender
+    alone = [key for key, group in firsts.items() if [score.contender for score in group] == [leader]]
+    shared = [key for key, group in firsts.items() if len(group) > 1 and leader in {s.contender for s in group}]
+    lost = {key: group for key, group in firsts.items() if leader not in {score.contender for score in group}}
+    text = f"By median regret {leader} comes first alone in {len(alone)} of {len(firsts)} conditions"
+    text += f" and shares the first place in {len(shared)}." if shared else "."
+    sentences = [text]
+    for key, group in list(lost.items())[:MAX_LISTED_CONDITIONS]:
+        mine = next((s for s in summary.by_condition if s.condition == key and s.contender == leader), None)
+        against = f" against {percent(mine.median_regret)} of {leader}" if mine is not None else f"; {leader} has none"
+        sentences.append(
+            f"In {key} {listed([score.contender for score in group])} comes first with a median regret of "
+            f"{percent(group[0].median_regret)}{against}{_claimed(summary.tests, key, group[0].contender, leader)}."
+        )
+    if len(lost) > MAX_LISTED_CONDITIONS:
+        sentences.append(f"Others come first in {len(lost) - MAX_LISTED_CONDITIONS} further conditions.")
+    return sentences
+
+
+def _claimed(tests: Sequence[PairTest], condition: str, first: str, second: str) -> str:
+    """Whether the difference of two contenders in a condition is claimed."""
+    test = next((t for t in tests if t.condition == condition and {t.first, t.second} == {first, second}), None)
+    if test is None or test.test == NO_TEST:
+        return ""
+    return f" ({test.test}, Holm: p = {test.p_value:.2g})" if test.is_significant else " (no claim over seeds)"
+
+
+def _claims_over_seeds(summary: StudySummary, leader: str) -> list[str]:
+    """Of a single condition: whom the leader beats over seeds, with the size of the effect."""
+    tests = [test for test in summary.tests if test.condition and leader in {test.first, test.second}]
+    beaten = [test for test in tests if test.is_significant and test.first == leader]
+    open_ones = [
+        test.second if test.first == leader else test.first
+        for test in tests
+        if not test.is_significant and test.test != NO_TEST
+    ]
+    sentences = [
+        f"Over seeds {leader} is better than {test.second} ({test.test}, Holm: p = {test.p_value:.2g}; it wins "
+        f"{percent(test.effect)} of pairs of searches, a {effect_word(test.effect)} effect)."
+        for test in beaten
+    ]
+    if open_ones:
+        sentences.append(f"Over seeds no test tells {leader} from {listed(open_ones)}.")
+    return sentences
