@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import optuna
-from lifted import HalvingsMapping, decode_lifted
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, IntDistribution
 
@@ -33,6 +32,7 @@ from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator_table
+from phaze_opt.search.encodings.lifts import HalvingsMapping, decode_lifted
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, SearchSpace, phaze_space
 

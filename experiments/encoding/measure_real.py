@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import optuna
-from lifted import HalvingsMapping
 from measure_encoding import NUM_TRIALS, OUTER_SAMPLERS, Encoded, Lifted, RawExponents, run_search
 
 import phaze_opt
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
+from phaze_opt.search.encodings.lifts import HalvingsMapping
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, SearchSpace, phaze_space
 

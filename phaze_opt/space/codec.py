@@ -53,7 +53,7 @@ class Codec:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters in order, without those that have a single value."""
-        *architecture, hbm, micro_batch = _axis_parameters(self.space)
+        *architecture, hbm, micro_batch = axis_parameters(self.space)
         band = compile_band(self.space)
         halvings = (Parameter(TC_HALVINGS, 0, band.num_tc_halvings), Parameter(VC_HALVINGS, 0, band.num_vc_halvings))
         return tuple(known for known in (*architecture, *halvings, hbm, micro_batch) if known.count > 1)
@@ -95,7 +95,7 @@ class Codec:
         self.space.index(point)
         glb, width, depth, tc, vc, hbm, micro_batch = self.space.positions(point)
         row = int(np.ravel_multi_index((glb, width, depth, tc), self.space.axes.shape))
-        axes = _axis_parameters(self.space)
+        axes = axis_parameters(self.space)
         values = {
             parameter.name: parameter.low + position
             for parameter, position in zip(axes, (glb, width, depth, hbm, micro_batch), strict=True)
@@ -108,7 +108,7 @@ class Codec:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Row, num_vc, HBM and micro-batch positions of proposals, each of shape (count,)."""
         zeros = np.zeros(count, dtype=np.int64)
-        axes = _axis_parameters(self.space)
+        axes = axis_parameters(self.space)
         positions = [columns[axis.name] - axis.low if axis.name in columns else zeros for axis in axes]
         block = np.ravel_multi_index(tuple(positions[: _DEPTH + 1]), self.space.axes.shape[:3])
         row, vc = decode_architectures(
@@ -120,19 +120,19 @@ class Codec:
         return row, vc, positions[_HBM], positions[_MICRO_BATCH]
 
 
-def _axis_parameters(space: SearchSpace) -> tuple[Parameter, ...]:
+def axis_parameters(space: SearchSpace) -> tuple[Parameter, ...]:
     """Parameters of GLB, width, depth, HBM and micro-batch, in this order, single-valued ones included."""
     axes = space.axes
     return (
-        _axis_parameter("glb_mb", axes.glb_bytes, unit=MEBI),
-        _axis_parameter("tc_width", axes.tc_width),
-        _axis_parameter("tc_depth", axes.tc_depth),
-        _axis_parameter("hbm_gb", axes.hbm_bytes, unit=GIBI),
-        _axis_parameter("micro_batch", axes.micro_batch),
+        axis_parameter("glb_mb", axes.glb_bytes, unit=MEBI),
+        axis_parameter("tc_width", axes.tc_width),
+        axis_parameter("tc_depth", axes.tc_depth),
+        axis_parameter("hbm_gb", axes.hbm_bytes, unit=GIBI),
+        axis_parameter("micro_batch", axes.micro_batch),
     )
 
 
-def _axis_parameter(name: str, values: Sequence[int], *, unit: int = 1) -> Parameter:
+def axis_parameter(name: str, values: Sequence[int], *, unit: int = 1) -> Parameter:
     """``log2_<name>`` for consecutive powers of two (times ``unit``), else ``<name>_index``."""
     is_power = values[0].bit_count() == 1 and all(b == 2 * a for a, b in zip(values, values[1:], strict=False))
     if is_power:

@@ -1,6 +1,6 @@
-"""The encoding of semantics 8 to the letter: halvings below the largest that fits, then lifting what is under the band.
+"""Halvings below the largest number of cores that fits, then lifting what is under the band (semantics 8).
 
-Kept beside the codec, which does not lift, to measure one against the other on the Phaze space.
+Kept beside the codec, which does not lift, to measure one against the other.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def compile_lifts(space: SearchSpace) -> Lifts:
 def _lift_targets(space: SearchSpace) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where a design under the band goes, by row: num_vc doubled, then num_tc doubled, then one vector core.
 
-    Where none of these is kept (spaces without single cores) it goes to the nearest row below that keeps anything.
+    Where none of these is kept (spaces without single cores) it goes to the nearest row below that keeps anything,
+    and where there is none to one above.
     """
     kept, num_tc = space.kept, len(space.axes.num_tc)
     low, high = kept.low.reshape(-1, num_tc), kept.high.reshape(-1, num_tc)
@@ -121,4 +122,8 @@ def _lift_targets(space: SearchSpace) -> tuple[NDArray[np.int64], NDArray[np.int
         unresolved = target_row[:, tc] < 0
         target_row[:, tc] = np.where(unresolved, target_row[:, tc - 1], target_row[:, tc])
         target_vc[:, tc] = np.where(unresolved, target_vc[:, tc - 1], target_vc[:, tc])
+    for tc in range(num_tc - 2, -1, -1):
+        unresolved = target_row[:, tc] < 0
+        target_row[:, tc] = np.where(unresolved, target_row[:, tc + 1], target_row[:, tc])
+        target_vc[:, tc] = np.where(unresolved, target_vc[:, tc + 1], target_vc[:, tc])
     return target_row.ravel(), target_vc.ravel()

@@ -1,0 +1,1 @@
+"""Encodings of design points for samplers: the codec, and two others kept to measure what it is worth."""

@@ -1,0 +1,68 @@
+"""`Encoding`: between design points and what a sampler proposes; `build_encoding` makes one by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from phaze_opt.search.options import Option
+from phaze_opt.space.codec import Codec
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+CODEC, EXPONENTS, LIFTED = "codec", "exponents", "lifted"
+ENCODING_OPTION = Option(
+    "encoding",
+    CODEC,
+    "how points are encoded: codec proposes kept points only, exponents rejects the others, lifted moves them",
+    choices=(CODEC, EXPONENTS, LIFTED),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A proposal that means no kept point.
+
+    Attributes:
+        violation: by how much it breaks the area band, > 0; a share of the bound that it breaks.
+    """
+
+    violation: float
+
+
+class Encoding(Protocol):
+    """Fixed distributions, and what their values mean; every kept point can be proposed."""
+
+    @property
+    def space(self) -> SearchSpace:
+        """The points."""
+        ...
+
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """Optuna's distribution of every parameter."""
+        ...
+
+    def decode(self, params: Mapping[str, Any], /) -> DesignPoint | Rejected:
+        """What a proposal means."""
+        ...
+
+    def encode(self, point: DesignPoint, /) -> dict[str, int]:
+        """A proposal that means a kept point."""
+        ...
+
+
+def build_encoding(name: str, space: SearchSpace) -> Encoding:
+    """The encoding of a name among the choices of `ENCODING_OPTION`; `resolve_options` has refused any other."""
+    if name == EXPONENTS:
+        from phaze_opt.search.encodings.exponents import ExponentEncoding
+
+        return ExponentEncoding(space)
+    if name == LIFTED:
+        from phaze_opt.search.encodings.lifted import LiftedEncoding
+
+        return LiftedEncoding(space)
+    return Codec(space)
