@@ -25,8 +25,8 @@ class LocalStore:
     """One file of lines per digest, appended to under a lock and read on as others append.
 
     A line holds the point, the time its evaluation took, the length of the evaluation and the evaluation. A line torn
-    by a kill is ended by the next writer and skipped by every reader. Claims are locks on single bytes of a second file, at an offset that the point
-    decides: the operating system gives them back when a process dies, however it dies.
+    by a kill is ended by the next writer and skipped by every reader. Claims are locks on single bytes of another file,
+    at an offset that the point decides: the operating system gives them back when a process dies, however it dies.
 
     Attributes:
         directory: of the files.
