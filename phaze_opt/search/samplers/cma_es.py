@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from phaze_opt.search.encodings.encoding import ENCODING_OPTION, build_encoding
 from phaze_opt.search.options import Option, resolve_options
 from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
 
@@ -16,6 +17,8 @@ OPTIONS = (
     Option("startup_trials", 1, "random trials before the evolution begins", low=1, high=100_000),
     Option("population", 0, "points a generation; 0 for 4 + 3 ln(number of axes)", low=0, high=10_000),
     Option("with_margin", True, "keep a margin of probability on every value of a few-valued axis"),
+    Option("avoid_repeats", True, "tell a point proposed before again at no cost, instead of proposing it twice"),
+    ENCODING_OPTION,
 )
 
 
@@ -37,8 +40,16 @@ class CmaEsStrategy:
             InputError: an option is unknown or out of range.
         """
         from phaze_opt.search.samplers.sampler_run import InfeasibleValue, start_sampler
+        from phaze_opt.search.samplers.unseen import Repeats
 
-        return start_sampler(context, self.build_sampler(context), infeasible=InfeasibleValue.PENALISED)
+        options = resolve_options(self.name, context.options, known=OPTIONS)
+        return start_sampler(
+            context,
+            self.build_sampler(context),
+            codec=build_encoding(str(options["encoding"]), context.space),
+            infeasible=InfeasibleValue.PENALISED,
+            repeats=Repeats.RETOLD if options["avoid_repeats"] else Repeats.ALLOWED,
+        )
 
     def build_sampler(self, context: StrategyContext) -> CmaEsSampler:
         """The Optuna sampler of a context."""

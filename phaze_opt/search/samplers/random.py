@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phaze_opt.search.options import resolve_options
+from phaze_opt.search.encodings.encoding import ENCODING_OPTION, build_encoding
+from phaze_opt.search.options import Option, resolve_options
 from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+
+KEPT = "kept"
+OPTIONS = (
+    Option(
+        "encoding",
+        KEPT,
+        "kept draws every kept point alike; any other draws the parameters of that encoding alike",
+        choices=(KEPT, *ENCODING_OPTION.choices),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RandomStrategy:
-    """The baseline every other strategy must beat; each kept point is equally likely. No options."""
+    """The baseline every other strategy must beat; each kept point is equally likely.
+
+    With another encoding its parameters are uniform instead: ``exponents`` then means rejection sampling, which again
+    makes every kept point equally likely; ``codec`` and ``lifted`` favour points of large cores, where few fit.
+    """
 
     name: str = field(default="random", init=False)
     capabilities: frozenset[Capability] = field(
@@ -22,13 +37,16 @@ class RandomStrategy:
         """Begin a run.
 
         Raises:
-            InputError: an option is given.
+            InputError: an option is unknown or not a choice.
         """
+        from optuna.samplers import RandomSampler
+
         from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
         from phaze_opt.search.samplers.sampler_run import start_sampler
         from phaze_opt.space.codec import Codec
 
-        resolve_options(self.name, context.options, known=())
-        codec = Codec(context.space)
-        sampler = KeptPointSampler(context.space, codec=codec, seed=context.seed)
-        return start_sampler(context, sampler, codec=codec)
+        name = str(resolve_options(self.name, context.options, known=OPTIONS)["encoding"])
+        if name == KEPT:
+            codec = Codec(context.space)
+            return start_sampler(context, KeptPointSampler(context.space, codec=codec, seed=context.seed), codec=codec)
+        return start_sampler(context, RandomSampler(seed=context.seed), codec=build_encoding(name, context.space))

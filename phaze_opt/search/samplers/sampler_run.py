@@ -16,15 +16,23 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import numpy as np
 import optuna
 
 from phaze_opt.errors import InputError
+from phaze_opt.search.encodings.encoding import Encoding, Rejected
+from phaze_opt.search.samplers.unseen import Repeats, find_unseen
 from phaze_opt.search.strategy import Outcome, StrategyContext
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.point import DesignPoint
 
 _OTHER_CONSTRAINT = "other"
+_NOT_KEPT = "kept"
 _LARGEST_CONSTRAINT = 1e18
+_MAX_REJECTED = 1000
+"""Proposals in a row that may mean no kept point, before one is drawn from the kept points."""
+_STREAM = 0x5EE4
+"""Keeps the draws of this module apart from the sampler's own, which start from the same seed."""
 
 
 class InfeasibleValue(StrEnum):
@@ -80,33 +88,77 @@ def _finite(value: float) -> float:
 
 @dataclass(slots=True)
 class SamplerRun:
-    """Ask and tell over an in-memory Optuna study with the fixed distributions of a `Codec`.
+    """Ask and tell over an in-memory Optuna study with the fixed distributions of an encoding.
 
     Attributes:
         study: the study; its sampler is seeded from `StrategyContext.seed` only.
-        codec: between design points and the study's parameters.
+        codec: between design points and the study's parameters; a `Codec` or another encoding.
         infeasible: value told with an infeasible point.
+        repeats: what becomes of a proposal that was proposed before.
         during_ask: entered while a point is proposed.
+        rng: draws what the sampler does not.
     """
 
     study: optuna.Study
-    codec: Codec
+    codec: Encoding
     infeasible: InfeasibleValue = InfeasibleValue.WORST
+    repeats: Repeats = Repeats.ALLOWED
     during_ask: Callable[[], AbstractContextManager[object]] = nullcontext
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(_STREAM))
     _distributions: dict[str, optuna.distributions.BaseDistribution] = field(default_factory=dict)
     _pending: list[optuna.Trial] = field(default_factory=list)
     _ledger: ConstraintLedger = field(default_factory=ConstraintLedger)
     _worst: tuple[float, ...] | None = None
+    _seen: dict[DesignPoint, Outcome | None] = field(default_factory=dict)
 
     def ask(self, count: int) -> Sequence[DesignPoint]:
         """Propose ``count`` points; every one is in the space, and one may repeat."""
         points = []
         with quiet_optuna(), self.during_ask():
             for _ in range(count):
-                trial = self.study.ask(self._distributions)
+                trial, point = self._propose()
                 self._pending.append(trial)
-                points.append(self.codec.decode(trial.params))
+                self._seen.setdefault(point, None)
+                points.append(point)
         return tuple(points)
+
+    def _propose(self) -> tuple[optuna.Trial, DesignPoint]:
+        """The sampler's next proposal that is kept and, if so wished, new; no other is charged for."""
+        num_rejected = num_repeated = 0
+        while num_rejected < _MAX_REJECTED:
+            trial = self.study.ask(self._distributions)
+            found = self.codec.decode(trial.params)
+            if isinstance(found, Rejected):
+                self._tell_rejected(trial, found)
+                num_rejected += 1
+                continue
+            if self.repeats is Repeats.ALLOWED or found not in self._seen:
+                return trial, found
+            num_repeated += 1
+            params = dict(trial.params)
+            self._settle_repeat(trial, self._seen[found])
+            if num_repeated >= self.repeats.patience:
+                return self._ask_for(find_unseen(self.codec, params, seen=self._seen, rng=self.rng) or found)
+        return self._ask_for(self.codec.space.point(int(self.rng.integers(self.codec.space.size))))
+
+    def _settle_repeat(self, trial: optuna.Trial, known: Outcome | None) -> None:
+        """Tell the outcome again, or drop the trial."""
+        if self.repeats is Repeats.RETOLD and known is not None:
+            self._tell_one(trial, known)
+        else:
+            self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+    def _tell_rejected(self, trial: optuna.Trial, rejected: Rejected) -> None:
+        """Finish a trial that means no kept point: infeasible by what it breaks, never evaluated."""
+        constraints = {_NOT_KEPT: _finite(rejected.violation)}
+        if self.infeasible is InfeasibleValue.WORST:
+            trial.set_constraint(_NOT_KEPT, constraints[_NOT_KEPT])
+        self.study.tell(trial, list(self._stand_in(constraints)))
+
+    def _ask_for(self, point: DesignPoint) -> tuple[optuna.Trial, DesignPoint]:
+        """A trial of a point that the sampler did not propose."""
+        self.study.enqueue_trial(self.codec.encode(point))
+        return self.study.ask(self._distributions), point
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Report the outcomes of the last ask, in its order, or before the first ask those of the starting points.
@@ -123,12 +175,12 @@ class SamplerRun:
         with quiet_optuna():
             for outcome in outcomes:
                 self._tell_one(self._pending.pop(0), outcome)
+                self._seen[outcome.point] = outcome
 
     def _take_up(self, points: Sequence[DesignPoint]) -> None:
         """Make trials of points that this run did not propose."""
         for point in points:
-            self.study.enqueue_trial(self.codec.encode(point))
-            self._pending.append(self.study.ask(self._distributions))
+            self._pending.append(self._ask_for(point)[0])
 
     def _tell_one(self, trial: optuna.Trial, outcome: Outcome) -> None:
         """Finish one trial; constraints come first, because a finished trial is frozen."""
@@ -166,8 +218,9 @@ def start_sampler(
     context: StrategyContext,
     sampler: optuna.samplers.BaseSampler,
     *,
-    codec: Codec | None = None,
+    codec: Encoding | None = None,
     infeasible: InfeasibleValue = InfeasibleValue.WORST,
+    repeats: Repeats = Repeats.ALLOWED,
     during_ask: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> SamplerRun:
     """A run of an Optuna sampler over the space of a context; the rest is as in `SamplerRun`."""
@@ -179,6 +232,8 @@ def start_sampler(
         study=study,
         codec=codec,
         infeasible=infeasible,
+        repeats=repeats,
         during_ask=during_ask,
+        rng=np.random.default_rng([context.seed, _STREAM]),
         _distributions=codec.distributions(),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from phaze_opt.search.encodings.encoding import ENCODING_OPTION, build_encoding
 from phaze_opt.search.options import Option, resolve_options
 from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
 
@@ -15,6 +16,8 @@ OPTIONS = (
     Option("startup_trials", 10, "random trials before the model is used", low=1, high=100_000),
     Option("candidates", 24, "points drawn from the good density, of which the best is proposed", low=1, high=10_000),
     Option("multivariate", True, "model the axes jointly rather than one by one"),
+    Option("avoid_repeats", True, "draw again, or step aside, instead of proposing a point twice"),
+    ENCODING_OPTION,
 )
 
 
@@ -35,8 +38,15 @@ class TPEStrategy:
             InputError: an option is unknown or out of range.
         """
         from phaze_opt.search.samplers.sampler_run import start_sampler
+        from phaze_opt.search.samplers.unseen import Repeats
 
-        return start_sampler(context, self.build_sampler(context))
+        options = resolve_options(self.name, context.options, known=OPTIONS)
+        return start_sampler(
+            context,
+            self.build_sampler(context),
+            codec=build_encoding(str(options["encoding"]), context.space),
+            repeats=Repeats.REDRAWN if options["avoid_repeats"] else Repeats.ALLOWED,
+        )
 
     def build_sampler(self, context: StrategyContext) -> TPESampler:
         """The Optuna sampler of a context; points still being evaluated count as bad (constant liar)."""
