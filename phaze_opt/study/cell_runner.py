@@ -7,22 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.search.loop import SearchLoop
-from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.result import SearchProgress
 from phaze_opt.search.run import open_loop
 from phaze_opt.study.cell_log import CellLog, cell_result, write_cell
+from phaze_opt.study.compiled_conditions import CompiledConditions
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.directory import StudyDirectory
 from phaze_opt.study.engine import StudyEngine
-from phaze_opt.study.plan import Cell, Condition, search_config
+from phaze_opt.study.plan import Cell, search_config
 from phaze_opt.study.store import WAIT_S, EvaluationStore, StoreEvaluator
 
 MAX_SIDE_BY_SIDE = 16
 """Searches that one process keeps open at a time."""
-MAX_OBJECTIVES = 4
-"""Conditions whose compiled graphs are kept; searches come in the order of conditions."""
 
 
 @dataclass(slots=True)
@@ -42,8 +39,11 @@ class CellRunner:
     engine: StudyEngine
     store: EvaluationStore
     on_trial: Callable[[Cell, int], None] | None = None
-    _objectives: dict[str, PointObjective] = field(default_factory=dict)
-    _bounders: dict[str, PointBounder] = field(default_factory=dict)
+    _compiled: CompiledConditions = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is compiled yet."""
+        self._compiled = CompiledConditions(self.engine)
 
     def run(self, cell: Cell) -> None:
         """Run one search to its end."""
@@ -76,13 +76,15 @@ class CellRunner:
         """The steps of one search, its file written after the last."""
         condition = cell.condition
         digest = condition.evaluations_digest
-        build = partial(self._objective, digest, condition)
+        build = partial(self._compiled.objective, digest, condition)
         loop = open_loop(
             search_config(self.config, cell),
             f"{self.directory.study_id}.{cell.key}",
             space=condition.space,
             log=CellLog(self.store, digest),
-            build_bounder=None if self.engine.build_bounder is None else partial(self._bounder, digest, condition),
+            build_bounder=None
+            if self.engine.build_bounder is None
+            else partial(self._compiled.bounder, digest, condition),
         )
         loop.on_progress = partial(self._note, cell)
         started = time.perf_counter()
@@ -97,23 +99,6 @@ class CellRunner:
         """Pass progress on."""
         if self.on_trial is not None:
             self.on_trial(cell, progress.num_finished)
-
-    def _objective(self, digest: str, condition: Condition) -> PointObjective:
-        """The objective of a condition, shared by all of its searches in this process."""
-        if digest not in self._objectives:
-            while len(self._objectives) >= MAX_OBJECTIVES:
-                oldest = next(iter(self._objectives))
-                del self._objectives[oldest]
-                self._bounders.pop(oldest, None)
-            self._objectives[digest] = self.engine.build_objective(condition)
-        return self._objectives[digest]
-
-    def _bounder(self, digest: str, condition: Condition) -> PointBounder:
-        """The bounds of a condition, on the same compiled graphs."""
-        assert self.engine.build_bounder is not None
-        if digest not in self._bounders:
-            self._bounders[digest] = self.engine.build_bounder(condition, self._objective(digest, condition))
-        return self._bounders[digest]
 
 
 def _step(search: tuple[Cell, Iterator[None]]) -> Cell | None:

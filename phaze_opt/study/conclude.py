@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.serialize import evaluation_to_json
 from phaze_opt.search.goals import goal_directions
+from phaze_opt.search.probe import PointBound
+from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.cell_log import replace_file
+from phaze_opt.study.compiled_conditions import CompiledConditions
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.directory import StudyDirectory
 from phaze_opt.study.engine import StudyEngine
-from phaze_opt.study.load import references_path, truth_path
+from phaze_opt.study.generality import build_chip_table, candidate_chips
+from phaze_opt.study.load import chips_path, load_study, references_path, truth_path
 from phaze_opt.study.plain import to_plain
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.progress import Stage
-from phaze_opt.study.result import Truth
+from phaze_opt.study.result import ChipTable, Truth
+from phaze_opt.study.store import EvaluationStore, StoreEvaluator
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,8 @@ class Conclusion:
         self.add_references()
         if self.config.judgement.truth == "enumerate":
             self.add_truths()
+        if self.config.generality is not None:
+            self.add_chip_tables()
 
     def add_references(self) -> None:
         """Evaluate the reference machines, once for conditions that differ in goal or budgets of the space only."""
@@ -66,3 +76,44 @@ class Conclusion:
             self.on_item(Stage.TRUTHS, condition.key, number, len(self.conditions))
             truth = self.engine.find_truth(condition, self.directory.truths)
             replace_file(path, json.dumps(to_plain(Truth, truth)) + "\n")
+
+    def add_chip_tables(self) -> None:
+        """Evaluate the chips that searches found on every single model, setting by setting.
+
+        Made anew at the end of every run: evaluations are known by then, and weights may have changed.
+        """
+        cells = load_study(self.directory.path).cells
+        compiled = CompiledConditions(self.engine)
+        with closing(self.engine.open_store(self.directory.evaluations)) as store:
+            for number, setting in enumerate(self.config.settings):
+                conditions = [
+                    one for one in self.conditions if one.setting == setting and len(one.workload.models) == 1
+                ]
+                chips = candidate_chips(cells, setting.name)
+                if len(conditions) < 2 or len(goal_directions(setting.goal)) > 1 or not chips:
+                    continue
+                self.on_item(Stage.CHIPS, setting.name, number, len(self.config.settings))
+                table = build_chip_table(
+                    conditions,
+                    chips,
+                    evaluate=partial(_evaluate, store, compiled),
+                    bound=partial(_bound, compiled),
+                )
+                text = json.dumps(to_plain(ChipTable, table)) + "\n"
+                replace_file(chips_path(self.directory, setting.name), text)
+
+
+def _evaluate(
+    store: EvaluationStore, compiled: CompiledConditions, condition: Condition, points: Sequence[DesignPoint]
+) -> list[Evaluation]:
+    """Evaluations of points, from the store where it has them."""
+    digest = condition.evaluations_digest
+    evaluator = StoreEvaluator(store, digest, partial(compiled.objective, digest, condition))
+    return [pending.result()[0] for pending in evaluator.submit(points)]
+
+
+def _bound(compiled: CompiledConditions, condition: Condition, points: Sequence[DesignPoint]) -> Sequence[PointBound]:
+    """Bounds of points; none at all where the engine has no bounds."""
+    if compiled.engine.build_bounder is None:
+        return [PointBound(math.inf, math.inf, tdp_w=0.0, area_mm2=0.0)] * len(points)
+    return compiled.bounder(condition.evaluations_digest, condition).bound(points)

@@ -16,6 +16,7 @@ from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, Stud
 from phaze_opt.study.local_store import LocalStore
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyResult
+from phaze_opt.study.summary import cell_metrics, contender_metrics, summarise
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -115,4 +116,13 @@ def best_number(result: CellResult, evaluations: Mapping[DesignPoint, Evaluation
 
 def _finished_event(result: StudyResult) -> StudyFinished:
     """The closing event, with the metrics of the summary once there is something to judge."""
-    return StudyFinished(study_id=result.study_id, is_complete=result.is_complete)
+    if not result.cells:
+        return StudyFinished(study_id=result.study_id, is_complete=result.is_complete)
+    summary = summarise(result)
+    return StudyFinished(
+        study_id=result.study_id,
+        is_complete=result.is_complete,
+        contender_metrics=contender_metrics(summary),
+        cell_metrics=cell_metrics(summary),
+        notes="\n".join(f"- {finding}" for finding in summary.findings),
+    )
