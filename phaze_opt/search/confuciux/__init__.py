@@ -1,0 +1,1 @@
+"""ConfuciuX: reinforcement learning, then genetic fine tuning, restated for this space."""

@@ -1,0 +1,193 @@
+"""Strategy ``confuciux``: reinforcement learning, then genetic fine tuning (ConfuciuX, Kao et al., MICRO 2020).
+
+Two stages, as there. First a policy proposes whole designs, one categorical action a parameter, and learns from their
+worth by REINFORCE. Then a local genetic search refines the best designs found: crossover among them and small steps.
+
+What is left out or different, plainly:
+- The policy. ConfuciuX has an LSTM over the layers of a network and chooses processing elements and buffer for each
+  layer in turn. One chip serves all layers here and there are about seven parameters, so the policy is a table of
+  logits a parameter with one row of context, the action before; no recurrent network, no per-layer assignment, no
+  dataflow choice (the estimator takes the best one of every operator).
+- The state. It sees the actions so far and nothing of layer shapes or of the budget left.
+- The reward. There the improvement over the worst value seen, with a penalty where a budget breaks, after every
+  action; here one a design: the share of earlier outcomes that it beats. Scale-free, so an outlier moves nothing, and a
+  point that is infeasible or dropped by a pruner has its place in the order (`merit`) like any other.
+- The budget. The paper spends thousands of epochs; here ``policy_share`` of the evaluations granted, tens. The policy
+  then has learned which values of single parameters are bad, hardly more, and the second stage does most of the work.
+- The second stage keeps its parents among everything evaluated so far, not in a population apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from phaze_opt.search.confuciux.policy import SequencePolicy
+from phaze_opt.search.genome import Genes, Genome, build_genome
+from phaze_opt.search.merit import Archive
+from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.space.point import DesignPoint
+
+OPTIONS = (
+    Option("policy_share", 0.5, "share of the evaluations that the policy proposes", low=0.0, high=1.0),
+    Option("learning_rate", 0.5, "step of the policy's gradient ascent", low=0.0, high=100.0),
+    Option("entropy_weight", 0.02, "how much the policy is kept from settling", low=0.0, high=10.0),
+    Option(
+        "baseline_decay", 0.8, "weight of the past in the mean reward that a reward is compared with", low=0.0, high=1.0
+    ),
+    Option("parents", 5, "best designs that the second stage breeds from", low=1, high=100_000),
+    Option("crossover_rate", 0.3, "share of children with two parents in the second stage", low=0.0, high=1.0),
+    Option("mutation_rate", 0.2, "chance of each gene to move; one moves at least", low=0.0, high=1.0),
+    Option("largest_step", 1, "values that a gene moves at most", low=1, high=100),
+)
+ATTEMPTS = 24
+"""Proposals made, by the stage and then at random, before a repeated one is accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfuciuXStrategy:
+    """Learns a policy on the first half of the evaluations and refines the best designs with the rest."""
+
+    name: str = field(default="confuciux", init=False)
+    capabilities: frozenset[Capability] = field(
+        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.CONSTRAINTS}), init=False
+    )
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is unknown or out of range.
+        """
+        options = resolve_options(self.name, context.options, known=OPTIONS)
+        genome = build_genome(context.space)
+        return ConfuciuXRun(
+            genome=genome,
+            policy=SequencePolicy(genome.counts),
+            rng=np.random.default_rng(context.seed),
+            archive=Archive(1.0 if context.directions[0] == "maximize" else -1.0),
+            num_by_policy=round(float(options["policy_share"]) * context.num_trials),
+            learning_rate=float(options["learning_rate"]),
+            entropy_weight=float(options["entropy_weight"]),
+            baseline_decay=float(options["baseline_decay"]),
+            num_parents=int(options["parents"]),
+            crossover_rate=float(options["crossover_rate"]),
+            mutation_rate=float(options["mutation_rate"]),
+            largest_step=int(options["largest_step"]),
+        )
+
+
+@dataclass(slots=True)
+class ConfuciuXRun:
+    """The policy, what was told, and how far the run is.
+
+    Attributes:
+        genome: genes of the space; the policy's actions.
+        policy: of the first stage.
+        rng: the only source of randomness.
+        archive: everything told.
+        num_by_policy: outcomes after which the second stage begins.
+        learning_rate, entropy_weight, baseline_decay: of the policy.
+        num_parents, crossover_rate, mutation_rate, largest_step: of the second stage.
+    """
+
+    genome: Genome
+    policy: SequencePolicy
+    rng: np.random.Generator
+    archive: Archive
+    num_by_policy: int
+    learning_rate: float
+    entropy_weight: float
+    baseline_decay: float
+    num_parents: int
+    crossover_rate: float
+    mutation_rate: float
+    largest_step: int
+    _num_told: int = 0
+    _baseline: float = 0.5
+    _actions: dict[DesignPoint, tuple[int, ...]] = field(default_factory=dict)
+    _proposed: set[DesignPoint] = field(default_factory=set)
+
+    def ask(self, count: int) -> Sequence[DesignPoint]:
+        """Points of the policy while it learns, then children of the best."""
+        points = []
+        for _ in range(count):
+            point = self._propose()
+            self._proposed.add(point)
+            points.append(point)
+        return tuple(points)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Note outcomes, and while the policy proposes let it learn, also from starting points and pruned ones."""
+        for outcome in outcomes:
+            is_new = outcome.point not in self.archive.merits
+            self.archive.add((outcome,))
+            self._proposed.add(outcome.point)
+            if is_new and self._is_learning:
+                self._learn(outcome.point)
+            self._num_told += not outcome.is_pruned
+
+    @property
+    def _is_learning(self) -> bool:
+        """Whether the first stage is on."""
+        return self._num_told < self.num_by_policy
+
+    def _learn(self, point: DesignPoint) -> None:
+        """One step on the reward of a point: the share of the others that it beats, ties counted half."""
+        merit = self.archive.merits[point]
+        others = [other for known, other in self.archive.merits.items() if known != point]
+        if not others:
+            return
+        reward = sum(1.0 if merit > other else 0.5 if merit == other else 0.0 for other in others) / len(others)
+        actions = self._actions.get(point) or tuple(int(gene) for gene in self.genome.encode(point))
+        self.policy.reinforce(
+            actions,
+            advantage=reward - self._baseline,
+            entropy_weight=self.entropy_weight,
+            rate=self.learning_rate,
+        )
+        self._baseline += (1.0 - self.baseline_decay) * (reward - self._baseline)
+
+    def _propose(self) -> DesignPoint:
+        """A point not proposed before, if a few attempts of the stage, then of chance, find one."""
+        point = None
+        for make in (self._by_policy if self._is_learning or not self.archive.merits else self._child, self._at_random):
+            for _ in range(ATTEMPTS):
+                point = make()
+                if point not in self._proposed:
+                    return point
+        assert point is not None
+        return point
+
+    def _by_policy(self) -> DesignPoint:
+        """A design that the policy chooses; its actions are kept, for several sequences may mean one point."""
+        actions = self.policy.sample(self.rng)
+        point = self.genome.decode(np.array(actions, dtype=np.int64))
+        self._actions[point] = actions
+        return point
+
+    def _child(self) -> DesignPoint:
+        """A design near one of the best, or between two of them."""
+        parents = self.archive.best(self.num_parents)
+        first, second = (self.genome.encode(parents[int(self.rng.integers(len(parents)))]) for _ in range(2))
+        child = first
+        if self.rng.random() < self.crossover_rate:
+            child = np.where(self.rng.random(len(first)) < 0.5, first, second)
+        return self.genome.decode(self._moved(child))
+
+    def _moved(self, genes: Genes) -> Genes:
+        """Genes with some of them a small step away; one at least, if there is any."""
+        moved = genes.copy()
+        if not len(moved):
+            return moved
+        chosen = self.rng.random(len(moved)) < self.mutation_rate
+        chosen[int(self.rng.integers(len(moved)))] = True
+        steps = self.rng.integers(1, self.largest_step + 1, size=len(moved)) * self.rng.choice((-1, 1), size=len(moved))
+        return np.where(chosen, moved + steps, moved)
+
+    def _at_random(self) -> DesignPoint:
+        """A kept point, each equally likely."""
+        return self.genome.decode(self.genome.draw(self.rng))

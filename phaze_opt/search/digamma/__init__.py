@@ -1,0 +1,1 @@
+"""DiGamma: genetic co-search of hardware and mapping, restated for this space."""

@@ -1,0 +1,169 @@
+"""Strategy ``digamma``: DiGamma, a genetic co-search of hardware and mapping (Kao et al., arXiv 2201.11220).
+
+Genes. DiGamma's genome holds, for every level of the hardware, the parallel dimension and its size, and then the tile
+sizes in loop order; buffers are set to what the mapping needs. Here the hardware genes are the space's own: buffer
+(GLB), width and depth of an array, number of tensor and of vector cores (as halvings of what fits, semantics 8) and HBM
+capacity. Of the mapping only the micro-batch is searched: tiling, loop order and dataflow of every operator are the
+exact minimum that the estimator takes over all of them, and placement is solved exactly, so there is nothing left to
+evolve. Buffers do not follow from the mapping; they are genes.
+
+Operators, with the rates of the paper:
+- elites 5 %, parents 40 %: as there.
+- tile crossover 0.57: every gene from either parent.
+- reorder 0.47: there the loop order; here which type of core comes first, by exchanging their halvings.
+- tile mutation 0.53 at 3 sites: one step up or down at three genes.
+- mutate hardware 0.5, and 1.0 for the children of the first generation: one hardware gene drawn anew.
+- swap parallel dimensions 0.1: width and depth exchanged.
+- grow 0.57, age 0.27: there a level of parallelism added or removed; here the cores of one type doubled or halved.
+
+Repair: genes are the codec's parameters, so every child is a kept point. A child that was proposed before is bred again
+a few times and then drawn at random; only a spent space repeats points. The paper evolves thousands of individuals per
+layer; searches here have tens of evaluations, which is three generations of twenty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from phaze_opt.search.digamma.operators import Rates, breed
+from phaze_opt.search.genome import Genome, build_genome
+from phaze_opt.search.merit import Archive
+from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.space.point import DesignPoint
+
+OPTIONS = (
+    Option("population", 20, "points a generation; the first one is random", low=2, high=100_000),
+    Option("elite_share", 0.05, "share of a generation that lives on unchanged, one at least", low=0.0, high=1.0),
+    Option("parent_share", 0.4, "share of a generation that has children, two at least", low=0.0, high=1.0),
+    Option("crossover_rate", 0.57, "share of children with two parents", low=0.0, high=1.0),
+    Option("reorder_rate", 0.47, "share of children whose tensor and vector cores change places", low=0.0, high=1.0),
+    Option("mutation_rate", 0.53, "share of children that are mutated", low=0.0, high=1.0),
+    Option("mutation_sites", 3, "genes that a mutation moves by one step", low=1, high=100),
+    Option("hardware_rate", 0.5, "share of children with a hardware gene drawn anew", low=0.0, high=1.0),
+    Option("first_hardware_rate", 1.0, "the same for children of the first generation", low=0.0, high=1.0),
+    Option("swap_rate", 0.1, "share of children whose array is turned round", low=0.0, high=1.0),
+    Option("grow_rate", 0.57, "share of children with twice the cores of one type", low=0.0, high=1.0),
+    Option("age_rate", 0.27, "share of children with half the cores of one type", low=0.0, high=1.0),
+)
+ATTEMPTS = 16
+"""Children bred, and points drawn, before a repeated one is accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigammaStrategy:
+    """Evolves a population of points; every child is a kept point, ranked by Deb's rules."""
+
+    name: str = field(default="digamma", init=False)
+    capabilities: frozenset[Capability] = field(
+        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.CONSTRAINTS}), init=False
+    )
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is unknown or out of range.
+        """
+        options = resolve_options(self.name, context.options, known=OPTIONS)
+        size = int(options["population"])
+        return DigammaRun(
+            genome=build_genome(context.space),
+            rng=np.random.default_rng(context.seed),
+            rates=Rates(
+                crossover=float(options["crossover_rate"]),
+                reorder=float(options["reorder_rate"]),
+                mutation=float(options["mutation_rate"]),
+                hardware=float(options["hardware_rate"]),
+                swap=float(options["swap_rate"]),
+                grow=float(options["grow_rate"]),
+                age=float(options["age_rate"]),
+                num_sites=int(options["mutation_sites"]),
+            ),
+            first_hardware_rate=float(options["first_hardware_rate"]),
+            population_size=size,
+            num_elites=min(size - 1, max(1, round(float(options["elite_share"]) * size))),
+            num_parents=max(2, round(float(options["parent_share"]) * size)),
+            archive=Archive(1.0 if context.directions[0] == "maximize" else -1.0),
+        )
+
+
+@dataclass(slots=True)
+class DigammaRun:
+    """The population and what has been told since it was formed.
+
+    Attributes:
+        genome: genes of the space.
+        rng: the only source of randomness.
+        rates: of the operators.
+        first_hardware_rate: of hardware mutation in children of the first generation.
+        population_size, num_elites, num_parents: of a generation.
+        archive: everything told.
+    """
+
+    genome: Genome
+    rng: np.random.Generator
+    rates: Rates
+    first_hardware_rate: float
+    population_size: int
+    num_elites: int
+    num_parents: int
+    archive: Archive
+    _population: list[DesignPoint] = field(default_factory=list)
+    _cohort: list[DesignPoint] = field(default_factory=list)
+    _num_generations: int = 0
+    _proposed: set[DesignPoint] = field(default_factory=set)
+
+    def ask(self, count: int) -> Sequence[DesignPoint]:
+        """As many children as asked for; random points until the first generation is complete."""
+        points = []
+        for _ in range(count):
+            point = self._propose()
+            self._proposed.add(point)
+            points.append(point)
+        return tuple(points)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Take up outcomes, starting points as part of the first generation; turn over when one is complete."""
+        self.archive.add(outcomes)
+        self._proposed.update(outcome.point for outcome in outcomes)
+        self._cohort += [outcome.point for outcome in outcomes]
+        needed = self.population_size - (self.num_elites if self._population else 0)
+        if len(self._cohort) >= needed:
+            self._turn_over()
+
+    def _turn_over(self) -> None:
+        """The next population: elites of the last one and the new cohort, best first."""
+        elites = self._population[: self.num_elites]
+        pool = list(dict.fromkeys((*elites, *self._cohort)))
+        self._population = self.archive.ranked(pool)[: self.population_size]
+        self._cohort = []
+        self._num_generations += 1
+
+    def _propose(self) -> DesignPoint:
+        """A point not proposed before, if a few attempts find one."""
+        makers = (self._child, self._random_point) if self._population else (self._random_point,)
+        point = None
+        for make in makers:
+            for _ in range(ATTEMPTS):
+                point = make()
+                if point not in self._proposed:
+                    return point
+        assert point is not None
+        return point
+
+    def _child(self) -> DesignPoint:
+        """A child of two parents drawn from the best of the population."""
+        parents = self._population[: self.num_parents]
+        first, second = (self.genome.encode(parents[int(self.rng.integers(len(parents)))]) for _ in range(2))
+        rates = self.rates
+        if self._num_generations == 1:
+            rates = replace(rates, hardware=self.first_hardware_rate)
+        return self.genome.decode(breed(self.genome, first, second, rates=rates, rng=self.rng))
+
+    def _random_point(self) -> DesignPoint:
+        """A kept point, each equally likely."""
+        return self.genome.decode(self.genome.draw(self.rng))
