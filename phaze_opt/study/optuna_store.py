@@ -89,6 +89,7 @@ class OptunaStore:
             self._pulse.stop()
             self._pulse = None
         self.storage.remove_session()
+        self.storage.engine.dispose()
 
     def _let_go(self, digest: str, point: DesignPoint) -> None:
         trial_id = self._kind(digest).mine.get(point)

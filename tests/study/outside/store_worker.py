@@ -1,0 +1,40 @@
+"""A worker on an RDB storage, run as a script: ``hang`` dies with a claim, ``race`` takes what is free."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.optuna_store import OptunaStore
+from phaze_opt.study.rdb_storage import open_rdb_storage
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+
+DIGEST = "d" * 64
+NUM_POINTS = 20
+
+
+def point_with(num_vc: int) -> DesignPoint:
+    return DesignPoint(2, num_vc, 16, 16, 16, 2 << 20, 32 << 30, 1)
+
+
+def hang(store: OptunaStore) -> None:
+    sys.stdout.write(f"{store.claim(DIGEST, point_with(4))}\n")
+    sys.stdout.flush()
+    time.sleep(60)
+
+
+def race(store: OptunaStore) -> None:
+    for lanes in range(1, NUM_POINTS + 1):
+        point = point_with(lanes)
+        if store.known(DIGEST, point) is None and store.claim(DIGEST, point):
+            evaluation = ToyObjective(ToyScenario()).evaluate(point)
+            store.complete(DIGEST, point, KnownEvaluation(evaluation, 0.25))
+            sys.stdout.write(f"{lanes}\n")
+    store.close()
+
+
+if __name__ == "__main__":
+    opened = OptunaStore(open_rdb_storage(sys.argv[2], heartbeat_s=1, grace_s=2))
+    {"hang": hang, "race": race}[sys.argv[1]](opened)
