@@ -182,6 +182,6 @@ def _figure(drawn: DrawnDesign, name: str) -> FigureBlock:
     figure: Figure = drawn.figure
     height = int(figure.layout.height or 400)
     barmode, uniform = figure.layout.barmode, figure.layout.uniformtext
-    finish_figure(figure, height=height, legend_rows=3)
+    finish_figure(figure, height=height, num_legend=3)
     figure.update_layout(barmode=barmode, uniformtext=uniform)
     return FigureBlock(f"drawing-{name}", drawn.title, drawn.alternative, figure)

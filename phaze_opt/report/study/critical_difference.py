@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 EXPORT = "tests.csv"
 ROW_PX = 34
-CLIQUE_STEP = 0.28
-"""Distance between the bars of groups, in ranks."""
+CLIQUE_STEP = 0.06
+"""Distance between the bars of groups, as a share of the ranks' span."""
+MAX_OPEN_TESTS = 12
 
 
 def ranks_section(inputs: ReportInputs) -> Section:
@@ -42,7 +43,9 @@ def ranks_section(inputs: ReportInputs) -> Section:
         blocks.append(Paragraph(ranking.note))
     overall = [test for test in tests if not test.condition]
     if overall:
-        blocks.append(TableBlock(tests_table(overall, "conditions as blocks"), EXPORT))
+        table = TableBlock(tests_table(overall, "conditions as blocks"), EXPORT)
+        is_long = len(overall) > MAX_OPEN_TESTS
+        blocks.append(Folded(f"All {len(overall)} pairs tested over conditions", (table,)) if is_long else table)
     options = _options(inputs, tests)
     if options:
         blocks.append(Folded("Tests within each condition, over seeds", (Choice("tests", "Condition", options),)))
@@ -106,6 +109,7 @@ def ranking_figure(ranking: Ranking, inputs: ReportInputs) -> Figure:
     figure = go.Figure()
     rows = len(ranking.contenders)
     worst = max(ranking.mean_ranks)
+    span = max(1.0, worst - 1.0)
     order = inputs.contenders
     for row, (name, rank) in enumerate(zip(ranking.contenders, ranking.mean_ranks, strict=True)):
         look = contender_look(order.index(name))
@@ -120,13 +124,15 @@ def ranking_figure(ranking: Ranking, inputs: ReportInputs) -> Figure:
         )  # fmt: skip
     groups = [(first, last) for first, last in ranking.cliques if last > first]
     for place, (first, last) in enumerate(groups, start=1):
-        at = worst + CLIQUE_STEP * place + 0.15
+        at = worst + span * (CLIQUE_STEP * place + 0.06)
         figure.add_scatter(
             x=[at, at], y=[first - 0.18, last + 0.18], mode="lines", showlegend=False,
             line={"color": REFERENCE_COLOUR, "width": 5}, hoverinfo="skip", name="not told apart",
         )  # fmt: skip
-    right = worst + CLIQUE_STEP * (len(groups) + 1) + 0.2
-    figure.update_xaxes(title="mean rank", range=[0.9, right], dtick=1, showline=True, linecolor=MUTED_COLOUR)
+    right = worst + span * (CLIQUE_STEP * len(groups) + 0.12)
+    figure.update_xaxes(
+        title="mean rank", range=[1.0 - 0.03 * span, right], dtick=1, showline=True, linecolor=MUTED_COLOUR
+    )
     names = [plot_text(name) for name in ranking.contenders]
     figure.update_yaxes(tickvals=list(range(rows)), ticktext=names, range=[rows - 0.4, -0.75], showgrid=False, ticks="")
     return finish_figure(figure, height=100 + ROW_PX * rows)

@@ -39,6 +39,14 @@ class TableBlock:
     export: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """One way to look at a figure: which of its traces are shown."""
+
+    label: str
+    shown: tuple[bool, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FigureBlock:
     """A figure with what it says in words, for those who cannot see it.
@@ -49,6 +57,7 @@ class FigureBlock:
         alternative: what the figure shows, in a sentence or two.
         figure: of plotly.
         export: name of the CSV file that holds its figures; may be empty.
+        views: to choose from; the figure itself is in the state of the first.
     """
 
     name: str
@@ -56,6 +65,7 @@ class FigureBlock:
     alternative: str
     figure: Figure
     export: str = ""
+    views: tuple[View, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

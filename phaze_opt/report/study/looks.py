@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "
 LINE_COLOURS = tuple(colour for colour in COLOURS if colour != "#BBBBBB")
 """Seven colours, five dashes and nine markers: no two of the first 35 contenders share colour and dash."""
 LEGEND_ROW_PX = 24
+LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
 NARROW_MARGIN = {"l": 52, "r": 12, "t": 16}
 
 
@@ -44,23 +46,21 @@ def plot_text(text: str) -> str:
 
 
 def finish_figure(
-    figure: Figure, *, height: int, legend_rows: int = 0, narrow: Mapping[str, Any] | None = None
+    figure: Figure, *, height: int, num_legend: int = 0, narrow: Mapping[str, Any] | None = None
 ) -> Figure:
     """Set the house's look, without a title, and what changes on a narrow page.
 
     Args:
         figure: to be styled; returned.
         height: of the drawing, px.
-        legend_rows: rows that the legend takes on a narrow page, where it stands below the drawing.
+        num_legend: entries of the legend below the drawing; two of them share a row on a narrow page.
         narrow: further changes of the layout on a narrow page.
     """
     apply_style(figure, "")
-    figure.update_layout(title=None, height=height, margin={"l": 70, "r": 24, "t": 44 if legend_rows else 20, "b": 56})
-    below = LEGEND_ROW_PX * legend_rows
+    figure.update_layout(
+        title=None, height=height, legend=LEGEND, margin={"l": 70, "r": 24, "t": 36, "b": 90 if num_legend else 56}
+    )
+    below = LEGEND_ROW_PX * math.ceil(num_legend / 2)
     changes: dict[str, Any] = {"height": height + below, "margin": {**NARROW_MARGIN, "b": 60 + below}}
-    if legend_rows:
-        changes["legend"] = {
-            "orientation": "h", "x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom",
-        }  # fmt: skip
     figure.update_layout(meta={"narrow": {**changes, **(narrow or {})}})
     return figure

@@ -92,7 +92,7 @@ def pareto_figure(found: Sequence[FoundDesign], front: Sequence[FoundDesign], in
         )  # fmt: skip
     figure.update_xaxes(title="TDP, W", rangemode="tozero")
     figure.update_yaxes(title="throughput, samples/s", rangemode="tozero", tickformat="~s")
-    return finish_figure(figure, height=470, legend_rows=len(names))
+    return finish_figure(figure, height=470, num_legend=len(names))
 
 
 def _hover(item: FoundDesign) -> str:

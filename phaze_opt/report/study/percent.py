@@ -4,17 +4,19 @@ from __future__ import annotations
 
 SPACE = "\N{NO-BREAK SPACE}"
 LEAST_PERCENT = 0.001
+DECIMALS = ((99.95, 0), (9.995, 1), (0.0995, 2))
+"""(least percentage, decimals): three digits from 1 on, two below."""
 
 
 def format_percent(share: float) -> str:
     """Three significant digits at most: ``12.3 %``, ``0.042 %``; what is below 0.001 % but not zero says so."""
     percent = 100 * share
-    if percent != 0 and abs(percent) < LEAST_PERCENT:
+    if percent == 0:
+        return f"0{SPACE}%"
+    if abs(percent) < LEAST_PERCENT:
         return f"<{SPACE}{LEAST_PERCENT}{SPACE}%"
-    if abs(percent) >= 100:
-        return f"{percent:,.0f}{SPACE}%"
-    digits = f"{percent:.3g}" if abs(percent) >= 1 else f"{percent:.2g}"
-    return f"{digits}{SPACE}%"
+    decimals = next((places for least, places in DECIMALS if abs(percent) >= least), 3)
+    return f"{percent:,.{decimals}f}{SPACE}%"
 
 
 def format_target(target: float) -> str:
@@ -28,5 +30,5 @@ def format_p(p_value: float) -> str:
 
 
 def format_mean(value: float) -> str:
-    """A mean of counts: no decimals from a hundred on, one below."""
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+    """A mean of counts: one decimal below a hundred, unless it is zero."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}".removesuffix(".0")

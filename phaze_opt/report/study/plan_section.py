@@ -46,8 +46,9 @@ def notices(inputs: ReportInputs) -> tuple[str, ...]:
         found.append("There is one seed: differences between contenders may be chance, and nothing is claimed of them.")
     guessed = [key for key, truth in inputs.summary.truths.items() if truth.kind is TruthKind.BEST_KNOWN]
     if guessed:
-        where = "everywhere" if len(guessed) == len(result.conditions) else f"in {', '.join(guessed)}"
-        found.append(f"Regret is against the best value known from this study, not against a proven optimum, {where}.")
+        known = len(inputs.summary.truths)
+        where = "" if len(guessed) == known else f" in {len(guessed)} of {known} conditions"
+        found.append(f"Regret is against the best value known from this study, not against a proven optimum{where}.")
     return tuple(found)
 
 

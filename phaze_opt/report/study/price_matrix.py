@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MATRIX_EXPORT = "price_matrix.csv"
 PORTFOLIO_EXPORT = "portfolios.csv"
 PALE_TO_DARK = ((0.0, "#ffffff"), (0.15, "#f0e9d8"), (0.5, "#e69f00"), (1.0, "#7a3b00"))
-DARK_FROM = 0.55
+DARK_FROM = 0.72
 """Share of the scale from which figures in cells are white."""
 LEAST_SCALE = 0.01
 

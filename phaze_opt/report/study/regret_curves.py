@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.report.study.document import Choice, FigureBlock, Option, Paragraph, Section
+from phaze_opt.report.study.document import Choice, FigureBlock, Option, Paragraph, Section, View
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
-from phaze_opt.report.study.percent import format_percent
+from phaze_opt.report.study.percent import format_percent, format_target
 from phaze_opt.report.style import MUTED_COLOUR
 from phaze_opt.study.scores import CellScore
 
@@ -24,7 +24,10 @@ FLOOR = 1e-4
 """Regrets at or below it are drawn on the lowest line: a logarithmic axis has no zero."""
 LOG_SPAN = 20
 """Longest over shortest curve from which evaluations are on a logarithmic axis."""
+BELOW = "\N{LESS-THAN OR EQUAL TO}\N{NO-BREAK SPACE}"
 BAND_OPACITY = 0.16
+NUM_BANDS = 3
+"""Bands shown at first: more of them hide one another."""
 FEWEST_FOR_QUARTILES = 4
 
 
@@ -72,6 +75,7 @@ def _option(inputs: ReportInputs, label: str, name: str, cells: Sequence[CellSco
                 alternative=describe_curves(curves, label),
                 figure=regret_figure(curves, inputs),
                 export=EXPORT,
+                views=band_views(curves),
             ),
         ),
     )
@@ -105,7 +109,7 @@ def describe_curves(curves: Sequence[Curves], label: str) -> str:
     band = "quartiles" if all(item.num_cells >= FEWEST_FOR_QUARTILES for item in curves) else "least and greatest"
     return (
         f"Median regret over the searches of {label} by evaluations, on a logarithmic scale; bands: {band}. At the "
-        f"end: {ends} evaluations. Regrets of {format_percent(FLOOR)} and less lie on the lowest line."
+        f"end: {ends} evaluations. Regrets of {format_target(FLOOR)} and less lie on the lowest line."
     )
 
 
@@ -118,17 +122,20 @@ def regret_figure(curves: Sequence[Curves], inputs: ReportInputs) -> Figure:
     for item in curves:
         for trace in _traces(item, order.index(item.contender)):
             figure.add_trace(trace)
+    for trace, is_shown in zip(figure.data, band_views(curves)[0].shown, strict=True):
+        trace.visible = is_shown
     for target in inputs.result.config.judgement.targets:
         figure.add_hline(y=target, line={"color": MUTED_COLOUR, "width": 1, "dash": "dot"}, layer="below")
     lengths = [len(item.median) for item in curves]
     is_log = max(lengths) / min(lengths) > LOG_SPAN
     figure.update_xaxes(title="evaluations", type="log" if is_log else "linear", rangemode="tozero")
-    levels = (1.0, 0.1, 0.01, 0.001, FLOOR)
-    texts = [format_percent(level) for level in levels[:-1]] + [f"\N{LESS-THAN OR EQUAL TO} {format_percent(FLOOR)}"]
+    bottom = _bottom(curves)
+    levels = [level for level in (1.0, 0.1, 0.01, 0.001, FLOOR) if level >= bottom]
+    texts = [f"{BELOW if level == FLOOR else ''}{format_target(level)}" for level in levels]
     figure.update_yaxes(
-        title="regret", type="log", range=[np.log10(FLOOR) - 0.1, 0.08], tickvals=list(levels), ticktext=texts
+        title="regret", type="log", range=[np.log10(bottom) - 0.1, 0.08], tickvals=levels, ticktext=texts
     )
-    return finish_figure(figure, height=460, legend_rows=len(curves))
+    return finish_figure(figure, height=460, num_legend=len(curves))
 
 
 def _traces(item: Curves, index: int) -> list[Any]:
@@ -160,6 +167,25 @@ def _traces(item: Curves, index: int) -> list[Any]:
         marker={"symbol": look.marker, "size": 8, "maxdisplayed": 8},
     )  # fmt: skip
     return [upper, lower, marks]
+
+
+def _bottom(curves: Sequence[Curves]) -> float:
+    """The power of ten below every band, not under the floor."""
+    least = min(float(item.low.min()) for item in curves)
+    return next(level for level in (0.1, 0.01, 0.001, FLOOR) if level <= least or level == FLOOR)
+
+
+def band_views(curves: Sequence[Curves]) -> tuple[View, ...]:
+    """With the bands of the best few, of all, of none; one view only where all are few."""
+    best = sorted(range(len(curves)), key=lambda place: float(curves[place].median[-1]))[:NUM_BANDS]
+    everyone = range(len(curves))
+    views = ((f"bands of the best {NUM_BANDS}", best), ("all bands", everyone), ("no bands", ()))
+    if len(curves) <= NUM_BANDS:
+        views = views[1:]
+    return tuple(
+        View(label, tuple(shown for place in everyone for shown in (place in places, place in places, True)))
+        for label, places in views
+    )
 
 
 def _changes(item: Curves) -> NDArray[np.int64]:

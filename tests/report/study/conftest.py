@@ -147,7 +147,7 @@ def judge(result: StudyResult) -> StudySummary:
     }  # fmt: skip
     cells = tuple(score_cell(cell, tops) for cell in result.cells)
     names = [c.name for c in result.config.contenders if any(score.contender == c.name for score in cells)]
-    overall = sorted((sum_up(name, "", cells) for name in names), key=lambda score: score.mean_rank)
+    overall = [replace(sum_up(name, "", cells), mean_rank=1.25 + 0.75 * place) for place, name in enumerate(names)]
     by_condition = [
         sum_up(name, condition.key, [c for c in cells if c.key.startswith(f"{condition.key}.")])
         for condition in result.conditions
@@ -230,7 +230,7 @@ def sum_up(name: str, condition: str, cells) -> ContenderScore:
         mean_probes=float(np.mean([cell.probes for cell in own])),
         mean_pruned=float(np.mean([cell.pruned for cell in own])),
         mean_charged_s=float(np.mean([cell.charged_s for cell in own])),
-        mean_rank=1.0 + float(np.mean(regrets)),
+        mean_rank=1.0,
     )
 
 
