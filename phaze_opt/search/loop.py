@@ -142,8 +142,10 @@ class SearchLoop:
         queue = list(enumerate(points))
         judged_against: object = None
         while queue:
-            if judged_against is not self._incumbents:
-                judged_against = self._incumbents
+            # The first points of a search are always evaluated: where nothing fits, they say why.
+            against = self._incumbents if self.records else None
+            if judged_against is not against:
+                judged_against = against
                 queue = self._drop(queue, outcomes)
             room = self.config.num_trials - len(self.records)
             batch = max(self.config.batch, len(self.start_points)) if not self.records else self.config.batch
@@ -157,7 +159,7 @@ class SearchLoop:
         self, queue: list[tuple[int, DesignPoint]], outcomes: dict[int, Outcome]
     ) -> list[tuple[int, DesignPoint]]:
         """What the pruner keeps; the outcomes of what it drops are noted."""
-        if self.judging is None or not self._incumbents:
+        if self.judging is None:
             return queue
         verdicts = self._judge([point for _, point in queue])
         kept = []

@@ -1,4 +1,4 @@
-"""Typed options of strategies: what may be set, of which type and in which range."""
+"""Typed options of strategies and pruners: what may be set, of which type and in which range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OptionValue = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a strategy; its type is that of its default.
+    """One option of a strategy or pruner; its type is that of its default.
 
     Attributes:
         name: as given in `StrategyContext.options`.
@@ -34,9 +34,15 @@ class Option:
 
 
 def resolve_options(
-    strategy: str, given: Mapping[str, OptionValue], *, known: Sequence[Option]
+    plugin: str, given: Mapping[str, OptionValue], *, known: Sequence[Option], kind: str = "strategy"
 ) -> dict[str, OptionValue]:
     """The value of every known option: as given where given, its default elsewhere.
+
+    Args:
+        plugin: name of the strategy or pruner.
+        given: option values by name.
+        known: its options.
+        kind: what it is called in messages.
 
     Raises:
         InputError: an option is unknown (with near misses), of the wrong type or out of range.
@@ -46,26 +52,28 @@ def resolve_options(
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names) or 'none'}"
-            message = f"strategy '{strategy}' has no option '{name}'; {hint}"
+            message = f"{kind} '{plugin}' has no option '{name}'; {hint}"
             raise InputError(message, key=name)
     return {
-        option.name: _checked(strategy, option, given[option.name]) if option.name in given else option.default
+        option.name: _checked(f"{kind} '{plugin}'", option, given[option.name])
+        if option.name in given
+        else option.default
         for option in known
     }
 
 
-def _checked(strategy: str, option: Option, value: OptionValue) -> OptionValue:
+def _checked(who: str, option: Option, value: OptionValue) -> OptionValue:
     """The value, widened from int to float where needed, if type and range allow it."""
     wanted = type(option.default)
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:
-        message = f"strategy '{strategy}': option {option.name} = {value!r} must be of type {wanted.__name__}"
+        message = f"{who}: option {option.name} = {value!r} must be of type {wanted.__name__}"
         raise InputError(message, key=option.name)
     if isinstance(value, int | float) and not option.low <= value <= option.high:
-        message = f"strategy '{strategy}': option {option.name} = {value} must lie in {option.low:g}..{option.high:g}"
+        message = f"{who}: option {option.name} = {value} must lie in {option.low:g}..{option.high:g}"
         raise InputError(message, key=option.name)
     if option.choices and value not in option.choices:
-        message = f"strategy '{strategy}': option {option.name} = {value!r} must be one of {', '.join(option.choices)}"
+        message = f"{who}: option {option.name} = {value!r} must be one of {', '.join(option.choices)}"
         raise InputError(message, key=option.name)
     return value

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.evaluation import Effort, Evaluation, EvaluationStatus
+from phaze_opt.search.probe import PhaseView, PointBound
 from phaze_opt.space.point import DesignPoint
 
 
@@ -78,6 +80,37 @@ def toy_throughput(point: DesignPoint) -> float:
     buffer = abs(math.log2(point.glb_bytes / (16 << 20)))
     compute = math.sqrt(accelerator.num_macs) * math.pow(accelerator.num_lanes, 0.25)
     return compute / (1.0 + shape + buffer / 2.0) * math.pow(point.micro_batch, 0.125)
+
+
+@dataclass(frozen=True, slots=True)
+class ToyBounder:
+    """Bounds of `ToyObjective`: above its throughput by up to ``looseness``, more or less from point to point.
+
+    Attributes:
+        scenario: of the objective.
+        looseness: largest relative excess of a bound over the truth.
+    """
+
+    scenario: ToyScenario
+    looseness: float = 0.05
+
+    def bound(self, points: Sequence[DesignPoint], /) -> tuple[PointBound, ...]:
+        """The bound of each point, in order."""
+        return tuple(self._bound(point) for point in points)
+
+    def phases(self, point: DesignPoint, /) -> tuple[PhaseView, ...]:
+        """None: nothing of a toy is scheduled."""
+        del point
+        return ()
+
+    def _bound(self, point: DesignPoint) -> PointBound:
+        """Over area is certain; out of memory is not, as a bound need not know all that hinders."""
+        evaluation = ToyObjective(self.scenario).evaluate(point)
+        if evaluation.status is EvaluationStatus.OVER_AREA:
+            return PointBound(0.0, 0.0, evaluation.tdp_w, evaluation.area_mm2, reason="over area")
+        digest = hashlib.sha256(repr(astuple(point)).encode()).digest()
+        throughput = toy_throughput(point) * (1.0 + self.looseness * digest[0] / 255.0)
+        return PointBound(throughput, throughput / evaluation.tdp_w, evaluation.tdp_w, evaluation.area_mm2)
 
 
 def _evaluation(point: DesignPoint, status: EvaluationStatus, constraints: tuple[tuple[str, float], ...]) -> Evaluation:

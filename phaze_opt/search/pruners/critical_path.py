@@ -1,51 +1,76 @@
-"""Pruner ``critical-path``: drops a point whose bound shows that it cannot beat an incumbent."""
+"""Pruner ``critical-path``: drops a point whose bound shows that it cannot beat an incumbent.
+
+The bound (`objective.bounds`) is the critical path and the work of every layer's schedule, on the best of all relaxed
+placements, before any ILP or placement is solved. WHAM (Adnan et al., 2024) bounds designs by their critical path alone
+and without pipeline, memory or HBM; here the bound holds for the whole evaluation, so that nothing better is lost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from phaze_opt.search.options import resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun, Verdict
 from phaze_opt.space.point import DesignPoint
 
 ROUNDING = 1e-9
-"""Bounds and evaluations are computed differently; what lies so close is kept."""
+"""Bounds and evaluations of what is maximised are computed differently; what lies so close is kept."""
+EXACT = 1e-12
+"""What is minimised (TDP, area) has exact values for bounds, up to the last bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class CriticalPathPruner:
-    """Safe: a dropped point is worse than an evaluated one in every objective, by its bound."""
+    """Safe: a dropped point is certainly infeasible, or dominated by an evaluated one."""
 
     name: str = field(default="critical-path", init=False)
     is_safe: bool = field(default=True, init=False)
 
     def start(self, context: PrunerContext) -> PrunerRun:
-        """Begin a run."""
-        resolve_options(self.name, context.options, known=())
+        """Begin a run.
+
+        Raises:
+            InputError: an option is given; it has none.
+        """
+        resolve_options(self.name, context.options, known=(), kind="pruner")
         return CriticalPathRun(context)
 
 
 @dataclass(slots=True)
 class CriticalPathRun:
-    """Compares bounds with incumbents."""
+    """Compares bounds with incumbents.
+
+    Attributes:
+        context: of the search.
+        margin: share that bounds of maximised objectives are lowered by; 0 is safe.
+    """
 
     context: PrunerContext
+    margin: float = 0.0
     _bounds: dict[DesignPoint, tuple[float, ...]] = field(default_factory=dict)
 
     def judge(self, points: Sequence[DesignPoint], incumbents: Sequence[tuple[float, ...]]) -> Sequence[Verdict]:
-        """Drop what is certainly infeasible or strictly worse than an incumbent in every objective."""
+        """Drop what is certainly infeasible or certainly dominated by an incumbent."""
         new = [point for point in points if point not in self._bounds]
         self._bounds.update(zip(new, self.context.probe.bounds(new), strict=True))
         bounds = [self._bounds[point] for point in points]
-        return tuple(Verdict(is_pruned=self._is_beaten(bound, incumbents), values=bound) for bound in bounds)
+        return [
+            Verdict(is_pruned, bound)
+            for is_pruned, bound in zip(self._are_beaten(bounds, incumbents), bounds, strict=True)
+        ]
 
-    def _is_beaten(self, bound: tuple[float, ...], incumbents: Sequence[tuple[float, ...]]) -> bool:
-        signs = [1.0 if direction == "maximize" else -1.0 for direction in self.context.directions]
-        return not bound or any(
-            all(
-                sign * at_most < sign * value - ROUNDING * abs(value)
-                for sign, at_most, value in zip(signs, bound, incumbent, strict=True)
-            )
-            for incumbent in incumbents
-        )
+    def _are_beaten(self, bounds: Sequence[tuple[float, ...]], incumbents: Sequence[tuple[float, ...]]) -> list[bool]:
+        """Whether each bound is empty, or beaten by one incumbent: worse in what is maximised, no better elsewhere."""
+        is_up = np.array([direction == "maximize" for direction in self.context.directions])
+        # What is certainly infeasible has no bound: beaten, whatever it is compared with.
+        beaten: NDArray[np.bool_] = np.array([not bound for bound in bounds], dtype=np.bool_)
+        rows = np.array([bound or (0.0,) * len(is_up) for bound in bounds]).reshape(-1, len(is_up))
+        reach, cost = rows[:, is_up] * (1.0 - self.margin), rows[:, ~is_up]
+        for incumbent in np.array(incumbents).reshape(-1, len(is_up)):
+            is_worse = (reach < incumbent[is_up] * (1.0 - ROUNDING)).all(axis=1)
+            beaten |= is_worse & (cost >= incumbent[~is_up] * (1.0 - EXACT)).all(axis=1)
+        return [bool(entry) for entry in beaten.tolist()]

@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from phaze_opt.search.options import Option, resolve_options
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.space.decode import decode_points
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
@@ -65,17 +68,29 @@ def golden_stride(size: int) -> int:
 
 @dataclass(slots=True)
 class GridRun:
-    """How far the enumeration has come."""
+    """How far an enumeration has come; points told before the first ask (starting points) are left out.
+
+    Attributes:
+        space: the points.
+        stride: between the indices of successive points, modulo the size of the space.
+    """
 
     space: SearchSpace
     stride: int
-    _num_asked: int = 0
+    _next: int = 0
+    _told_before: set[DesignPoint] = field(default_factory=set)
 
     def ask(self, count: int) -> Sequence[DesignPoint]:
         """The next points; fewer, and at last none, at the end of the space."""
-        numbers = range(self._num_asked, min(self._num_asked + count, self.space.size))
-        self._num_asked = numbers.stop
-        return tuple(self.space.point(number * self.stride % self.space.size) for number in numbers)
+        points: list[DesignPoint] = []
+        while len(points) < count and self._next < self.space.size:
+            numbers = np.arange(self._next, min(self._next + count - len(points), self.space.size), dtype=np.int64)
+            self._next += len(numbers)
+            found = decode_points(self.space, numbers * self.stride % self.space.size)
+            points += [point for point in found if point not in self._told_before]
+        return tuple(points)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Outcomes change nothing: the order is fixed."""
+        """Note the starting points; other outcomes change nothing, as the order is fixed."""
+        if self._next == 0:
+            self._told_before.update(outcome.point for outcome in outcomes)

@@ -1,0 +1,32 @@
+"""Pruner ``critical-path-aggressive``: `critical-path` that also drops what would beat an incumbent by little.
+
+Unsafe: it may drop the optimum, but never loses more than its margin of the best value, for a point is dropped only if
+an evaluated one exceeds (1 - margin) of its bound. Measured losses: experiments/pruner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.pruner import PrunerContext, PrunerRun
+from phaze_opt.search.pruners.critical_path import CriticalPathRun
+
+OPTIONS = (Option("margin", 0.1, "share of its bound that a point is not trusted to reach", low=0.0, high=0.99),)
+
+
+@dataclass(frozen=True, slots=True)
+class AggressiveCriticalPathPruner:
+    """Drops a point also when its bound x (1 - margin) cannot beat an incumbent."""
+
+    name: str = field(default="critical-path-aggressive", init=False)
+    is_safe: bool = field(default=False, init=False)
+
+    def start(self, context: PrunerContext) -> PrunerRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is unknown, or the margin is no share.
+        """
+        options = resolve_options(self.name, context.options, known=OPTIONS, kind="pruner")
+        return CriticalPathRun(context, margin=float(options["margin"]))

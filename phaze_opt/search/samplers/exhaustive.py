@@ -1,0 +1,43 @@
+"""Strategy ``exhaustive``: every point of the space, for the true optimum; with a safe pruner it takes a minute.
+
+The order is the spread one of ``grid``: even at every moment, so that good designs come early (of n points in no order,
+about ln n are better than all before them), and a safe pruner drops nearly all others unseen. Without a pruner it is
+for small spaces. ``grid`` differs in purpose: it is a baseline for budgets below the size of the space, and can also go
+through the space in its own order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from phaze_opt.search.options import resolve_options
+from phaze_opt.search.samplers.grid import GridRun, golden_stride
+from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+
+
+@dataclass(frozen=True, slots=True)
+class ExhaustiveStrategy:
+    """Enumerates the space; neither the seed nor the budget plays a part, so give as many trials as it has points."""
+
+    name: str = field(default="exhaustive", init=False)
+    capabilities: frozenset[Capability] = field(
+        default=frozenset(
+            {
+                Capability.SINGLE_OBJECTIVE,
+                Capability.MULTI_OBJECTIVE,
+                Capability.CONSTRAINTS,
+                Capability.EXHAUSTS,
+                Capability.FIXED_ORDER,
+            }
+        ),
+        init=False,
+    )
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is given; it has none.
+        """
+        resolve_options(self.name, context.options, known=())
+        return GridRun(space=context.space, stride=golden_stride(context.space.size))

@@ -1,0 +1,145 @@
+"""Shipped pruners pass the shipped suite, which catches bad ones; a search with a pruner counts what it avoids."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.pruner import Verdict
+from phaze_opt.search.pruners.critical_path import CriticalPathPruner
+from phaze_opt.search.pruners.critical_path_aggressive import AggressiveCriticalPathPruner
+from phaze_opt.search.run import load_pruner, run_search
+from phaze_opt.search.strategy import Goal
+from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.pruners import PrunerConformance, toy_context
+from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario, toy_throughput
+
+SPACE = tiny_space()
+
+
+class TestShippedPruners(PrunerConformance):
+    max_loss = 0.1
+
+    @pytest.fixture(params=["critical-path", "critical-path-aggressive"])
+    def pruner(self, request):
+        return load_pruner(request.param)
+
+
+def test_every_shipped_pruner_is_under_test():
+    names = {entry.name for entry in list_plugins(PluginGroup.PRUNERS) if entry.value.startswith("phaze_opt.")}
+    assert names == {"critical-path", "critical-path-aggressive"}
+    assert [load_plugin(PluginGroup.PRUNERS, name).is_safe for name in sorted(names)] == [True, False]
+
+
+@dataclass(frozen=True, slots=True)
+class Liar:
+    """Calls itself safe and drops half of all points."""
+
+    name: str = field(default="liar", init=False)
+    is_safe: bool = True
+
+    def start(self, context):
+        inner = AggressiveCriticalPathPruner().start(replace(context, options={"margin": 0.6}))
+        del context
+        return inner
+
+
+def test_the_suite_catches_an_unsafe_pruner_that_calls_itself_safe():
+    with pytest.raises(AssertionError):
+        for looseness in (0.0, 0.05, 0.5):
+            PrunerConformance().test_safe_pruners_keep_the_optimum(
+                Liar(), SPACE, Goal.THROUGHPUT, looseness, lambda name, value: None
+            )
+
+
+def test_the_suite_measures_the_loss_of_an_unsafe_pruner():
+    seen = {}
+    PrunerConformance().test_safe_pruners_keep_the_optimum(
+        Liar(is_safe=False), SPACE, Goal.THROUGHPUT, 0.0, seen.__setitem__
+    )
+    assert 0.0 < seen["loss"] <= 0.6
+
+
+@dataclass
+class Mute:
+    """Forgets verdicts."""
+
+    name: str = "mute"
+    is_safe: bool = True
+
+    def start(self, context):
+        return self
+
+    def judge(self, points, incumbents):
+        return [Verdict(is_pruned=False)] * (len(points) - 1)
+
+
+def test_the_suite_counts_verdicts():
+    with pytest.raises(AssertionError, match="verdicts"):
+        PrunerConformance().test_avoids_evaluations(Mute(), SPACE)
+
+
+def test_aggressive_loses_at_most_its_margin_and_drops_more():
+    best = max(toy_throughput(point) for point in SPACE.points())
+    kept = []
+    for margin in (0.0, 0.1, 0.3):
+        run = AggressiveCriticalPathPruner().start(toy_context(SPACE, options={"margin": margin}))
+        verdicts = run.judge(list(SPACE.points()), ((best * 0.8,),))
+        kept.append(sum(not verdict.is_pruned for verdict in verdicts))
+    safe = CriticalPathPruner().start(toy_context(SPACE)).judge(list(SPACE.points()), ((best * 0.8,),))
+    assert kept[0] == sum(not verdict.is_pruned for verdict in safe)
+    assert kept[0] >= kept[1] > kept[2]
+
+
+@pytest.mark.parametrize("margin", [-0.1, 1.0, "much"])
+def test_margin_is_a_share(margin):
+    with pytest.raises(InputError, match="pruner 'critical-path-aggressive': option margin"):
+        AggressiveCriticalPathPruner().start(toy_context(SPACE, options={"margin": margin}))
+
+
+def search(tmp_path, *, strategy="exhaustive", pruner="critical-path", goal=Goal.THROUGHPUT, scenario=None, **changes):
+    config = SearchConfig(
+        strategy=strategy, pruner=pruner, goal=goal, num_trials=SPACE.size, work_dir=tmp_path / (pruner or "none")
+    )
+    return run_search(
+        replace(config, **changes),
+        scenario=scenario or ToyScenario(),
+        space=SPACE,
+        objective_factory=ToyObjective,
+        bounder_factory=ToyBounder,
+    )
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+def test_pruned_search_gives_the_same_answer(tmp_path, goal):
+    """Enumerated with and without: same best, same front; every point is evaluated or pruned, never both."""
+    with_, without = search(tmp_path, goal=goal), search(tmp_path, goal=goal, pruner="")
+    assert without.evaluations == SPACE.size
+    assert with_.evaluations + with_.pruned == SPACE.size
+    assert {t.values for t in with_.pareto_front} == {t.values for t in without.pareto_front}
+    assert with_.is_exhausted
+    if goal is not Goal.PARETO:
+        assert with_.best.accelerator == without.best.accelerator
+        assert with_.pruned > 0.9 * SPACE.size
+        assert with_.placements < 0.1 * without.placements
+    assert with_.probes == len({replace(point, micro_batch=1) for point in SPACE.points()})
+
+
+def test_infeasible_points_are_dropped_before_any_incumbent(tmp_path):
+    """Where nothing fits, the first batch says why and the rest costs nothing."""
+    result = search(tmp_path, scenario=ToyScenario(max_macs=1))
+    assert result.best is None
+    assert result.evaluations == 4
+    assert {trial.evaluation.status.value for trial in result.trials} == {"over_area"}
+    assert result.pruned == SPACE.size - 4
+
+
+def test_probing_a_large_batch_is_counted_once(tmp_path):
+    context = toy_context(SPACE)
+    run = CriticalPathPruner().start(context)
+    points = list(SPACE.points())
+    run.judge(points, ())
+    run.judge(points[::2], ((1.0,),))
+    assert context.probe.num_probes == SPACE.size // len(SPACE.axes.micro_batch)
