@@ -23,7 +23,7 @@ USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """A command by the module and function that implement it, with the line that ``--help`` shows."""
+    """A command by the module and function (or group of commands) that implement it, and the line of ``--help``."""
 
     module: str
     function: str
@@ -43,6 +43,8 @@ COMMANDS = {
     "pruners": LazyCommand(
         "phaze_opt.cli.catalogue", "pruners", "List the pruners that drop points before evaluation."
     ),
+    "study": LazyCommand("phaze_opt.cli.study", "app", "Run, list and compare controlled studies of strategies."),
+    "report": LazyCommand("phaze_opt.cli.report", "report", "Write the report of a study from what it left on disk."),
     "space": LazyCommand("phaze_opt.cli.catalogue", "space", "Describe a search space."),
     "ui": LazyCommand("phaze_opt.cli.ui", "ui", "Open the tracked runs in MLflow's user interface."),
 }
@@ -68,6 +70,8 @@ class LazyGroup(TyperGroup):
         if getattr(ctx, "is_listing", False):
             return TyperCommand(cmd_name, help=entry.summary, short_help=entry.summary)
         function = getattr(importlib.import_module(entry.module), entry.function)
+        if isinstance(function, typer.Typer):
+            return get_command(function)
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         app.command(name=cmd_name, help=function.__doc__)(function)
         return get_command(app)

@@ -1,0 +1,196 @@
+"""``phaze-opt study``: run controlled studies, list them, hold two side by side."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.numbers import integer
+from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption
+from phaze_opt.cli.output import console, out, print_json
+
+if TYPE_CHECKING:
+    from phaze_opt.study.config import StudyConfig
+    from phaze_opt.study.result import StudyResult
+    from phaze_opt.track.protocol import Delivery, StudyTrackingSession
+
+MAX_JOBS = 1024
+
+WorkDirOption = Annotated[
+    Path,
+    typer.Option("--work-dir", help="Where studies and the local store are kept.", rich_help_panel=RECORDS),
+]
+
+app = typer.Typer(
+    name="study",
+    help="Controlled studies: every strategy on every workload in every setting, once per seed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+@app.command("run")
+def run(
+    file: Annotated[Path, typer.Argument(help="A study file (TOML), such as studies/quickstart.toml.")],
+    *,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs",
+            help="Processes; changes the time, never a number.",
+            parser=integer("--jobs", high=MAX_JOBS),
+            metavar=INTEGER,
+        ),
+    ] = 1,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue what the working directory holds of this study, or start it."),
+    ] = False,
+    work_dir: WorkDirOption = Path(),
+    tracking_uri: Annotated[
+        str,
+        typer.Option(
+            "--tracking-uri",
+            help="An MLflow store; by default MLFLOW_TRACKING_URI, else a sqlite file in the working directory.",
+            rich_help_panel=RECORDS,
+        ),
+    ] = "",
+    experiment: Annotated[
+        str,
+        typer.Option(
+            "--experiment", help="Name of the MLflow experiment; the study's unless given.", rich_help_panel=RECORDS
+        ),
+    ] = "",
+    tracking: Annotated[
+        bool, typer.Option("--tracking/--no-tracking", help="Record the study.", rich_help_panel=RECORDS)
+    ] = True,
+    tracker: Annotated[
+        str, typer.Option("--tracker", help="Tracker plug-in that records.", rich_help_panel=RECORDS)
+    ] = "mlflow",
+    json: JsonOption = False,
+) -> None:
+    """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
+    from phaze_opt.study.study_file import read_study
+    from phaze_opt.track.guard import open_study_tracker
+    from phaze_opt.track.protocol import TrackerConfig
+
+    config = read_study(file)
+    started = time.monotonic()
+    session = open_study_tracker(
+        tracker if tracking else "null",
+        TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir),
+    )
+    result = _run(config, session, work_dir=work_dir, jobs=jobs, is_resumed=resume, is_quiet=json)
+    files, delivery = _deliver(result, session)
+    wall_s = time.monotonic() - started
+    if json:
+        from phaze_opt.cli.study_output import study_to_json
+
+        print_json(study_to_json(result, session, wall_s=wall_s))
+    else:
+        from phaze_opt.cli.study_output import print_study
+
+        print_study(result, files, session)
+    _conclude(result, delivery, file)
+
+
+def _run(
+    config: StudyConfig,
+    session: StudyTrackingSession,
+    *,
+    work_dir: Path,
+    jobs: int,
+    is_resumed: bool,
+    is_quiet: bool,
+) -> StudyResult:
+    """Run the study under a progress bar on standard error."""
+    from phaze_opt.cli.study_progress import study_bar
+    from phaze_opt.study.run import run_study
+
+    with study_bar(console(), is_quiet=is_quiet) as show:
+        return run_study(
+            config,
+            work_dir=work_dir,
+            jobs=jobs,
+            is_resumed=is_resumed,
+            observers=(session,),
+            on_progress=show,
+        )
+
+
+def _deliver(result: StudyResult, session: StudyTrackingSession) -> tuple[dict[str, Path], Delivery]:
+    """Write the report, hand it to the tracker and deliver what waits for its store."""
+    from phaze_opt.report.study.drawings import draw_winners
+    from phaze_opt.report.study.page import write_study_report
+    from phaze_opt.report.study.read import read_inputs
+    from phaze_opt.study.directory import StudyDirectory
+
+    screen = console()
+    files: dict[str, Path] = {}
+    with screen.status("writing the report") if screen.is_terminal else nullcontext():
+        if result.cells and not result.is_interrupted:
+            inputs = read_inputs(result)
+            directory = StudyDirectory(result.directory).report
+            files = write_study_report(inputs, directory, drawings=draw_winners(inputs))
+            session.log_artifacts(files)
+        return files, session.close()
+
+
+def _conclude(result: StudyResult, delivery: Delivery, file: Path) -> None:
+    """Say what waits for the tracker's store, and end with the exit code that the study deserves."""
+    if not delivery.is_complete:
+        console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+    if result.is_interrupted:
+        console().print(
+            f"interrupted after {len(result.cells)} of {result.num_cells} searches; everything finished is kept: "
+            f"phaze-opt study run {file} --resume",
+            soft_wrap=True,
+        )
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if not any(trial.values for cell in result.cells for trial in cell.trials):
+        console().print("infeasible: no trial of any search satisfied every constraint", soft_wrap=True)
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+@app.command("list")
+def list_command(*, work_dir: WorkDirOption = Path(), json: JsonOption = False) -> None:
+    """List the studies of the working directory, latest first."""
+    from phaze_opt.cli.study_output import list_rows, print_list
+    from phaze_opt.study.directory import list_studies
+
+    rows = list_rows(list_studies(work_dir))
+    if json:
+        print_json(rows)
+    elif rows:
+        print_list(rows)
+    else:
+        out().print(f"no study in {work_dir / 'phaze-opt-studies'}; `phaze-opt study run FILE` makes one")
+
+
+@app.command("compare")
+def compare(
+    first: Annotated[str, typer.Argument(help="A study by its name, its identifier or its directory.")],
+    second: Annotated[str, typer.Argument(help="Another one.")],
+    *,
+    work_dir: WorkDirOption = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Hold two studies side by side: the contenders and conditions that both have."""
+    from phaze_opt.cli.study_output import comparison_to_json, print_comparison
+    from phaze_opt.study.compare import compare_studies
+    from phaze_opt.study.directory import find_study
+    from phaze_opt.study.load import load_study
+
+    studies = [load_study(find_study(name, work_dir=work_dir).path) for name in (first, second)]
+    comparison = compare_studies(*studies)
+    if json:
+        print_json(comparison_to_json(comparison))
+    else:
+        print_comparison(comparison)

@@ -1,0 +1,177 @@
+"""What ``phaze-opt study`` prints: one line of JSON, or tables and sentences for a person."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phaze_opt.cli.output import out
+
+if TYPE_CHECKING:
+    from phaze_opt.report.content import TableContent
+    from phaze_opt.study.directory import StudyDirectory
+    from phaze_opt.study.result import StudyResult
+    from phaze_opt.study.scores import ContenderScore, StudySummary
+    from phaze_opt.track.protocol import StudyTrackingSession
+
+_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
+
+
+def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s: float) -> dict[str, Any]:
+    """The line that ``--json`` prints; ``best`` is that of the first condition, counts are of all searches together."""
+    from phaze_opt.objective.serialize import evaluation_to_json
+    from phaze_opt.study.best import best_evaluation
+    from phaze_opt.study.summary import summarise
+
+    found = {condition.key: best_evaluation(result, condition) for condition in result.conditions}
+    best = {key: None if value is None else evaluation_to_json(value) for key, value in found.items()}
+    summary = summarise(result) if result.cells else None
+    return {
+        "study_id": result.study_id,
+        "directory": str(result.directory),
+        "is_complete": result.is_complete,
+        "is_interrupted": result.is_interrupted,
+        "finished_searches": len(result.cells),
+        "planned_searches": result.num_cells,
+        "best": next(iter(best.values())),
+        "best_by_condition": best,
+        **{name: sum(getattr(cell, name) for cell in result.cells) for name in _COUNTS},
+        "wall_s": wall_s,
+        "charged_s": sum(cell.charged_s for cell in result.cells),
+        "regret": _regret(summary),
+        "regret_reference": {} if summary is None else {key: value.kind for key, value in summary.truths.items()},
+        "contenders": [] if summary is None else [_contender_to_json(score) for score in summary.contenders],
+        "findings": [] if summary is None else list(summary.findings),
+        "tracking_uri": session.tracking_uri,
+        "run_id": session.run_id,
+    }
+
+
+def _regret(summary: StudySummary | None) -> dict[str, float] | None:
+    """Mean regret of every contender; None where nothing was feasible to be judged against."""
+    if summary is None or not summary.contenders:
+        return None
+    return {score.contender: score.mean_regret for score in summary.contenders}
+
+
+def _contender_to_json(score: ContenderScore) -> dict[str, Any]:
+    """A row of the table of contenders."""
+    from dataclasses import asdict
+
+    return asdict(score)
+
+
+def print_study(result: StudyResult, files: Mapping[str, Path], session: StudyTrackingSession) -> None:
+    """What was found, in a table and in sentences, and where the rest is."""
+    from phaze_opt.report.tables import draw_table
+    from phaze_opt.study.summary import summarise
+
+    screen = out()
+    if result.cells:
+        summary = summarise(result)
+        screen.print(draw_table(contenders_table(summary, result)))
+        for finding in summary.findings:
+            screen.print(finding, markup=False)
+    screen.print(f"Study: {result.study_id} in {result.directory}", markup=False, soft_wrap=True)
+    if files:
+        screen.print(f"Report: {next(iter(files.values()))}", markup=False, soft_wrap=True)
+    if session.url_hint:
+        screen.print("Tracked; open it with:", soft_wrap=True)
+        screen.print(f"  {session.url_hint}", markup=False, soft_wrap=True)
+
+
+def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent:
+    """Contenders, best first: regret, evaluations to the targets, cost; made to fit 80 columns."""
+    from phaze_opt.report.content import Column, TableContent
+
+    targets = result.config.judgement.targets
+    headings = ["median regret", *(f"to {100 * target:g} %" for target in targets), "probes", "time"]
+    rows = tuple(
+        (
+            score.contender,
+            f"{100 * score.median_regret:.3g} %",
+            *(_evaluations(score, target) for target in targets),
+            f"{score.mean_probes:,.0f}",
+            f"{score.mean_charged_s:.3g} s",
+        )
+        for score in summary.contenders
+    )
+    kinds = sorted({truth.kind.value for truth in summary.truths.values()})
+    against = f"against the {' or '.join(kinds)} optimum" if kinds else "of the hypervolume, against the best known"
+    note = (
+        f"Regret {against}; evaluations (median) until a regret was reached; probes and time of a search alone (means)."
+    )
+    columns = (Column("strategy"), *(Column(heading, is_number=True) for heading in headings))
+    return TableContent(f"{result.config.name}: {len(result.cells)} searches", columns, rows, note)
+
+
+def _evaluations(score: ContenderScore, target: float) -> str:
+    """Evaluations to a target, if half of the searches reached it."""
+    count = score.median_evaluations_to.get(target)
+    return "-" if count is None else f"{count:g}"
+
+
+def list_rows(studies: Sequence[StudyDirectory]) -> list[dict[str, Any]]:
+    """A row per study."""
+    from phaze_opt.errors import InputError
+    from phaze_opt.study.directory import read_plan
+
+    rows = []
+    for study in studies:
+        try:
+            config = read_plan(study)["config"]
+            planned = len(config["settings"]) * len(config["workloads"]) * len(config["contenders"])
+            name, num_cells = str(config["name"]), planned * len(config["seeds"])
+        except (InputError, KeyError, TypeError):
+            name, num_cells = "(unreadable)", 0
+        rows.append(
+            {
+                "name": name,
+                "study_id": study.study_id,
+                "finished_searches": study.num_finished(),
+                "planned_searches": num_cells,
+                "age_s": max(0.0, time.time() - study.plan.stat().st_mtime),
+                "directory": str(study.path),
+            }
+        )
+    return rows
+
+
+def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The studies as a table."""
+    from phaze_opt.report.content import Column, TableContent
+    from phaze_opt.report.tables import draw_table
+
+    columns = (Column("study"), Column("identifier"), Column("searches", is_number=True), Column("age", is_number=True))
+    cells = tuple(
+        (
+            str(row["name"]),
+            str(row["study_id"]),
+            f"{row['finished_searches']} of {row['planned_searches']}",
+            describe_age(row["age_s"]),
+        )
+        for row in rows
+    )
+    out().print(draw_table(TableContent("Studies", columns, cells)))
+
+
+def describe_age(age_s: float) -> str:
+    """An age in its largest whole unit."""
+    for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
+        if age_s >= seconds:
+            return f"{age_s / seconds:.0f} {unit}"
+    return f"{age_s:.0f} s"
+
+
+def comparison_to_json(comparison: Any) -> Any:
+    """A comparison as JSON values."""
+    from dataclasses import asdict
+
+    return asdict(comparison)
+
+
+def print_comparison(comparison: Any) -> None:
+    """A comparison as a table."""
+    out().print(comparison)
