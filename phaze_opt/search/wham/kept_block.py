@@ -1,0 +1,74 @@
+"""The core counts that a space keeps for one GLB size and one array shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Positions on the axes of GLB, array width and array depth."""
+
+    glb: int
+    width: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Positions on the axes of tensor cores and vector cores."""
+
+    tc: int
+    vc: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBlock:
+    """What fits and what is kept of one GLB size and array shape.
+
+    Attributes:
+        space: the space.
+        dimensions: GLB and shape.
+    """
+
+    space: SearchSpace
+    dimensions: Dimensions
+
+    def fits(self, counts: Counts) -> bool:
+        """Whether the counts are on their axes and within the area, kept or not."""
+        if not (0 <= counts.tc < len(self.space.axes.num_tc) and 0 <= counts.vc < len(self.space.axes.num_vc)):
+            return False
+        return counts.vc < int(self.space.kept.high[self._row(counts.tc)])
+
+    def is_kept(self, counts: Counts) -> bool:
+        """Whether the space has a design with these counts."""
+        if not self.fits(counts):
+            return False
+        row, vc = np.array([self._row(counts.tc)]), np.array([counts.vc])
+        return bool(self.space.kept.index_of(row, vc)[0] >= 0)
+
+    def corners(self) -> tuple[Counts, Counts] | None:
+        """The kept counts of most tensor cores and of most vector cores, each with least of the other; None if none."""
+        kept = [
+            Counts(tc, vc)
+            for tc in range(len(self.space.axes.num_tc))
+            for vc in range(len(self.space.axes.num_vc))
+            if self.is_kept(Counts(tc, vc))
+        ]
+        if not kept:
+            return None
+        return max(kept, key=lambda c: (c.tc, -c.vc)), max(kept, key=lambda c: (c.vc, -c.tc))
+
+    def point(self, counts: Counts, *, hbm: int, micro_batch: int) -> DesignPoint:
+        """The point of some counts, an HBM position and a micro-batch position."""
+        return self.space.point_at(self._row(counts.tc), counts.vc, hbm=hbm, micro_batch=micro_batch)
+
+    def _row(self, tc: int) -> int:
+        """Row of `SearchSpace.kept`."""
+        place = (self.dimensions.glb, self.dimensions.width, self.dimensions.depth, tc)
+        return int(np.ravel_multi_index(place, self.space.axes.shape))

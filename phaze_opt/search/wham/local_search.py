@@ -1,0 +1,173 @@
+"""The search at one GLB size and one HBM capacity: grow, bound, prune dimensions, keep the best of every stage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from phaze_opt.search.wham.annotation import AnnotatedGraph, CoreCounts, StageKey, annotate
+from phaze_opt.search.wham.dimension_pruner import Shape, prune_dimensions
+from phaze_opt.search.wham.growth import Grower
+from phaze_opt.search.wham.kept_block import Counts, Dimensions, KeptBlock
+from phaze_opt.search.wham.metric import Metric
+from phaze_opt.search.wham.scout import Scout
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace
+
+TINY_S = 1e-30
+"""Keeps the logarithm of a chain without any time finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """How a local search goes about.
+
+    Attributes:
+        hysteresis: levels that the metric may worsen before a subtree of dimensions, or a way down, is dropped.
+        ends: grown designs of one array shape that are bounded.
+        top_k: designs kept for every stage and tensor width.
+    """
+
+    hysteresis: int
+    ends: int
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDesign:
+    """An architecture that growth ended at, the stages that it was grown for, and its score over all micro-batches."""
+
+    point: DesignPoint
+    stages: frozenset[StageKey]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The kept counts that growth passed, its end last, and the stages that it ended there for."""
+
+    kept: tuple[Counts, ...]
+    stages: frozenset[StageKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """One array shape at one micro-batch: the graphs of every stage."""
+
+    micro_batch: int
+    stages: dict[StageKey, tuple[AnnotatedGraph, ...]]
+
+    def cost(self, grower: Grower, counts: Counts) -> float:
+        """Logarithm of device seconds a sample of the whole chain, at each model's best tensor width, summed."""
+        best: dict[str, float] = {}
+        for key, graphs in self.stages.items():
+            if key.layer:
+                continue
+            seconds = grower.state(graphs, counts).time_s * key.tensor_parallel / self.micro_batch
+            best[key.model] = min(seconds, best.get(key.model, math.inf))
+        return sum(math.log(max(seconds, TINY_S)) for seconds in best.values())
+
+
+@dataclass(slots=True)
+class LocalSearch:
+    """One local search.
+
+    Attributes:
+        space: the points.
+        scout: probes and remembers.
+        metric: what designs are ranked by.
+        options: how to go about it.
+        glb: position on the GLB axis.
+        hbm: position on the HBM axis.
+        annotations: graphs of array shapes annotated so far, at whatever GLB size.
+        designs: what it found.
+    """
+
+    space: SearchSpace
+    scout: Scout
+    metric: Metric
+    options: LocalOptions
+    glb: int
+    hbm: int
+    annotations: dict[Shape, tuple[Annotation, ...]] = field(default_factory=dict)
+    designs: list[LocalDesign] = field(default_factory=list)
+
+    def prune(self, largest: Shape) -> None:
+        """Visit array shapes from the largest down."""
+        prune_dimensions((largest,), self._score_shape, hysteresis=self.options.hysteresis)
+
+    def regrow(self, shapes: Sequence[Shape]) -> None:
+        """Visit just these array shapes, such as were good at another GLB size."""
+        for shape in shapes:
+            self._score_shape(shape)
+
+    def best_by_stage(self) -> tuple[LocalDesign, ...]:
+        """The union of the top-k designs of every stage and tensor width, best first."""
+        stages = {stage for design in self.designs for stage in design.stages}
+        chosen: dict[DesignPoint, LocalDesign] = {}
+        for stage in sorted(stages, key=lambda key: (key.model, key.tensor_parallel, key.layer)):
+            own = sorted((d for d in self.designs if stage in d.stages), key=lambda d: (-d.score, d.point))
+            chosen.update((design.point, design) for design in own[: self.options.top_k])
+        return tuple(sorted(chosen.values(), key=lambda design: (-design.score, design.point)))
+
+    def score_of(self, point: DesignPoint) -> float:
+        """The best score of an architecture over the micro-batches; minus infinity if never looked at."""
+        return max(self.metric.score(self.scout.bounds.get(variant, ())) for variant in self.scout.variants(point))
+
+    def _score_shape(self, shape: Shape) -> float | None:
+        """Grow the designs of one array shape and bound the most promising; None if probes have run out."""
+        block = KeptBlock(self.space, Dimensions(self.glb, *shape))
+        corners = block.corners()
+        if corners is None:
+            return -math.inf
+        annotations = self._annotate(block, corners)
+        if annotations is None:
+            return None
+        first = len(self.designs)
+        for way in self._grow_all(block, annotations)[: self.options.ends]:
+            self._descend(block, way)
+        return max((design.score for design in self.designs[first:]), default=-math.inf)
+
+    def _annotate(self, block: KeptBlock, corners: tuple[Counts, Counts]) -> tuple[Annotation, ...] | None:
+        """Graphs of every stage at the smallest and the largest micro-batch; None if probes have run out."""
+        shape = (block.dimensions.width, block.dimensions.depth)
+        if shape in self.annotations:
+            return self.annotations[shape]
+        found = []
+        for position in sorted({0, len(self.space.axes.micro_batch) - 1}):
+            points = [block.point(counts, hbm=self.hbm, micro_batch=position) for counts in corners]
+            many_tc, many_vc = (self.scout.phases(point) for point in points)
+            if many_tc is None or many_vc is None:
+                return None
+            ends = [CoreCounts(point.num_tc, point.num_vc) for point in points]
+            stages = annotate(many_tc, many_vc, tc_end=ends[0], vc_end=ends[1])
+            found.append(Annotation(points[0].micro_batch, stages))
+        self.annotations[shape] = tuple(found)
+        return self.annotations[shape]
+
+    def _grow_all(self, block: KeptBlock, annotations: Sequence[Annotation]) -> list[Way]:
+        """The ways that growth took for all stages, those first that serve the whole chain in least time."""
+        annotated = [(annotation, Grower(block)) for annotation in annotations]
+        ways: dict[Counts, tuple[tuple[Counts, ...], set[StageKey]]] = {}
+        for annotation, grower in annotated:
+            for key, graphs in annotation.stages.items():
+                kept = tuple(counts for counts in grower.grow(graphs) if block.is_kept(counts))
+                if kept:
+                    ways.setdefault(kept[-1], (kept, set()))[1].add(key)
+        order = sorted(
+            ways, key=lambda end: (min(entry.cost(grower, end) for entry, grower in annotated), end.tc, end.vc)
+        )
+        return [Way(ways[end][0], frozenset(ways[end][1])) for end in order]
+
+    def _descend(self, block: KeptBlock, way: Way) -> None:
+        """Bound the end of a way, then what came before it while that scores no worse."""
+        best = -math.inf
+        for counts in reversed(way.kept):
+            point = block.point(counts, hbm=self.hbm, micro_batch=0)
+            self.scout.look([point])
+            score = self.score_of(point)
+            self.designs.append(LocalDesign(point, way.stages, score))
+            if score < best:
+                return
+            best = score

@@ -1,0 +1,213 @@
+"""Strategy ``wham``: critical-path search with a dimension pruner, top-k designs per stage and an outer loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.samplers.grid import golden_stride
+from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.wham.local_search import LocalOptions
+from phaze_opt.search.wham.metric import Metric, metrics_of
+from phaze_opt.search.wham.neighbourhood import neighbours
+from phaze_opt.search.wham.outer_loop import OuterLoop
+from phaze_opt.search.wham.scout import Scout
+from phaze_opt.space.point import DesignPoint
+
+OPTIONS = (
+    Option("top_k", 3, "designs kept for every stage and tensor width", low=1, high=100),
+    Option("hysteresis", 1, "levels that the metric may worsen before a way is given up", low=0, high=10),
+    Option("ends", 1, "grown designs of one array shape that are bounded", low=1, high=16),
+    Option("max_probes", 300, "architectures looked at without evaluating them", low=1, high=1_000_000),
+    Option("outer_loop", True, "search GLB sizes and HBM capacities too; without it those of the start are kept"),
+    Option("refine", True, "probe the designs around the best one"),
+)
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class WhamStrategy:
+    """WHAM (Adnan et al., ASPLOS 2024, arXiv 2404.14632), from its description, carried over to this package's space.
+
+    As in the paper: operators are annotated with ASAP, ALAP and mobility on forward and backward graphs; core counts
+    grow from one of each while a conflict delays a critical path; a dimension pruner descends from the largest array;
+    the top-k designs of every stage (layer kind and tensor width) form the union that the global choice is made from.
+
+    Deviations: (1) latencies are annotated at two designs of an array shape and interpolated (`annotation`); (2) counts
+    step along the space's axes, and an operator that would run faster spread over more cores is in conflict too
+    (`growth`); (3) vector width follows array width, as in every designed space; (4) designs are ranked by an upper
+    bound of the goal over all micro-batches, not by a stage's own makespan, and the global choice evaluates the union
+    in the order of those bounds, so evaluation stops mattering once no bound beats the incumbent; (5) an outer loop
+    over GLB sizes and HBM capacities (`outer_loop`); (6) the designs around the best one are bounded too; (7) when all
+    that is done and evaluations are left, the remaining points follow, so that the strategy ends with the space.
+    Starting points give the GLB and HBM to start from and the first incumbent; the seed plays no other part.
+    Without a probe (a toy objective) only (6), with evaluations in place of bounds, and (7) remain.
+    """
+
+    name: str = field(default="wham", init=False)
+    capabilities: frozenset[Capability] = field(
+        default=frozenset(
+            {
+                Capability.SINGLE_OBJECTIVE,
+                Capability.MULTI_OBJECTIVE,
+                Capability.CONSTRAINTS,
+                Capability.EXHAUSTS,
+                Capability.PROBES,
+            }
+        ),
+        init=False,
+    )
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run; nothing is probed before the first ask.
+
+        Raises:
+            InputError: an option is unknown or out of range.
+        """
+        options = resolve_options(self.name, context.options, known=OPTIONS)
+        scout = None
+        if context.probe is not None:
+            scout = Scout(context.probe, context.space.axes.micro_batch, int(options["max_probes"]))
+        return WhamRun(
+            context=context,
+            scout=scout,
+            metrics=metrics_of(context.directions),
+            local=LocalOptions(int(options["hysteresis"]), int(options["ends"]), int(options["top_k"])),
+            is_looped=bool(options["outer_loop"]),
+            is_refined=bool(options["refine"]),
+        )
+
+
+@dataclass(slots=True)
+class WhamRun:
+    """One run.
+
+    Attributes:
+        context: what it started from.
+        scout: probes and remembers; None without a probe.
+        metrics: figures it is searched by, taken in turn.
+        local: options of local searches.
+        is_looped: search GLB and HBM too.
+        is_refined: look around the best designs.
+    """
+
+    context: StrategyContext
+    scout: Scout | None
+    metrics: tuple[Metric, ...]
+    local: LocalOptions
+    is_looped: bool
+    is_refined: bool
+    _values: dict[DesignPoint, tuple[float, ...]] = field(default_factory=dict)
+    _proposed: set[DesignPoint] = field(default_factory=set)
+    _open: dict[DesignPoint, None] = field(default_factory=dict)
+    _expanded: dict[int, set[DesignPoint]] = field(default_factory=dict)
+    _rest: Iterator[DesignPoint] | None = None
+    _num_asked: int = 0
+    _is_searched: bool = False
+
+    def ask(self, count: int) -> Sequence[DesignPoint]:
+        """The designs of the union by their bounds; then what is around the best; at last the rest of the space."""
+        if not self._is_searched:
+            self._is_searched = True
+            self._search()
+        if self.is_refined:
+            for column in range(len(self.metrics)):
+                self._refine(column)
+        points: list[DesignPoint] = []
+        for _ in range(count):
+            point = self._next()
+            if point is None:
+                break
+            self._proposed.add(point)
+            points.append(point)
+        return tuple(points)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Note values; of a pruned point its bound, which the incumbent beats."""
+        for outcome in outcomes:
+            self._proposed.add(outcome.point)
+            self._values[outcome.point] = outcome.values
+
+    def _search(self) -> None:
+        """All local searches, each metric with its share of the probes."""
+        if self.scout is None:
+            self._open.update(dict.fromkeys(self._values))
+            return
+        total = self.scout.limit
+        glb, hbm = self._origin()
+        for number, metric in enumerate(self.metrics, start=1):
+            self.scout.limit = total * number // len(self.metrics)
+            if self.is_refined:
+                self.scout.limit = total * (3 * number) // (4 * len(self.metrics))
+            OuterLoop(self.context.space, self.scout, metric, self.local).run(
+                glb=glb, hbm=hbm, is_looped=self.is_looped
+            )
+        self.scout.limit = total
+        self._open_looked_at()
+
+    def _origin(self) -> tuple[int, int]:
+        """Positions of GLB and HBM to start from: those of the best starting point, else the middle and the largest."""
+        axes = self.context.space.axes
+        scored = [(self.metrics[0].score(values), point) for point, values in self._values.items()]
+        if not scored:
+            return (len(axes.glb_bytes) - 1) // 2, len(axes.hbm_bytes) - 1
+        best = max(scored, key=lambda pair: pair[0])[1]
+        return axes.glb_bytes.index(best.glb_bytes), axes.hbm_bytes.index(best.hbm_bytes)
+
+    def _refine(self, column: int) -> None:
+        """Look around the best design, and around what is better still, until nothing better shows itself."""
+        metric = self.metrics[column]
+        expanded = self._expanded.setdefault(column, set())
+        while True:
+            known = self._values if self.scout is None else {**self.scout.bounds, **self._values}
+            best = self._best_known(known, metric)
+            if best is None or replace(best, micro_batch=1) in expanded:
+                return
+            expanded.add(replace(best, micro_batch=1))
+            around = neighbours(self.context.space, best, is_buffer_fixed=not self.is_looped)
+            if self.scout is None:
+                self._open.update(dict.fromkeys(point for point in around if point not in self._proposed))
+                return
+            self.scout.look(around)
+            self._open_looked_at()
+
+    def _best_known(self, known: dict[DesignPoint, tuple[float, ...]], metric: Metric) -> DesignPoint | None:
+        """The point of best value, or bound where it has no value yet; the smaller design among equals."""
+        scored = [(metric.score(values), point) for point, values in known.items() if values]
+        if not scored:
+            return None
+        top = max(score for score, _ in scored)
+        return min((point for score, point in scored if score >= top * (1 - ROUNDING)), key=size_of)
+
+    def _open_looked_at(self) -> None:
+        """Everything that was looked at may be proposed."""
+        assert self.scout is not None
+        self._open.update(dict.fromkeys(point for point in self.scout.bounds if point not in self._proposed))
+
+    def _next(self) -> DesignPoint | None:
+        """The open point of best bound by the metric whose turn it is; the rest of the space after them."""
+        metric = self.metrics[self._num_asked % len(self.metrics)]
+        self._num_asked += 1
+        candidates = [point for point in self._open if point not in self._proposed]
+        bounds = {} if self.scout is None else self.scout.bounds
+        scored = [(metric.score(bounds[point]) if point in bounds else 0.0, point) for point in candidates]
+        hopeful = [(score, point) for score, point in scored if score > -math.inf]
+        if not hopeful:
+            return self._next_of_rest()
+        top = max(score for score, _ in hopeful)
+        return min((point for score, point in hopeful if score >= top - ROUNDING * abs(top)), key=size_of)
+
+    def _next_of_rest(self) -> DesignPoint | None:
+        """The next point of the whole space that was not proposed yet, evenly spread; None at the end."""
+        if self._rest is None:
+            size, stride = self.context.space.size, golden_stride(self.context.space.size)
+            self._rest = (self.context.space.point(number * stride % size) for number in range(size))
+        return next((point for point in self._rest if point not in self._proposed), None)
+
+
+def size_of(point: DesignPoint) -> tuple[int, int, int, int, DesignPoint]:
+    """Orders designs of one value: fewer multipliers, fewer lanes, less GLB, less HBM."""
+    macs, lanes = point.num_tc * point.tc_width * point.tc_depth, point.num_vc * point.vc_width
+    return macs, lanes, point.glb_bytes, point.hbm_bytes, point
