@@ -147,19 +147,19 @@ def references_table(evaluation: Evaluation, references: Mapping[str, Evaluation
         Column("design is faster by", is_number=True),
         Column("samples/s per kW", is_number=True),
         Column("design does better by", is_number=True),
-        Column("t x p x d"),
+        Column("t x p x d, mb"),
         Column("area, mm2", is_number=True),
         Column("TDP, W", is_number=True),
     )
     rows = [_reference_row("this design", evaluation, None)]
     rows += [_reference_row(name, other, evaluation) for name, other in references.items()]
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
-    note = "; ".join(["t x p x d: tensor, pipeline and data parallel degrees", *failed])
+    note = "; ".join(["t x p x d: tensor, pipeline and data parallel degrees; mb: samples a micro-batch", *failed])
     return TableContent("Against references", columns, tuple(rows), note, frozenset({0}))
 
 
 def _reference_row(name: str, item: Evaluation, design: Evaluation | None) -> tuple[str, ...]:
-    degrees = "-" if item.placement is None else describe_degrees(item.placement)
+    degrees = "-" if item.placement is None else f"{describe_degrees(item.placement)}, {item.micro_batch}"
     if not item.is_feasible:
         return (name, "infeasible", "-", "-", "-", "-", format_number(item.area_mm2), format_number(item.tdp_w))
     faster = better = ""

@@ -10,7 +10,7 @@ from phaze_opt.report.study.document import Block, Choice, FigureBlock, Option, 
 from phaze_opt.report.study.gains import gains_table
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import finish_figure, plot_text
-from phaze_opt.report.study.percent import format_percent
+from phaze_opt.report.study.percent import SPACE, format_percent
 from phaze_opt.report.study.points import describe_chip
 from phaze_opt.report.style import MUTED_COLOUR
 from phaze_opt.study.result import ChipTable
@@ -55,7 +55,7 @@ def _setting_blocks(inputs: ReportInputs, price: PriceOfGenerality) -> tuple[Blo
     blocks: list[Block] = [
         FigureBlock(
             name=f"price-{inputs.summary.prices.index(price)}",
-            title=f"What each model loses: {price.setting}",
+            title=f"What each model loses, %: {price.setting}",
             alternative=describe_matrix(price),
             figure=matrix_figure(price),
             export=MATRIX_EXPORT,
@@ -133,7 +133,7 @@ def matrix_figure(price: PriceOfGenerality) -> Figure:
     for row, line in enumerate(losses):
         for column, loss in enumerate(line):
             colour = "#ffffff" if loss / top >= DARK_FROM else "#222222"
-            text = "inf." if loss >= 1.0 else format_percent(loss)
+            text = "inf." if loss >= 1.0 else format_percent(loss).removesuffix(f"{SPACE}%")
             figure.add_annotation(x=column, y=row, text=text, showarrow=False, font={"size": 12, "color": colour})
     if price.common:
         figure.add_vline(x=len(price.models) - 0.5, line={"color": MUTED_COLOUR, "width": 2})
