@@ -35,7 +35,7 @@ def condition_tests(judged: JudgedCondition, *, confidence: float) -> tuple[Pair
     samples = judged.samples
     ordered = sorted(samples, key=lambda name: samples[name].median_regret)
     pairs = list(combinations(ordered, 2))
-    raw = [_seed_test(samples[first], samples[second]) for first, second in pairs]
+    raw = [seed_test(samples[first], samples[second]) for first, second in pairs]
     adjusted = holm_adjust([p_value for _, p_value in raw])
     return tuple(
         PairTest(
@@ -51,8 +51,8 @@ def condition_tests(judged: JudgedCondition, *, confidence: float) -> tuple[Pair
     )
 
 
-def _seed_test(first: Sample, second: Sample) -> tuple[str, float]:
-    """Name of the test and its p-value before correction."""
+def seed_test(first: Sample, second: Sample) -> tuple[str, float]:
+    """Name of the test of two samples of one condition, and its p-value before correction."""
     if first.is_deterministic and second.is_deterministic:
         return NO_TEST, 1.0
     if first.is_deterministic:

@@ -23,6 +23,8 @@ def mann_whitney_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> f
     pooled = np.concatenate([first, second])
     if np.ptp(pooled) == 0.0:
         return 1.0
+    if min(len(first), len(second)) == 1:
+        return _one_against_many_p(first, second)
     from scipy.stats import PermutationMethod, mannwhitneyu
 
     has_ties = len(np.unique(pooled)) < len(pooled)
@@ -33,6 +35,13 @@ def mann_whitney_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> f
     elif has_ties and num_arrangements <= MAX_EXACT_ARRANGEMENTS:
         method = PermutationMethod(n_resamples=MAX_EXACT_ARRANGEMENTS)
     return float(min(1.0, mannwhitneyu(first, second, alternative="two-sided", method=method).pvalue))
+
+
+def _one_against_many_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """The same test where a sample is a single value, which scipy refuses with ties: its place among all values."""
+    single = first[0] if len(first) == 1 else second[0]
+    pooled = np.concatenate([first, second])
+    return float(min(1.0, 2.0 * min((pooled <= single).mean(), (pooled >= single).mean())))
 
 
 def smallest_mann_whitney_p(num_first: int, num_second: int) -> float:
