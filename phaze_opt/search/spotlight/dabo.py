@@ -1,0 +1,123 @@
+"""`DaboRun`: domain-aware Bayesian optimisation, the loop of Spotlight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.search.options import Option, OptionValue
+from phaze_opt.search.spotlight.columns import PointColumns, columns_of, draw_columns, take_rows
+from phaze_opt.search.spotlight.ledger import CostLedger
+from phaze_opt.search.spotlight.surrogate import fit_surrogate
+from phaze_opt.search.strategy import Outcome, StrategyContext
+from phaze_opt.space.point import DesignPoint
+
+FeatureMap = Callable[[PointColumns], NDArray[np.float64]]
+DABO_OPTIONS = (
+    Option("warm_up", 10, "random points before the model is used", low=1, high=100_000),
+    Option("candidates", 1000, "random points of which the best are proposed", low=1, high=1_000_000),
+    Option("explore", 0.1, "probability of a random point instead", low=0.0, high=1.0),
+    Option("kappa", 1.0, "standard deviations below the mean cost that candidates are ranked by", low=0.0, high=100.0),
+    Option("refit_every", 10, "valid points proposed from one ranking before the next fit", low=1, high=100_000),
+)
+_STREAM = 0xDAB0
+_MAX_DRAWS = 64
+"""Draws of an allowed new point before a repeated one will do."""
+
+
+def allow_all(columns: PointColumns) -> NDArray[np.bool_]:
+    """Every point may be proposed."""
+    return np.ones(len(columns), dtype=np.bool_)
+
+
+@dataclass(slots=True)
+class DaboRun:
+    """Ranks random kept points by the lower confidence bound of a linear model of their cost, and proposes in order.
+
+    Attributes:
+        context: of the search.
+        options: values of `DABO_OPTIONS`.
+        make_features: gives the features, once the first point is known.
+        is_allowed: which points may be proposed.
+    """
+
+    context: StrategyContext
+    options: dict[str, OptionValue]
+    make_features: Callable[[StrategyContext, DesignPoint], FeatureMap]
+    is_allowed: Callable[[PointColumns], NDArray[np.bool_]] = allow_all
+    _rng: np.random.Generator = field(init=False)
+    _ledger: CostLedger = field(init=False)
+    _features: FeatureMap | None = None
+    _queue: list[DesignPoint] = field(default_factory=list)
+    _num_told: int = 0
+    _num_feasible_at_fit: int = 0
+    _asked: set[DesignPoint] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Seed the generator."""
+        self._rng = np.random.default_rng([self.context.seed, _STREAM])
+        self._ledger = CostLedger(self.context.directions[0])
+
+    def ask(self, count: int) -> Sequence[DesignPoint]:
+        """Warm-up and exploration at random, everything else from the ranking."""
+        points = []
+        for _ in range(count):
+            point = self._next()
+            self._asked.add(point)
+            points.append(point)
+        return tuple(points)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Note outcomes; the ranking is thrown away when enough valid points were taken from it."""
+        self._ledger.note(outcomes)
+        self._asked.update(outcome.point for outcome in outcomes)
+        self._num_told += sum(1 for outcome in outcomes if not outcome.is_pruned)
+        if self._ledger.num_feasible - self._num_feasible_at_fit >= int(self.options["refit_every"]):
+            self._queue.clear()
+
+    def _next(self) -> DesignPoint:
+        """One proposal."""
+        is_warm = self._num_told >= min(int(self.options["warm_up"]), self.context.num_trials)
+        if not is_warm or not self._ledger.num_feasible or self._rng.random() < float(self.options["explore"]):
+            return self._draw()
+        if not self._queue:
+            self._queue = self._rank()
+        while self._queue:
+            point = self._queue.pop(0)
+            if point not in self._asked:
+                return point
+        return self._draw()
+
+    def _candidates(self, count: int) -> PointColumns:
+        """Random kept points, without those that may not be proposed."""
+        drawn = draw_columns(self.context.space, count=count, rng=self._rng)
+        return take_rows(drawn, np.flatnonzero(self.is_allowed(drawn)))
+
+    def _draw(self) -> DesignPoint:
+        """A random allowed point, new if one is found."""
+        last: DesignPoint | None = None
+        for _ in range(_MAX_DRAWS):
+            columns = self._candidates(16)
+            for row in range(len(columns)):
+                last = columns.point(row)
+                if last not in self._asked:
+                    return last
+        return last or self.context.space.point(int(self._rng.integers(self.context.space.size)))
+
+    def _rank(self) -> list[DesignPoint]:
+        """Candidates by mean - kappa x deviation of their cost, best first."""
+        points = self._ledger.points
+        if self._features is None:
+            self._features = self.make_features(self.context, points[0])
+        self._num_feasible_at_fit = self._ledger.num_feasible
+        surrogate = fit_surrogate(self._features(columns_of(points)), self._ledger.costs())
+        columns = self._candidates(int(self.options["candidates"]))
+        if not len(columns):
+            return []
+        mean, deviation = surrogate.predict(self._features(columns))
+        order = np.argsort(mean - float(self.options["kappa"]) * deviation, kind="stable")
+        kept = max(4 * int(self.options["refit_every"]), 64)
+        return list(dict.fromkeys(columns.point(int(row)) for row in order[:kept]))

@@ -1,0 +1,117 @@
+"""Features of design points: Spotlight's hardware features restated for training, and raw parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.area import area_um2_table, l2_bytes_of
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.design import build_accelerator_table
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.search.spotlight.columns import PointColumns
+from phaze_opt.search.spotlight.workload_totals import WorkloadTotals
+
+Matrix = NDArray[np.float64]
+_GLB_BYTES_PER_MAC = 2.0
+"""A square L2 tile of edge t feeds t x t products from 2 t elements of 2 bytes: 2 x 2 / t bytes a product."""
+
+
+def raw_features(columns: PointColumns) -> Matrix:
+    """Log2 of every parameter, shape (num_points, 8)."""
+    return np.log2(np.column_stack([getattr(columns, field.name) for field in fields(columns)]).astype(np.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class DomainFeatures:
+    """Spotlight's features in terms of what decides the time of a training iteration.
+
+    Attributes:
+        totals: of the workload; None leaves out the features that need it.
+    """
+
+    totals: WorkloadTotals | None
+
+    def __call__(self, columns: PointColumns) -> Matrix:
+        """Features of points, shape (num_points, num_features); logarithms, as time is a product of them."""
+        table = _table(columns)
+        features = [*_hardware(columns, table), *_training(columns)]
+        if self.totals is not None:
+            features += _weighted(self.totals, columns, table)
+        return np.column_stack(features)
+
+
+def effective_macs(table: AcceleratorTable) -> Matrix:
+    """Multiply-accumulate units that the GLB can feed, shape (num_points,).
+
+    Weighted parallelism: an L2 of B bytes holds a tile of edge t = sqrt(B / 4), so a product costs 4 / t bytes of GLB
+    traffic, and the GLB's bytes a cycle cap the products a cycle, whatever the number of units.
+    """
+    macs = (table.num_tc * table.tc_width * table.tc_depth).astype(np.float64)
+    edge = np.sqrt(table.l2_bytes / 4.0)
+    fed = table.glb_bandwidth_bytes_per_s / table.clock_hz * edge / (2.0 * _GLB_BYTES_PER_MAC)
+    return np.minimum(macs, fed)
+
+
+def _table(columns: PointColumns) -> AcceleratorTable:
+    """The points' chips."""
+    return build_accelerator_table(
+        columns.num_tc,
+        columns.num_vc,
+        tc_width=columns.tc_width,
+        tc_depth=columns.tc_depth,
+        glb_bytes=columns.glb_bytes,
+        hbm_bytes=columns.hbm_bytes,
+        constants=load_constants(),
+    )
+
+
+def _hardware(columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
+    """SIMD, bandwidth, total buffer, PE product and first cluster factor, and what power follows from."""
+    constants = load_constants()
+    macs = columns.num_tc * columns.tc_width * columns.tc_depth
+    lanes = columns.num_vc * columns.vc_width
+    buffers = columns.glb_bytes + columns.num_tc * table.l2_bytes
+    buffers = buffers + columns.num_vc * l2_bytes_of(columns.vc_width, constants=constants)
+    # The power of the links is the same for every chip; that of the default network stands in for it.
+    power_w = tdp_w_table(table, load_network("two-level", num_devices=1), constants)
+    return [
+        np.log2(lanes),
+        np.log2(table.hbm_bandwidth_bytes_per_s),
+        np.log2(buffers),
+        np.log2(macs),
+        np.log2(effective_macs(table)),
+        np.log2(columns.tc_width / columns.tc_depth),
+        np.abs(np.log2(columns.tc_width / columns.tc_depth)),
+        np.log2(columns.tc_width + 2.0 * columns.tc_depth),
+        np.log2(columns.glb_bytes),
+        np.log2(columns.num_tc),
+        np.log2(area_um2_table(table)),
+        np.log2(power_w),
+    ]
+
+
+def _training(columns: PointColumns) -> list[Matrix]:
+    """Micro-batch: what tile counts are rounded up from, and what pipeline bubbles grow with."""
+    return [np.log2(columns.micro_batch), columns.micro_batch.astype(np.float64)]
+
+
+def _weighted(totals: WorkloadTotals, columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
+    """Time of the workload if every unit were busy, and its pressure on the memory."""
+    tensor_s = totals.mac_seconds / effective_macs(table)
+    vector_s = totals.lane_seconds / (columns.num_vc * columns.vc_width)
+    memory_s = totals.hbm_bytes / table.hbm_bandwidth_bytes_per_s
+    devices = np.maximum(1.0, np.ceil(totals.update_bytes / columns.hbm_bytes))
+    tiny = 1e-30
+    return [
+        np.log2(tensor_s + vector_s + tiny),
+        np.log2(np.maximum(np.maximum(tensor_s, vector_s), memory_s) + tiny),
+        np.log2(tensor_s + vector_s + memory_s + tiny),
+        vector_s / (tensor_s + vector_s + tiny),
+        np.log2(devices),
+        (1.0 - 1.0 / devices) * columns.micro_batch,
+    ]
