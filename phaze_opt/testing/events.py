@@ -1,8 +1,9 @@
-"""A synthetic search: events as a real one sends them, with figures that look like one, in no time."""
+"""Synthetic searches and studies: events as real ones send them, with figures that look like them, in no time."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 
@@ -19,6 +20,11 @@ from phaze_opt.objective.evaluation import (
 from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Stage
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
+from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
+from phaze_opt.study.plan import Cell
+from phaze_opt.study.resolve import plan_cells, resolve_study
+from phaze_opt.study.result import CellResult, StudyTrial
 from phaze_opt.units import GIBI, GIGA, MEBI
 
 GLOBAL_BATCH = 4096
@@ -171,3 +177,81 @@ def example_search(
         SearchFinished(search_id, best, best_number, is_interrupted=False, wall_s=num_trials * 0.03, metrics=totals)
     )
     return tuple(events)
+
+
+STUDY_STRATEGIES = ("tpe", "random", "qmc")
+STUDY_WORKLOADS = ("bert-large", "gpt2-xl")
+
+
+def example_study(
+    num_trials: int = 8, *, num_seeds: int = 2, strategies: tuple[str, ...] = STUDY_STRATEGIES, name: str = "example"
+) -> tuple[StudyEvent, ...]:
+    """The events of a finished study of two workloads with made-up evaluations; the first strategy is the best one."""
+    config = StudyConfig(
+        name,
+        "Which strategy finds the best design in fewest evaluations? *A made-up study.*",
+        tuple(Workload(model, (model,)) for model in STUDY_WORKLOADS),
+        tuple(Contender(strategy, strategy) for strategy in strategies),
+        seeds=tuple(range(num_seeds)),
+        budget=Budget(num_trials),
+    )
+    conditions = resolve_study(config)
+    cells = plan_cells(config, conditions)
+    study_id = f"{name}-0123456789ab"
+    started = StudyStarted(study_id, name, config.description, len(cells), {"config": asdict(config)})
+    finished = tuple(_example_cell(study_id, cell, num_trials, strategies) for cell in cells)
+    return (started, *finished, _example_judgement(study_id, finished))
+
+
+def _example_cell(study_id: str, cell: Cell, num_trials: int, strategies: tuple[str, ...]) -> CellFinished:
+    """Later strategies are worse: they see fewer of the candidates that each trial takes the best of."""
+    place = strategies.index(cell.contender.name)
+    rng = np.random.default_rng([cell.seed, place])
+    trials, evaluations = [], []
+    for number in range(num_trials):
+        candidates = [example_point(rng) for _ in range(1 + 4 * (len(strategies) - 1 - place))]
+        pairs = [(example_evaluation(point, model=cell.condition.workload.name), point) for point in candidates]
+        evaluation, point = max(pairs, key=lambda pair: pair[0].throughput_samples_per_s)
+        values = (evaluation.throughput_samples_per_s,) if evaluation.is_feasible else ()
+        wall_s = 0.02 + 0.01 * float(rng.random())
+        trials.append(StudyTrial(number, point, values, evaluation.status.value, wall_s, is_repeat=False))
+        evaluations.append(evaluation)
+    rates = [evaluation.throughput_samples_per_s for evaluation in evaluations]
+    result = CellResult(
+        cell, tuple(trials), probes=5 * place, pruned=place, ilp_solves=num_trials, placements=num_trials,
+        overhead_s=0.01 * num_trials, is_exhausted=False,
+    )  # fmt: skip
+    return CellFinished(study_id, result, tuple(evaluations), int(np.argmax(rates)) if max(rates) else -1)
+
+
+def _example_judgement(study_id: str, cells: tuple[CellFinished, ...]) -> StudyFinished:
+    """Regret against the best of each workload."""
+    best = {
+        event.result.cell.key: max(evaluation.throughput_samples_per_s for evaluation in event.evaluations)
+        for event in cells
+    }
+    truths: dict[str, float] = {}
+    for event in cells:
+        condition = event.result.cell.condition.key
+        truths[condition] = max(truths.get(condition, 0.0), best[event.result.cell.key])
+    regrets: dict[str, list[float]] = {}
+    cell_metrics = {}
+    for event in cells:
+        cell = event.result.cell
+        regret_pct = 100 * (1 - best[cell.key] / truths[cell.condition.key])
+        cell_metrics[cell.key] = {"regret_pct": regret_pct, "evaluations_to_1pct": 5.0}
+        regrets.setdefault(cell.contender.name, []).append(regret_pct)
+    order = sorted(regrets, key=lambda name: float(np.median(regrets[name])))
+    contenders = {
+        name: {
+            "mean_rank": 1.0 + order.index(name),
+            "median_regret_pct": float(np.median(values)),
+            "mean_regret_pct": float(np.mean(values)),
+            "win_share": 1.0 if name == order[0] else 0.0,
+            "evaluations_to_1pct": 4.0 + 3 * order.index(name),
+            "probes": 5.0 * order.index(name),
+        }
+        for name, values in regrets.items()
+    }
+    notes = f"**{order[0]}** has the least median regret."
+    return StudyFinished(study_id, True, contenders, cell_metrics, notes)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import final
 
 from phaze_opt.errors import TrackingError
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
-from phaze_opt.track.journal import Journal, Record
+from phaze_opt.track.journal import Journal, JournalReader, Record
 from phaze_opt.track.outbox import Outbox
 from phaze_opt.track.protocol import Delivery, DeliveryProgress, TrialRuns
 from phaze_opt.track.study_records import (
@@ -24,6 +24,7 @@ from phaze_opt.track.study_records import (
     cell_finished_record,
     cell_record,
     cell_trial_record,
+    granted,
     study_finished_record,
     study_started_record,
     wanted_trials,
@@ -39,7 +40,8 @@ class MLflowStudySession:
         self._outbox = outbox
         self._experiment = experiment
         self._trials = trials
-        self._study_id = ""
+        self._started: tuple[StudyStarted, int] | None = None
+        self._is_begun = False
         self._budget = ""
         self._cells: set[str] = set()
         self._finished: set[str] = set()
@@ -64,7 +66,7 @@ class MLflowStudySession:
         return self._outbox.url_hint
 
     def observe_study(self, event: StudyEvent) -> None:
-        """Append what is new in one event to the journal.
+        """Append what is new in one event to the journal; only the first search tells whether a study is resumed.
 
         Raises:
             TrackingError: an event before `StudyStarted`, of another study, or after `close`.
@@ -72,11 +74,13 @@ class MLflowStudySession:
         """
         time_ms = round(1000 * time.time())
         if isinstance(event, StudyStarted):
-            self._begin(event, time_ms)
+            self._announce(event, time_ms)
             return
-        if event.study_id != self._study_id:
-            message = f"a session records one study, '{self._study_id}'; got an event of '{event.study_id}'"
+        study_id = "" if self._started is None else self._started[0].study_id
+        if event.study_id != study_id:
+            message = f"a session records one study, '{study_id}'; got an event of '{event.study_id}'"
             raise TrackingError(message)
+        self._begin(event if isinstance(event, CellFinished) else None)
         if isinstance(event, CellFinished):
             self._add_cell(event, time_ms)
         else:
@@ -84,30 +88,42 @@ class MLflowStudySession:
 
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Copy files beside the journal and record them; see `Outbox.append_files` for errors."""
+        self._begin(None)
         self._outbox.append_files(files)
 
     def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
         """Deliver what is left, within the tracker's limits."""
         return self._outbox.close(on_progress)
 
-    def _begin(self, event: StudyStarted, time_ms: int) -> None:
-        if self._study_id:
+    def _announce(self, event: StudyStarted, time_ms: int) -> None:
+        if self._started is not None:
             message = f"a session records one study; open another session for '{event.study_id}'"
             raise TrackingError(message)
+        self._started = (event, time_ms)
+        self._budget = granted(event.config)
+
+    def _begin(self, first: CellFinished | None) -> None:
+        """Open the journal, once.
+
+        The study's last journal goes on unless it holds another outcome of the first search told of: then the study was
+        begun afresh, and is a run of its own.
+        """
+        if self._started is None or self._is_begun:
+            return
+        self._is_begun = True
+        event, time_ms = self._started
         work_dir = self._outbox.destination.work_dir
-        journal = Journal.latest(work_dir, event.study_id) or Journal.begin(work_dir, event.study_id)
+        journal = Journal.latest(work_dir, event.study_id)
+        if journal is None or (first is not None and _is_other(JournalReader(journal).read(), first)):
+            journal = Journal.begin(work_dir, event.study_id)
         known = self._outbox.begin(journal)
         self._remember(known)
-        self._study_id = event.study_id
-        self._budget = _budget(event.config)
         target = self._outbox.destination.key
         record = study_started_record(event, target=target, experiment=self._experiment, time_ms=time_ms)
         starts = [item for item in known if item.get("kind") == STUDY_STARTED]
-        is_over = self._last.get("kind") == STUDY_FINISHED and self._last["is_complete"]
-        if not (is_over and _same(starts[-1], record)):
-            self._outbox.append(record)
+        if not (self._last.get("kind") == STUDY_FINISHED and self._is_judged and _is_same(starts[-1], record)):
+            self._append(record)
             self._outbox.append_json("study.json", event.config)
-            self._last = record
         self._outbox.hire()
 
     def _remember(self, known: list[Record]) -> None:
@@ -143,7 +159,7 @@ class MLflowStudySession:
         """Record the judgement; curves once, when every search is there: a store cannot replace points."""
         is_first = event.is_complete and not self._is_judged
         record = study_finished_record(event, self._curves, has_curves=is_first, time_ms=time_ms)
-        if not _same(self._last, record):
+        if not _is_same(self._last, record):
             self._append(record)
             self._is_judged |= event.is_complete
 
@@ -152,7 +168,7 @@ class MLflowStudySession:
         self._last = record
 
 
-def _same(first: Record, second: Record) -> bool:
+def _is_same(first: Record, second: Record) -> bool:
     """Whether two records say the same, curves and time apart (as JSON, where tuples are lists)."""
 
     def rest(record: Record) -> str:
@@ -162,10 +178,8 @@ def _same(first: Record, second: Record) -> bool:
     return rest(first) == rest(second)
 
 
-def _budget(config: Mapping[str, object]) -> str:
-    """Evaluations (or seconds) granted to each search, as the plan says."""
-    budget = config.get("budget")
-    if not isinstance(budget, Mapping):
-        return "" if budget is None else str(budget)
-    seconds = budget.get("seconds")
-    return f"{seconds} s" if seconds else str(budget.get("evaluations", ""))
+def _is_other(known: Sequence[Record], event: CellFinished) -> bool:
+    """Whether a journal holds a finished search of the same key that was charged another time."""
+    key, charged_s = event.result.cell.key, event.result.charged_s
+    found = [item for item in known if item.get("kind") == CELL_FINISHED and item["key"] == key]
+    return bool(found) and found[-1]["charged_s"] != charged_s

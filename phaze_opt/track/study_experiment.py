@@ -55,11 +55,15 @@ class StudyExperiment:
         views = study_views(metrics)
         tags = {f"{VIEW_TAG}{view.key}": view.state(study_id) for view in views}
         if STUDY_TAG in known or NOTE_TAG not in known:
-            links = [f"[{view.title}]({view.link(experiment_id)})" for view in views]
+            links = [
+                f"[{view.title}]({view.table_link(experiment_id)}) ([charts]({view.chart_link(experiment_id)}))"
+                for view in views
+            ]
             if run_ids:
-                links.insert(0, f"[Compare the strategies]({compare_link(experiment_id, run_ids)})")
-            footer = "\n\n" + " · ".join(links)
-            tags[NOTE_TAG] = started["description"][: MAX_EXPERIMENT_TAG_LENGTH - len(footer)] + footer
+                links.insert(0, f"[compare]({compare_link(experiment_id, run_ids)})")
+            # First, because the interface folds a note after its second line.
+            header = "Views: " + " · ".join(links) + "\n\n"
+            tags[NOTE_TAG] = header + started["description"][: MAX_EXPERIMENT_TAG_LENGTH - len(header)]
             tags[STUDY_TAG] = study_id
         for key, value in tags.items():
             if known.get(key) != value:

@@ -48,9 +48,10 @@ class CellCurve:
 
 
 def study_started_record(event: StudyStarted, *, target: str, experiment: str, time_ms: int) -> Record:
-    """The study's run: name, identity and the resolved plan, flattened with dots."""
+    """The study's run: name, identity and its axes, flattened with dots; the whole plan is an artifact."""
     params = {"num_cells": str(event.num_cells)}
-    flat = {key: text(value) for key, value in flatten(event.config) if key not in ("name", "description")}
+    plan = plan_fields(event.config)
+    flat = {key: text(value) for key, value in flatten(plan) if key not in ("name", "description")}
     return {
         "kind": STUDY_STARTED,
         "time_ms": time_ms,
@@ -64,6 +65,21 @@ def study_started_record(event: StudyStarted, *, target: str, experiment: str, t
         "params": {**params, **flat},
         "tags": {"study_id": event.study_id},
     }
+
+
+def plan_fields(config: Mapping[str, object]) -> Mapping[str, object]:
+    """The fields of `StudyConfig` within a resolved plan, which may hold conditions and constants beside them."""
+    inner = config.get("config")
+    return inner if isinstance(inner, Mapping) else config
+
+
+def granted(config: Mapping[str, object]) -> str:
+    """Evaluations (or seconds) granted to each search, as the plan says."""
+    budget = plan_fields(config).get("budget")
+    if not isinstance(budget, Mapping):
+        return "" if budget is None else str(budget)
+    seconds = budget.get("seconds")
+    return f"{seconds} s" if seconds else str(budget.get("evaluations", ""))
 
 
 def cell_record(event: CellFinished, *, budget: str, index: int, time_ms: int) -> Record:
@@ -239,7 +255,7 @@ def median_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def thinned(values: Sequence[float]) -> Curve:
-    """(evaluations, value) points; of long curves those where the value changes, with the point before, and the last."""
+    """(evaluations, value) points; of a long curve those where it changes, the points before them and the last."""
     count = len(values)
     if count <= MAX_CURVE_POINTS:
         return tuple((index + 1, value) for index, value in enumerate(values))

@@ -25,12 +25,12 @@ ARCHITECTURE = ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_mb", "hbm_gb", 
 STRATEGY_METRICS = (
     "median_regret_pct",
     "mean_regret_pct",
-    "evaluations_to_1pct",
     "mean_rank",
-    "mean_probes",
+    "win_share",
+    "evaluations_to_1pct",
+    "distinct_evaluations",
     "probes",
-    "mean_distinct_evaluations",
-    "mean_charged_s",
+    "charged_s",
 )
 """Columns of the strategies, as far as the study has them."""
 SEED_METRICS = (
@@ -44,6 +44,7 @@ SEED_METRICS = (
 )
 TRIAL_METRICS = ("throughput_samples_per_s", "throughput_per_tdp", "area_mm2", "tdp_w", "mfu")
 MAX_COLUMNS = 8
+COLUMN_WIDTH = 145
 SECTION = "Answers"
 OTHERS = "Model metrics"
 """The interface's own name for the section of charts that no view asks for."""
@@ -80,6 +81,8 @@ class StudyView:
             "orderByKey": self.order_by,
             "orderByAsc": self.is_ascending,
             "selectedColumns": list(self.columns),
+            "columnOrder": list(self.columns),
+            "columnWidths": dict.fromkeys(self.columns, COLUMN_WIDTH),
             "runsHiddenMode": "SHOW_ALL",
             "hideEmptyCharts": True,
             "compareRunCharts": charts,
@@ -90,9 +93,13 @@ class StudyView:
         }
         return json.dumps(state, separators=(",", ":"))
 
-    def link(self, experiment_id: str) -> str:
-        """Address within the interface."""
-        return f"#/experiments/{experiment_id}/runs?viewStateShareKey={self.key}"
+    def table_link(self, experiment_id: str) -> str:
+        """Address of the list within the interface."""
+        return f"#/experiments/{experiment_id}/runs?viewStateShareKey={self.key}&workflowType=machine_learning"
+
+    def chart_link(self, experiment_id: str) -> str:
+        """Address of the charts within the interface."""
+        return f"{self.table_link(experiment_id)}&compareRunsMode=CHART"
 
 
 def study_views(strategy_metrics: Sequence[str] = ()) -> tuple[StudyView, ...]:
@@ -101,12 +108,12 @@ def study_views(strategy_metrics: Sequence[str] = ()) -> tuple[StudyView, ...]:
 
 
 def _strategies(metrics: Sequence[str]) -> StudyView:
-    known = [name for name in STRATEGY_METRICS if name in metrics] or list(STRATEGY_METRICS)
-    shown = [*known, *(name for name in metrics if name not in known)][:MAX_COLUMNS]
+    shown = [name for name in STRATEGY_METRICS if name in metrics] or list(metrics) or list(STRATEGY_METRICS)
+    shown = shown[:MAX_COLUMNS]
     bars = [_bar(name) for name in shown[:4]]
     charts = (*bars[:1], _line(CURVE), *bars[1:], _parallel(("strategy",), shown[:6]))
     columns = tuple(metric_column(name) for name in shown)
-    return StudyView("strategies", "Strategies side by side", ROLE_CONTENDER, columns, columns[0], True, charts)
+    return StudyView("strategies", "strategies", ROLE_CONTENDER, columns, columns[0], True, charts)
 
 
 def _searches() -> StudyView:
@@ -114,7 +121,7 @@ def _searches() -> StudyView:
     columns = (*(param_column(name) for name in params), *(metric_column(name) for name in SEED_METRICS))
     charts = (_line(CURVE), _parallel(params, SEED_METRICS[:2]), _bar("regret_pct"))
     order = metric_column("regret_pct")
-    return StudyView("searches", "Every search with its regret", ROLE_CELL, columns, order, True, charts)
+    return StudyView("searches", "searches", ROLE_CELL, columns, order, True, charts)
 
 
 def _trials() -> StudyView:
@@ -133,7 +140,7 @@ def _trials() -> StudyView:
     }
     charts = (_parallel(ARCHITECTURE, ("tdp_w", "area_mm2", "throughput_samples_per_s")), scatter)
     order = metric_column("throughput_samples_per_s")
-    return StudyView("trials", "Every design tried", ROLE_TRIAL, columns, order, False, charts)
+    return StudyView("trials", "trials", ROLE_TRIAL, columns, order, False, charts)
 
 
 def metric_column(name: str) -> str:

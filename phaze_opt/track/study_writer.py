@@ -28,8 +28,8 @@ from phaze_opt.track.journal import Journal, Record
 from phaze_opt.track.records import ARTIFACT
 from phaze_opt.track.run_writer import ATTEMPT_TAG, NUMBER_TAG, PARENT_TAG, ROLE_TAG, ROLE_TRIAL
 from phaze_opt.track.study_experiment import StudyExperiment
-from phaze_opt.track.study_views import CURVE, ROLE_CELL, ROLE_CONTENDER, ROLE_STUDY
 from phaze_opt.track.study_records import CELL, CELL_FINISHED, CELL_TRIAL, STUDY_FINISHED, STUDY_STARTED
+from phaze_opt.track.study_views import CURVE, ROLE_CELL, ROLE_CONTENDER, ROLE_STUDY
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
