@@ -41,6 +41,7 @@ class Relaxation(NamedTuple):
         tied: shape (num_options, 3): state bytes, gradient bytes, and the share of the last layer's update, that
             count once in a single stage.
         transfer_s: least time across the boundary before the s-th stage from the end, s, shape (num_options, n + 1).
+        transfer_sum_s, transfer_min_s: sum and least of it over the boundaries of a number of stages, same shape.
         entry: first row in ``degrees_of_data`` of (option, stages), shape (num_options, n + 2).
         data: shape (entries, 3): micro-batches, latency and s/byte of the gradient all-reduce, micro-batches rising.
         policy: recomputation.
@@ -53,100 +54,161 @@ class Relaxation(NamedTuple):
     per_layer: Floats
     tied: Floats
     transfer_s: Floats
+    transfer_sum_s: Floats
+    transfer_min_s: Floats
     entry: Ints
     data: Floats
     policy: int
 
 
-class Stages(NamedTuple):
-    """What the walk needs of each stage, counted from the end; all of shape (num_stages + 1,), row 0 unused.
+class Room(NamedTuple):
+    """How many main layers each stage holds under one memory size; stages counted from the end, index 0 unused.
 
     Attributes:
-        base_s, base_recomputed_s: time of a stage before any main layer is in it, s.
-        most, most_recomputed: main layers that fit its memory; -1 if not even its end layer does.
+        stashed, recomputed: at most so many, whether it recomputes or not; -1 if not even its end layer fits; shape
+            (num_options, n + 1, n + 1), by number of stages and stage.
+        fits: whether all main layers find room, shape (num_options, n + 1).
     """
 
-    base_s: Floats
-    base_recomputed_s: Floats
-    most: Ints
-    most_recomputed: Ints
+    stashed: Ints
+    recomputed: Ints
+    fits: NDArray[np.bool_]
 
 
 @compiled
-def batch_time_bounds(relaxation: Relaxation, times: Floats, memory_bytes: Floats) -> Floats:
-    """Lower bound on the batch time of each design, s; inf where certainly nothing fits.
+def describe_room(relaxation: Relaxation, memory_bytes: float) -> Room:
+    """The room of every (t, stages) under one memory size; the fewest micro-batches of it in flight."""
+    num_options, size = relaxation.transfer_s.shape
+    room = Room(
+        np.full((num_options, size, size), -1, dtype=np.int64),
+        np.full((num_options, size, size), -1, dtype=np.int64),
+        np.zeros((num_options, size), dtype=np.bool_),
+    )
+    for option in range(num_options):
+        for num_stages in range(1, size):
+            if relaxation.entry[option, num_stages] == relaxation.entry[option, num_stages + 1]:
+                continue
+            held, has_ends = 0, True
+            for stage in range(1, num_stages + 1):
+                _fill_room(relaxation, option, num_stages, stage, memory_bytes * (1.0 + SLACK), room)
+                most = max(room.stashed[option, num_stages, stage], room.recomputed[option, num_stages, stage])
+                has_ends = has_ends and most >= 0
+                held += most
+            room.fits[option, num_stages] = has_ends and held >= relaxation.num_main
+    return room
+
+
+@compiled
+def _fill_room(  # noqa: PLR0917
+    relaxation: Relaxation, option: int, num_stages: int, stage: int, memory_bytes: float, room: Room
+) -> None:
+    """Main layers of one stage, with all stashed and with recomputation."""
+    main, per_layer = relaxation.kinds[MAIN], relaxation.per_layer[option]
+    in_flight = min(stage, int(relaxation.data[relaxation.entry[option, num_stages], 0]))
+    state, stash, inputs, working = 0.0, 0.0, 0.0, 0.0
+    for end in range(FIRST, LAST + 1):
+        kind = relaxation.kinds[end]
+        if kind >= 0 and stage == (num_stages if end == FIRST else 1):
+            state += per_layer[STATE, kind]
+            stash += per_layer[STASH, kind]
+            inputs += per_layer[INPUT, kind]
+            working = max(working, per_layer[WORKING_SET, kind])
+    if num_stages == 1:
+        state -= relaxation.tied[option, 0]
+    if relaxation.policy != ALWAYS:
+        each = per_layer[STATE, main] + in_flight * per_layer[STASH, main]
+        left = memory_bytes - state - in_flight * stash
+        room.stashed[option, num_stages, stage] = _fit(left, 0.0, 0.0, each, relaxation.num_main)
+    if relaxation.policy != NEVER:
+        each = per_layer[STATE, main] + in_flight * per_layer[INPUT, main]
+        left = memory_bytes - state - in_flight * inputs
+        shared = max(working, per_layer[WORKING_SET, main])
+        room.recomputed[option, num_stages, stage] = _fit(left, working, shared, each, relaxation.num_main)
+
+
+@compiled
+def _fit(left: float, working: float, shared_working: float, each: float, limit: int) -> int:
+    """Main layers that fit what is left beside the end layers: -1 if these do not fit, at most ``limit``."""
+    if left < working:
+        return -1
+    if left < shared_working + each:
+        return 0
+    return int(min(np.floor((left - shared_working) / each), limit)) if each > 0.0 else limit
+
+
+@compiled
+def batch_time_bounds(relaxation: Relaxation, room: Room, times: Floats) -> Floats:
+    """Lower bound on the batch time of each design of one memory size, s; inf where certainly nothing fits.
 
     Args:
         relaxation: the model.
+        room: of the memory size.
         times: shape (num_designs, num_options, num_kinds, 3), one layer of each kind, s.
-        memory_bytes: shape (num_designs,).
     """
     bounds = np.empty(len(times))
-    num_layers = relaxation.entry.shape[1] - 2
-    stages = Stages(
-        np.zeros(num_layers + 1),
-        np.zeros(num_layers + 1),
-        np.zeros(num_layers + 1, dtype=np.int64),
-        np.zeros(num_layers + 1, dtype=np.int64),
-    )
-    values = np.empty((len(relaxation.degrees), num_layers + 1))
-    stage_s = np.empty((len(relaxation.degrees), num_layers + 1))
+    values, stage_s = np.empty(room.fits.shape), np.empty(room.fits.shape)
+    level = np.zeros(room.fits.shape, dtype=np.int64)
     for design in range(len(times)):
-        bounds[design] = _bound_design(relaxation, times[design], memory_bytes[design], stages, values, stage_s)
+        bounds[design] = _bound_design(relaxation, room, times[design], values, stage_s, level)
     return bounds
 
 
 @compiled
 def _bound_design(  # noqa: PLR0917
-    relaxation: Relaxation, times: Floats, memory_bytes: float, stages: Stages, values: Floats, stage_s: Floats
+    relaxation: Relaxation, room: Room, times: Floats, values: Floats, stage_s: Floats, level: Ints
 ) -> float:
-    """Least bound over (t, stages): the cheap one first, raised by the walk only where it is the least."""
+    """Least bound over (t, stages), each raised only while it is the least of all.
+
+    Level 0: the cheap stage time with the fewest micro-batches; 1: with the synchronisation of the best data degree;
+    2: with the stage time of the walk.
+    """
+    level[:] = 0
     for option in range(values.shape[0]):
-        for num_stages in range(1, values.shape[1]):
-            values[option, num_stages] = np.inf
-            if relaxation.entry[option, num_stages] < relaxation.entry[option, num_stages + 1]:
-                stage_s[option, num_stages] = _cheap_stage_s(relaxation, option, times[option], num_stages)
-                values[option, num_stages] = _batch_s(
-                    relaxation, option, times[option], num_stages, stage_s[option, num_stages]
-                )
-    room = memory_bytes * (1.0 + SLACK)
+        _start_values(relaxation, room, option, times[option], values[option], stage_s[option])
     while True:
-        best, second, option, num_stages = np.inf, np.inf, -1, 0
+        best, option, num_stages = np.inf, -1, 0
         for o in range(values.shape[0]):
             for s in range(1, values.shape[1]):
                 if values[o, s] < best:
-                    second = best
                     best, option, num_stages = values[o, s], o, s
-                elif values[o, s] < second:
-                    second = values[o, s]
         if option < 0:
             return np.inf
-        if stage_s[option, num_stages] < 0.0:
+        if level[option, num_stages] == 2:
             return float(best * (1.0 - SLACK))
-        raised_s = _walk(relaxation, option, times[option], num_stages, room, stage_s[option, num_stages], stages)
-        stage_s[option, num_stages] = -1.0
-        values[option, num_stages] = _batch_s(relaxation, option, times[option], num_stages, raised_s)
+        if level[option, num_stages] == 1:
+            stage_s[option, num_stages] = _walk(
+                relaxation, room, option, times[option], num_stages, stage_s[option, num_stages]
+            )
+        values[option, num_stages] = _batch_s(
+            relaxation, option, times[option], num_stages, stage_s[option, num_stages]
+        )
+        level[option, num_stages] += 1
 
 
 @compiled
-def _cheap_stage_s(relaxation: Relaxation, option: int, times: Floats, num_stages: int) -> float:
-    """The largest stage time is at least the mean stage's, ceil(main layers / stages) of those, and any layer's."""
+def _start_values(  # noqa: PLR0917
+    relaxation: Relaxation, room: Room, option: int, times: Floats, values: Floats, stage_s: Floats
+) -> None:
+    """Cheap stage time of every number of stages, and its pipeline with the fewest micro-batches; inf without room.
+
+    The largest stage time is at least the mean stage's, ceil(main layers / stages) of those, and any layer's.
+    """
     total_s, longest_s = 0.0, 0.0
     for kind in range(len(relaxation.counts)):
         layer_s = times[kind, FORWARD] + times[kind, BACKWARD]
         total_s += relaxation.counts[kind] * layer_s
         longest_s = max(longest_s, layer_s)
-    least_transfer_s = np.inf
-    for boundary in range(1, num_stages):
-        crossing_s = relaxation.transfer_s[option, boundary]
-        total_s += 2.0 * crossing_s
-        least_transfer_s = min(least_transfer_s, crossing_s)
-    if num_stages == 1:
-        least_transfer_s = 0.0
     main = relaxation.kinds[MAIN]
-    most = (relaxation.num_main + num_stages - 1) // num_stages
-    crowded_s = most * (times[main, FORWARD] + times[main, BACKWARD])
-    return float(max(total_s / num_stages, max(crowded_s, longest_s) + least_transfer_s))
+    main_s = times[main, FORWARD] + times[main, BACKWARD]
+    for num_stages in range(1, len(values)):
+        values[num_stages] = np.inf
+        if room.fits[option, num_stages]:
+            most = (relaxation.num_main + num_stages - 1) // num_stages
+            alone_s = max(most * main_s, longest_s) + relaxation.transfer_min_s[option, num_stages]
+            mean_s = (total_s + 2.0 * relaxation.transfer_sum_s[option, num_stages]) / num_stages
+            stage_s[num_stages] = max(mean_s, alone_s)
+            fewest = relaxation.data[relaxation.entry[option, num_stages], 0]
+            values[num_stages] = (fewest + num_stages - 1) * stage_s[num_stages]
 
 
 @compiled
@@ -181,89 +243,36 @@ def _batch_s(relaxation: Relaxation, option: int, times: Floats, num_stages: int
 
 
 @compiled
-def _describe_stages(  # noqa: PLR0917
-    relaxation: Relaxation, option: int, times: Floats, num_stages: int, room: float, stages: Stages
-) -> None:
-    """Fill in ``stages``: end layers, transfers, and how many main layers the memory holds."""
-    main, per_layer = relaxation.kinds[MAIN], relaxation.per_layer[option]
-    fewest = int(relaxation.data[relaxation.entry[option, num_stages], 0])
-    for stage in range(1, num_stages + 1):
-        in_flight = min(stage, fewest)
-        base_s, again_s, state, stash, inputs, working = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        for end in range(FIRST, LAST + 1):
-            kind = relaxation.kinds[end]
-            if kind >= 0 and stage == (num_stages if end == FIRST else 1):
-                base_s += times[kind, FORWARD] + times[kind, BACKWARD]
-                again_s += times[kind, FORWARD]
-                state += per_layer[STATE, kind]
-                stash += per_layer[STASH, kind]
-                inputs += per_layer[INPUT, kind]
-                working = max(working, per_layer[WORKING_SET, kind])
-        if num_stages == 1:
-            state -= relaxation.tied[option, 0]
-        if stage < num_stages:
-            base_s += relaxation.transfer_s[option, stage]
-        if stage > 1:
-            base_s += relaxation.transfer_s[option, stage - 1]
-        stages.base_s[stage], stages.base_recomputed_s[stage] = base_s, base_s + again_s
-        stages.most[stage] = stages.most_recomputed[stage] = -1
-        if relaxation.policy != ALWAYS:
-            each = per_layer[STATE, main] + in_flight * per_layer[STASH, main]
-            stages.most[stage] = _fit(room - state - in_flight * stash, 0.0, 0.0, each, relaxation.num_main)
-        if relaxation.policy != NEVER:
-            each = per_layer[STATE, main] + in_flight * per_layer[INPUT, main]
-            left = room - state - in_flight * inputs
-            stages.most_recomputed[stage] = _fit(
-                left, working, max(working, per_layer[WORKING_SET, main]), each, relaxation.num_main
-            )
-
-
-@compiled
-def _fit(left: float, working: float, shared_working: float, each: float, limit: int) -> int:
-    """Main layers that fit what is left beside the end layers: -1 if these do not fit, at most ``limit``."""
-    if left < working:
-        return -1
-    if left < shared_working + each:
-        return 0
-    return int(min(np.floor((left - shared_working) / each), limit)) if each > 0.0 else limit
-
-
-@compiled
 def _walk(  # noqa: PLR0917
-    relaxation: Relaxation,
-    option: int,
-    times: Floats,
-    num_stages: int,
-    room: float,
-    stage_s: float,
-    stages: Stages,
+    relaxation: Relaxation, room: Room, option: int, times: Floats, num_stages: int, stage_s: float
 ) -> float:
     """Least T >= ``stage_s`` at which the stages, each of time <= T and within memory, hold all main layers.
 
-    From T to the next larger one at which some stage takes one layer more; inf if memory stops all of them first.
+    From T to the next larger one at which some stage takes one layer more.
     """
-    _describe_stages(relaxation, option, times, num_stages, room, stages)
-    main = relaxation.kinds[MAIN]
+    main, kinds, transfer_s = relaxation.kinds[MAIN], relaxation.kinds, relaxation.transfer_s[option]
     layer_s = times[main, FORWARD] + times[main, BACKWARD]
     again_s = layer_s + times[main, FORWARD]
-    held_at_most = 0
-    for stage in range(1, num_stages + 1):
-        most = max(stages.most[stage], stages.most_recomputed[stage])
-        if most < 0:
-            return np.inf
-        held_at_most += most
-    if held_at_most < relaxation.num_main:
-        return np.inf
     for _ in range(MAX_STEPS):
         held, next_s, is_short = 0, np.inf, False
         for stage in range(1, num_stages + 1):
-            count = _hold(stage_s, stages.base_s[stage], layer_s, stages.most[stage])
-            recomputed = _hold(stage_s, stages.base_recomputed_s[stage], again_s, stages.most_recomputed[stage])
-            count = max(count, recomputed)
-            if count < stages.most[stage]:
-                next_s = min(next_s, stages.base_s[stage] + (count + 1) * layer_s)
-            if count < stages.most_recomputed[stage]:
-                next_s = min(next_s, stages.base_recomputed_s[stage] + (count + 1) * again_s)
+            base_s, base_again_s = 0.0, 0.0
+            for end in range(FIRST, LAST + 1):
+                if kinds[end] >= 0 and stage == (num_stages if end == FIRST else 1):
+                    base_s += times[kinds[end], FORWARD] + times[kinds[end], BACKWARD]
+                    base_again_s += times[kinds[end], FORWARD]
+            if stage < num_stages:
+                base_s += transfer_s[stage]
+            if stage > 1:
+                base_s += transfer_s[stage - 1]
+            base_again_s += base_s
+            stashed = room.stashed[option, num_stages, stage]
+            recomputed = room.recomputed[option, num_stages, stage]
+            count = max(_hold(stage_s, base_s, layer_s, stashed), _hold(stage_s, base_again_s, again_s, recomputed))
+            if count < stashed:
+                next_s = min(next_s, base_s + (count + 1) * layer_s)
+            if count < recomputed:
+                next_s = min(next_s, base_again_s + (count + 1) * again_s)
             is_short = is_short or count < 0
             held += max(count, 0)
         if held >= relaxation.num_main and not is_short:

@@ -66,7 +66,23 @@ class RelaxedPlacement:
             makespan_s: lower bounds on the makespans, shape (num_designs, num_options, num_kinds, 3), s.
             memory_bytes: HBM of each design, shape (num_designs,).
         """
-        return bound_kernels.batch_time_bounds(self.relaxation, makespan_s + self.collective_s, memory_bytes)
+        return bound_batch_times(self.relaxation, makespan_s + self.collective_s, memory_bytes)
+
+
+def bound_batch_times(relaxation: Relaxation, times: Floats, memory_bytes: Floats) -> Floats:
+    """Lower bound on the batch time of each design, shape (num_designs,), s; inf where certainly nothing fits.
+
+    Args:
+        relaxation: the model.
+        times: of one layer of each kind, shape (num_designs, num_options, num_kinds, 3), s.
+        memory_bytes: of each design, shape (num_designs,).
+    """
+    bounds = np.empty(len(times))
+    for capacity in np.unique(memory_bytes):
+        rows = np.flatnonzero(memory_bytes == capacity)
+        room = bound_kernels.describe_room(relaxation, float(capacity))
+        bounds[rows] = bound_kernels.batch_time_bounds(relaxation, room, times[rows])
+    return bounds
 
 
 def relax_placement(compiled: CompiledModel, *, scenario: Scenario) -> RelaxedPlacement:
@@ -105,6 +121,8 @@ def build_relaxation(
     degrees = tuple(cost.tensor_parallel for cost in costs)
     tables = build_network_tables(cluster, degrees, len(chain))
     entry, data = _data_degrees(tables, degrees, len(chain), num_devices=cluster.num_devices, parts=parts)
+    transfer_s = np.array([_transfers(cost, tables.transfer[row]) for row, cost in enumerate(costs)])
+    sums, least = _over_boundaries(transfer_s)
     tied = [(c.tied_state_bytes, c.tied_gradient_bytes, c.tied_update_s / (c.update_s[-1] or 1.0)) for c in costs]
     return Relaxation(
         degrees=np.array(degrees, dtype=np.int64),
@@ -113,7 +131,9 @@ def build_relaxation(
         num_main=int(counts[main]),
         per_layer=np.array([_per_kind(cost, chain, num_kinds) for cost in costs]),
         tied=np.array(tied, dtype=np.float64),
-        transfer_s=np.array([_transfers(cost, tables.transfer[row]) for row, cost in enumerate(costs)]),
+        transfer_s=transfer_s,
+        transfer_sum_s=sums,
+        transfer_min_s=least,
         entry=entry,
         data=data,
         policy=POLICY_CODE[recompute],
@@ -133,6 +153,14 @@ def _transfers(cost: LayerCosts, coefficients: Floats) -> Floats:
     least_bytes = float(cost.output_bytes[:-1].min()) if cost.num_layers > 1 else 0.0
     seconds: Floats = coefficients[:, 0] + coefficients[:, 1] * least_bytes
     return seconds
+
+
+def _over_boundaries(transfer_s: Floats) -> tuple[Floats, Floats]:
+    """Sum and least of the boundaries 1 .. s - 1 of s stages, same shape; zero for one stage, column 0 unused."""
+    sums, least = np.zeros_like(transfer_s), np.zeros_like(transfer_s)
+    sums[:, 2:] = np.cumsum(transfer_s[:, 1:-1], axis=1)
+    least[:, 2:] = np.minimum.accumulate(transfer_s[:, 1:-1], axis=1)
+    return sums, least
 
 
 def _data_degrees(

@@ -11,8 +11,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective import bounds as bounds_module
-from phaze_opt.objective.bound_kernels import batch_time_bounds
-from phaze_opt.objective.bound_placement import build_relaxation
+from phaze_opt.objective.bound_placement import bound_batch_times, build_relaxation
 from phaze_opt.objective.bounds import ThroughputBounder, bound_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import CommonMean
@@ -219,7 +218,7 @@ def relaxed_and_exact(seed, *, is_usual):
     relaxation = build_relaxation(costs, chain, cluster=cluster, parts=parts, recompute=policy)
     first = [chain.index(kind) for kind in range(3)]
     times = np.array([[np.column_stack((c.forward_s, c.backward_s, c.update_s))[first] for c in costs]])
-    bound = float(batch_time_bounds(relaxation, times, np.array([problem.memory_bytes]))[0])
+    bound = float(bound_batch_times(relaxation, times, np.array([problem.memory_bytes]))[0])
     placed = solve_placement(problem)
     return bound, placed.batch_time_s if placed.status is PlacementStatus.OPTIMAL else np.inf
 
