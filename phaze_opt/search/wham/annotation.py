@@ -38,7 +38,8 @@ class AnnotatedGraph:
     Attributes:
         repeats: how often its layer occurs.
         types: core types that each operator occupies, none for views and collectives.
-        before: direct predecessors of each operator, in a topological order.
+        before: direct predecessors of each operator.
+        after: direct successors of each operator.
         order: a topological order.
         many_tc: (one core, spread) latencies where there are most tensor cores, s.
         many_vc: the same where there are most vector cores, s.
@@ -51,6 +52,7 @@ class AnnotatedGraph:
     repeats: int
     types: tuple[tuple[int, ...], ...]
     before: tuple[tuple[int, ...], ...]
+    after: tuple[tuple[int, ...], ...]
     order: tuple[int, ...]
     many_tc: tuple[tuple[float, ...], tuple[float, ...]]
     many_vc: tuple[tuple[float, ...], tuple[float, ...]]
@@ -63,23 +65,28 @@ class AnnotatedGraph:
         """(one core, spread) latency of each operator at some counts, s."""
         one, spread = [], []
         for index, types in enumerate(self.types):
-            ends = [self._of_type(index, core, counts) for core in types]
-            one.append(max((pair[0] for pair in ends), default=0.0))
-            spread.append(max((pair[1] for pair in ends), default=0.0))
+            narrow = wide = 0.0
+            for core in types:
+                alone, together = self._of_type(index, core, counts)
+                narrow, wide = max(narrow, alone), max(wide, together)
+            one.append(narrow)
+            spread.append(wide)
         return one, spread
 
     def _of_type(self, index: int, core: int, counts: CoreCounts) -> tuple[float, float]:
         """(one core, spread) as far as one core type decides: between its few-core end and its many-core end."""
-        is_tc = core == TC
-        few, many = (self.many_vc, self.many_tc) if is_tc else (self.many_tc, self.many_vc)
-        few_end, many_end = (self.vc_end, self.tc_end) if is_tc else (self.tc_end, self.vc_end)
+        if core == TC:
+            few, many, count = self.many_vc, self.many_tc, counts.num_tc
+            num_few, num_many = self.vc_end.num_tc, self.tc_end.num_tc
+        else:
+            few, many, count = self.many_tc, self.many_vc, counts.num_vc
+            num_few, num_many = self.tc_end.num_vc, self.vc_end.num_vc
+        ideal_s = few[1][index] * num_few / count
         if len(self.types[index]) > 1:
-            # A fused operator at an end is held up by the scarce type, so the many-core end says nothing of this one.
-            many = few
-        count = counts.of(core)
-        one = max(few[0][index], many[0][index] * count / many_end.of(core))
-        spread = max(few[1][index] * few_end.of(core) / count, many[1][index] if many is not few else 0.0)
-        return max(one, spread), spread
+            # A fused operator at an end is held up by the scarce type: the many-core end says nothing of this one.
+            return max(few[0][index], few[0][index] * count / num_many), ideal_s
+        spread_s = max(ideal_s, many[1][index])
+        return max(few[0][index], many[0][index] * count / num_many, spread_s), spread_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +120,15 @@ def _annotate_phase(first: PhaseView, second: PhaseView, tc_end: CoreCounts, vc_
     """One pass of one layer."""
     count = len(first.core_types)
     before: list[list[int]] = [[] for _ in range(count)]
+    after: list[list[int]] = [[] for _ in range(count)]
     for source, target in first.edges:
         before[target].append(source)
+        after[source].append(target)
     return AnnotatedGraph(
         repeats=first.repeats,
         types=tuple(_TYPES.get(kind, ()) for kind in first.core_types),
         before=tuple(tuple(entry) for entry in before),
+        after=tuple(tuple(entry) for entry in after),
         order=_topological(before),
         many_tc=(tuple(first.one_core_s.tolist()), tuple(first.spread_s.tolist())),
         many_vc=(tuple(second.one_core_s.tolist()), tuple(second.spread_s.tolist())),

@@ -6,8 +6,9 @@ of its type, that makes the schedule shorter; the paper knows one form only.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from phaze_opt.search.wham.annotation import TC, VC, AnnotatedGraph, CoreCounts
 
@@ -72,60 +73,90 @@ def schedule_graph(graph: AnnotatedGraph, counts: CoreCounts) -> GraphSchedule:
     """The shorter of two list schedules: every operator in its faster form, and every operator on one core."""
     one, spread = graph.latencies(counts)
     faster = tuple(wide < narrow for narrow, wide in zip(one, spread, strict=True))
-    schedule = _list_schedule(graph, counts, one, spread, faster)
+    durations = tuple(map(min, one, spread))
+    mobility = find_mobility(graph, durations)
+    if all(flag or not types for flag, types in zip(faster, graph.types, strict=True)):
+        # Spread operators run one after the other: no order is better than another, and nobody waits for one core.
+        schedule = GraphSchedule(sum(durations), (0.0, 0.0), faster, durations, mobility)
+    else:
+        schedule = _list_schedule(graph, counts, durations, faster, mobility)
     if not any(faster):
         return schedule
-    narrow = _list_schedule(graph, counts, one, spread, (False,) * len(one))
-    return min(schedule, narrow, key=lambda found: found.makespan_s)
+    narrow = find_mobility(graph, one)
+    if narrow.length_s >= schedule.makespan_s:
+        return schedule
+    other = _list_schedule(graph, counts, tuple(one), (False,) * len(one), narrow)
+    return min(schedule, other, key=lambda found: found.makespan_s)
 
 
 def _list_schedule(
     graph: AnnotatedGraph,
     counts: CoreCounts,
-    one: Sequence[float],
-    spread: Sequence[float],
+    durations: tuple[float, ...],
     is_spread: tuple[bool, ...],
+    mobility: Mobility,
 ) -> GraphSchedule:
     """List schedule by mobility, then depth; a spread operator takes every core of the chip."""
-    durations = tuple(wide if flag else narrow for narrow, wide, flag in zip(one, spread, is_spread, strict=True))
-    mobility = find_mobility(graph, durations)
-    priority = sorted(range(len(durations)), key=lambda index: (mobility.slack_s[index], mobility.asap_s[index]))
-    end: dict[int, float] = {}
-    waiting, running = priority, list[int]()
+    missing = [len(sources) for sources in graph.before]
+    ready_at = dict.fromkeys((index for index, count in enumerate(missing) if not count), 0.0)
+    running: list[tuple[float, int]] = []
+    cores = Cores(counts)
     conflict = [0.0, 0.0]
     now = 0.0
-    while waiting:
-        left = []
-        for index in waiting:
-            ready = max((end.get(source, float("inf")) for source in graph.before[index]), default=0.0)
-            if ready > now or not _has_cores(graph, counts, running, is_spread, index):
-                left.append(index)
+    while ready_at:
+        for index in sorted(ready_at, key=lambda item: (mobility.slack_s[item], mobility.asap_s[item], item)):
+            types = graph.types[index]
+            if not cores.take(types, is_spread=is_spread[index]):
                 continue
-            end[index] = now + durations[index]
-            running.append(index)
-            delay = now - ready - mobility.slack_s[index]
+            heapq.heappush(running, (now + durations[index], index))
+            delay = now - ready_at.pop(index) - mobility.slack_s[index]
             if delay > ROUNDING * mobility.length_s:
-                for core in graph.types[index]:
+                for core in types:
                     conflict[core] += delay
-        now = _next_event(now, running, end)
-        running = [index for index in running if end[index] > now]
-        waiting = left
-    return GraphSchedule(max(end.values(), default=0.0), (conflict[TC], conflict[VC]), is_spread, durations, mobility)
+        now = running[0][0]
+        while running and running[0][0] <= now:
+            _, index = heapq.heappop(running)
+            cores.give_back(graph.types[index], is_spread=is_spread[index])
+            for target in graph.after[index]:
+                missing[target] -= 1
+                if not missing[target]:
+                    ready_at[target] = now
+    makespan = max((end for end, _ in running), default=now)
+    return GraphSchedule(makespan, (conflict[TC], conflict[VC]), is_spread, durations, mobility)
 
 
-def _has_cores(
-    graph: AnnotatedGraph, counts: CoreCounts, running: Sequence[int], is_spread: Sequence[bool], index: int
-) -> bool:
-    """Whether an operator finds its cores free."""
-    types = graph.types[index]
-    if not types:
+@dataclass(slots=True)
+class Cores:
+    """Cores that are busy while a schedule is built.
+
+    Attributes:
+        counts: cores of each type.
+    """
+
+    counts: CoreCounts
+    _busy: list[int] = field(default_factory=lambda: [0, 0])
+    _num_running: int = 0
+    _is_spread: bool = False
+
+    def take(self, types: tuple[int, ...], *, is_spread: bool) -> bool:
+        """Take what an operator needs, all or nothing; views and collectives need nothing."""
+        if not types:
+            return True
+        if self._is_spread or (is_spread and self._num_running):
+            return False
+        if not is_spread and any(self._busy[core] >= self.counts.of(core) for core in types):
+            return False
+        for core in types:
+            self._busy[core] += 1
+        self._num_running += 1
+        self._is_spread = is_spread
         return True
-    busy = [other for other in running if graph.types[other]]
-    if is_spread[index] or any(is_spread[other] for other in busy):
-        return not busy
-    return all(sum(core in graph.types[other] for other in busy) < counts.of(core) for core in types)
 
-
-def _next_event(now: float, running: Sequence[int], end: dict[int, float]) -> float:
-    """When the next running operator ends; now if one of no duration has just run."""
-    return min((end[index] for index in running), default=now)
+    def give_back(self, types: tuple[int, ...], *, is_spread: bool) -> None:
+        """Give back what an operator took."""
+        if not types:
+            return
+        for core in types:
+            self._busy[core] -= 1
+        self._num_running -= 1
+        self._is_spread = self._is_spread and not is_spread

@@ -26,13 +26,15 @@ class StageState:
 
 @dataclass(slots=True)
 class Grower:
-    """Grows designs of one array shape; schedules are remembered, as many stages share them.
+    """Grows designs of one array shape; schedules are remembered, as many stages and GLB sizes share them.
 
     Attributes:
         block: what fits and is kept.
+        schedules: by graph (its identity) and counts.
     """
 
     block: KeptBlock
+    schedules: dict[tuple[int, Counts], GraphSchedule] = field(default_factory=dict)
     _known: dict[tuple[int, Counts], tuple[float, tuple[float, float]]] = field(default_factory=dict)
 
     def grow(self, graphs: Sequence[AnnotatedGraph]) -> tuple[Counts, ...]:
@@ -78,7 +80,9 @@ class Grower:
         """Makespan (never under the HBM floor) with collectives, and conflicts by core type; of one graph."""
         key = (id(graph), counts)
         if key not in self._known:
-            schedule = schedule_graph(graph, self._cores(counts))
+            if key not in self.schedules:
+                self.schedules[key] = schedule_graph(graph, self._cores(counts))
+            schedule = self.schedules[key]
             starved = [self._starved_s(graph, schedule, counts, core) for core in (TC, VC)]
             is_floored = schedule.makespan_s <= graph.floor_s
             delays = (schedule.conflict_s[TC] + starved[TC], schedule.conflict_s[VC] + starved[VC])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from phaze_opt.search.wham.annotation import AnnotatedGraph, CoreCounts, StageKey, annotate
+from phaze_opt.search.wham.criticality import GraphSchedule
 from phaze_opt.search.wham.dimension_pruner import Shape, prune_dimensions
 from phaze_opt.search.wham.growth import Grower
 from phaze_opt.search.wham.kept_block import Counts, Dimensions, KeptBlock
@@ -53,10 +54,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One array shape at one micro-batch: the graphs of every stage."""
+    """One array shape at one micro-batch: the graphs of every stage, and their schedules so far."""
 
     micro_batch: int
     stages: dict[StageKey, tuple[AnnotatedGraph, ...]]
+    schedules: dict[tuple[int, Counts], GraphSchedule] = field(default_factory=dict)
 
     def cost(self, grower: Grower, counts: Counts) -> float:
         """Logarithm of device seconds a sample of the whole chain, at each model's best tensor width, summed."""
@@ -148,7 +150,7 @@ class LocalSearch:
 
     def _grow_all(self, block: KeptBlock, annotations: Sequence[Annotation]) -> list[Way]:
         """The ways that growth took for all stages, those first that serve the whole chain in least time."""
-        annotated = [(annotation, Grower(block)) for annotation in annotations]
+        annotated = [(annotation, Grower(block, annotation.schedules)) for annotation in annotations]
         ways: dict[Counts, tuple[tuple[Counts, ...], set[StageKey]]] = {}
         for annotation, grower in annotated:
             for key, graphs in annotation.stages.items():
