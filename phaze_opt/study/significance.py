@@ -87,6 +87,8 @@ def rank_over_conditions(
     correction, as in Demsar (2006) with the later advice of Benavoli, Corani and Mangili (JMLR 17, 2016) to test pairs
     by Wilcoxon rather than by differences of mean ranks.
 
+    A single condition is ranked without tests: over its seeds `condition_tests` tells more.
+
     Args:
         judged: conditions.
         names: contenders with at least one finished search, in the study's order.
@@ -104,7 +106,7 @@ def rank_over_conditions(
     overall_p = friedman_p(medians)
     level = 1.0 - confidence
     is_open = overall_p is None or overall_p < level
-    tests = _block_tests(medians[:, order], ordered, level=level if is_open else 0.0)
+    tests = _block_tests(medians[:, order], ordered, level=level if is_open else 0.0) if len(blocks) > 1 else ()
     is_different = _differences(tests, ordered)
     ranking = Ranking(
         contenders=tuple(ordered),

@@ -39,7 +39,7 @@ def _price(price: PriceOfGenerality, table: ChipTable) -> str:
         f"at worst ({price.models[design.shares.index(min(design.shares))]})"
         for design in price.common
     )
-    return f"{where} {own}. Of one chip for all, {costs}. {_how_many(price)} All over {_evaluated(table)}."
+    return f"{where} {own}. Of one chip for all, {costs}. {_how_many(price)} {_basis(table)}"
 
 
 def _how_many(price: PriceOfGenerality) -> str:
@@ -54,5 +54,12 @@ def _how_many(price: PriceOfGenerality) -> str:
     return ""
 
 
-def _evaluated(table: ChipTable) -> str:
-    return f"{counted(len(table.chips), 'chip')} evaluated on every model"
+def _basis(table: ChipTable) -> str:
+    """Over which chips this is exact."""
+    evaluated = len(table.chips)
+    if table.num_candidates > evaluated:
+        return (
+            f"This is exact over the {table.num_candidates} chips that searches found feasible: bounds leave "
+            f"{evaluated} that can matter, and these are evaluated on every model."
+        )
+    return f"This is exact over the {counted(evaluated, 'chip')} that searches found, each evaluated on every model."

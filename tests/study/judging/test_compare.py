@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.study.compare import compare_studies
+from phaze_opt.study.config import Budget, Contender
+from phaze_opt.study.result import StudyResult
+
+Study = Callable[..., StudyResult]
+
+
+def rename_condition(result: StudyResult, name: str) -> StudyResult:
+    """The same study with its only workload under another name."""
+    (condition,) = result.conditions
+    renamed = replace(condition, workload=replace(condition.workload, name=name))
+    cells = tuple(replace(cell, cell=replace(cell.cell, condition=renamed)) for cell in result.cells)
+    truths = dict.fromkeys([renamed.key], *result.truths.values()) if result.truths else {}
+    return replace(result, conditions=(renamed,), cells=cells, truths=truths)
+
+
+def test_conditions_are_matched_by_problem_and_truth_is_the_better(study: Study) -> None:
+    before = study({"bert": {"tpe": [[80.0], [90.0]]}}, truths={"bert": 95.0}, directory="before")
+    after = rename_condition(study({"bert": {"tpe": [[100.0], [90.0]]}}, directory="after"), "other-name")
+    comparison = compare_studies(before, after)
+    (row,) = comparison.rows
+    assert row.truth is not None
+    assert row.truth.value == 100.0
+    assert (row.first.condition, row.second.condition) == ("default.bert", "default.other-name")
+    assert row.first.mean_regret == pytest.approx(0.15)
+    assert row.second.mean_regret == pytest.approx(0.05)
+    assert row.difference == pytest.approx(-0.1)
+    assert row.effect == pytest.approx((2 + 1 + 0.5) / 4)
+    assert row.note == ""
+    assert comparison.unmatched == ()
+    assert "better in 1, worse in 0, none of them beyond chance" in comparison.findings[0]
+
+
+def test_equal_names_of_other_problems_are_not_compared(study: Study) -> None:
+    first = study({"bert": {"tpe": [[1.0]]}}, directory="a")
+    second = study({"bert": {"tpe": [[1.0]]}}, directory="b", devices=16)
+    comparison = compare_studies(first, second)
+    assert comparison.rows == ()
+    assert "share no problem" in comparison.findings[0]
+    assert "Only made-up-a has the problem default.bert." in comparison.unmatched
+    assert "default.bert: the name is in both studies, but the problems differ." in comparison.unmatched
+
+
+def test_what_differs_is_said(study: Study) -> None:
+    first = study({"bert": {"tpe": [[1.0]], "old": [[1.0]]}}, directory="a")
+    second = study(
+        {"bert": {"tpe": [[1.0]], "new": [[1.0]]}}, directory="b", num_missing=2, budget=Budget(evaluations=20)
+    )
+    changed = Contender("tpe", "tpe", {"startup_trials": 4})
+    second = replace(second, config=replace(second.config, contenders=(changed, second.config.contenders[1])))
+    comparison = compare_studies(first, second)
+    assert [row.contender for row in comparison.rows] == ["tpe"]
+    note = comparison.rows[0].note
+    assert "strategy random against tpe" in note
+    assert "options none against {'startup_trials': 4}" in note
+    assert "budget of evaluations 10 against 20" in note
+    assert "Only made-up-a has the contender old." in comparison.unmatched
+    assert "Only made-up-b has the contender new." in comparison.unmatched
+    assert "made-up-b is not finished: 2 of 4 searches are." in comparison.unmatched
+
+
+def test_a_claim_over_seeds_and_costs(study: Study) -> None:
+    rng = np.random.default_rng(1)
+    slow = study({"bert": {"tpe": [[80.0, 80.0 + x] for x in rng.random(8)]}}, directory="a", probes={"tpe": 4})
+    fast = study({"bert": {"tpe": [[90.0 + x] for x in rng.random(8)]}}, directory="b")
+    (row,) = compare_studies(slow, fast).rows
+    assert row.test == "Mann-Whitney"
+    assert row.p_value == pytest.approx(2 / 12870)
+    assert row.is_significant
+    assert row.effect == 1.0
+    assert (row.first.mean_evaluations, row.second.mean_evaluations) == (2.0, 1.0)
+    assert (row.first.mean_probes, row.second.mean_probes) == (4.0, 0.0)
+    (back,) = compare_studies(fast, slow).rows
+    assert back.difference == pytest.approx(-row.difference)
+    assert back.effect == 0.0
+
+
+def test_a_study_against_itself_shows_no_difference(study: Study) -> None:
+    result = study({"bert": {"tpe": [[3.0], [4.0]]}, "gpt": {"tpe": [[None], [4.0]]}})
+    comparison = compare_studies(result, result)
+    assert comparison.rows
+    assert all(row.difference == 0.0 and row.p_value == 1.0 for row in comparison.rows)
+    assert "(no difference)" in comparison.findings[0]

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.portfolio import best_portfolios, dominated_columns, mean_of_shares
+from phaze_opt.study.portfolio_program import solve_portfolio
+from phaze_opt.study.price import price_of_generality
+from phaze_opt.study.result import ChipTable
+
+
+@st.composite
+def tables(draw: st.DrawFn, max_models: int = 4, max_chips: int = 6) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shares with many ties and infeasible entries, each model's own best being 1; weights."""
+    num_models, num_chips = draw(st.integers(1, max_models)), draw(st.integers(1, max_chips))
+    entry = st.sampled_from([0.0, 0.5, 0.8, 0.81, 0.9, 0.99, 1.0])
+    rows = []
+    for _ in range(num_models):
+        row = draw(st.lists(entry, min_size=num_chips, max_size=num_chips))
+        row[draw(st.integers(0, num_chips - 1))] = 1.0
+        rows.append(row)
+    weights = draw(st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=num_models, max_size=num_models))
+    return np.array(rows), np.array(weights)
+
+
+def best_by_force(
+    shares: NDArray[np.float64], weights: NDArray[np.float64], size: int, mean: CommonMean
+) -> tuple[float, float]:
+    """Highest mean of any set of at most ``size`` chips, and the highest arithmetic mean among those."""
+    scores = []
+    for count in range(1, size + 1):
+        for chips in combinations(range(shares.shape[1]), count):
+            taken = shares[:, chips].max(axis=1)
+            scores.append((mean_of_shares(mean, taken, weights), mean_of_shares(CommonMean.ARITHMETIC, taken, weights)))
+    top = max(score for score, _ in scores)
+    return top, max(second for score, second in scores if score >= top - 1e-12)
+
+
+@pytest.mark.parametrize("mean", list(CommonMean))
+@given(table=tables())
+@settings(max_examples=60, deadline=None)
+def test_portfolios_equal_brute_force(mean: CommonMean, table: tuple[NDArray[np.float64], NDArray[np.float64]]) -> None:
+    shares, weights = table
+    for size, chips in enumerate(best_portfolios(shares, weights, mean), start=1):
+        assert 1 <= len(chips) <= size
+        taken = shares[:, chips].max(axis=1)
+        top, second = best_by_force(shares, weights, size, mean)
+        assert mean_of_shares(mean, taken, weights) == pytest.approx(top, abs=1e-12)
+        if mean is CommonMean.WORST:
+            assert mean_of_shares(CommonMean.ARITHMETIC, taken, weights) == pytest.approx(second, abs=1e-12)
+
+
+@pytest.mark.parametrize("mean", list(CommonMean))
+@given(table=tables(max_models=3, max_chips=5))
+@settings(max_examples=8, deadline=None)
+def test_the_integer_program_equals_brute_force(
+    mean: CommonMean, table: tuple[NDArray[np.float64], NDArray[np.float64]]
+) -> None:
+    shares, weights = table
+    for size in range(1, len(shares) + 1):
+        chips = solve_portfolio(shares, weights / weights.sum(), num_chips=size, mean=mean)
+        assert 1 <= len(chips) <= size
+        taken = shares[:, chips].max(axis=1)
+        assert mean_of_shares(mean, taken, weights) == pytest.approx(
+            best_by_force(shares, weights, size, mean)[0], abs=1e-9
+        )
+
+
+@pytest.mark.parametrize("mean", list(CommonMean))
+def test_program_and_partitions_agree_on_many_chips(mean: CommonMean) -> None:
+    rng = np.random.default_rng(4)
+    shares = 1.0 - rng.gamma(1.0, 0.1, size=(6, 120)).clip(0.0, 0.9)
+    shares /= shares.max(axis=1, keepdims=True)
+    weights = rng.uniform(0.5, 2.0, size=6)
+    by_partition = best_portfolios(shares, weights, mean)
+    for size in (1, 2, 4, 6):
+        by_program = solve_portfolio(shares, weights / weights.sum(), num_chips=size, mean=mean)
+        scores = [
+            mean_of_shares(mean, shares[:, chips].max(axis=1), weights)
+            for chips in (by_partition[size - 1], by_program)
+        ]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-9)
+
+
+def test_ten_models_go_through_the_program() -> None:
+    """Ten models, each best on its own chip, a compromise for all and one for either half."""
+    own = np.where(np.eye(10, dtype=bool), 1.0, 0.5)
+    halves = np.array([[0.95] * 5 + [0.6] * 5, [0.6] * 5 + [0.95] * 5, [0.9] * 10]).T
+    found = best_portfolios(np.hstack([own, halves]), np.ones(10), CommonMean.WORST)
+    assert found[0] == (12,)
+    assert found[1] == (10, 11)
+    assert found[9] == tuple(range(10))
+
+
+@given(tables())
+@settings(max_examples=60, deadline=None)
+def test_dominated_chips_are_those_that_another_one_matches(
+    table: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> None:
+    shares, _ = table
+    is_dominated = dominated_columns(shares)
+    kept = shares[:, ~is_dominated]
+    for chip in np.flatnonzero(is_dominated):
+        assert (kept >= shares[:, [chip]]).all(axis=0).any()
+    for one, other in combinations(range(kept.shape[1]), 2):
+        assert (kept[:, one] > kept[:, other]).any()
+        assert (kept[:, other] > kept[:, one]).any()
+
+
+def table_of(values: list[list[float]], weights: list[float] | None = None) -> ChipTable:
+    num_chips = len(values[0])
+    return ChipTable(
+        setting="default",
+        models=tuple("abcdefgh"[: len(values)]),
+        weights=tuple(weights or [1.0] * len(values)),
+        chips=tuple(DesignPoint(index + 1, 1, 2, 2, 2, 2, 2, 1) for index in range(num_chips)),
+        values=tuple(tuple(row) for row in values),
+        micro_batches=tuple((1,) * num_chips for _ in values),
+    )
+
+
+def test_price_by_hand() -> None:
+    """Two models in different units, three chips: one best for each, one between."""
+    price = price_of_generality(table_of([[100.0, 50.0, 90.0], [1.0, 4.0, 3.0]]), tuple(CommonMean))
+    assert price.own_best == (0, 1)
+    assert price.matrix == ((1.0, 0.5), (0.25, 1.0))
+    assert [design.chips for design in price.common] == [(2,), (2,), (2,)]
+    arithmetic, geometric, worst = price.common
+    assert arithmetic.shares == (0.9, 0.75)
+    assert arithmetic.price == pytest.approx(1 - 0.825)
+    assert arithmetic.worst_price == pytest.approx(0.25)
+    assert (arithmetic.score, geometric.score, worst.score) == pytest.approx((0.825, math.sqrt(0.675), 0.75))
+    assert [design.chips for design in price.portfolios] == [(2,), (0, 1)] * 3
+    assert [design.price for design in price.portfolios[1::2]] == [0.0, 0.0, 0.0]
+    assert price.portfolios[1].assignment == (0, 1)
+
+
+def test_weights_move_the_common_design() -> None:
+    values = [[100.0, 50.0, 74.0], [1.0, 4.0, 2.9]]
+    even = price_of_generality(table_of(values), (CommonMean.ARITHMETIC,)).common[0]
+    heavy = price_of_generality(table_of(values, [10.0, 1.0]), (CommonMean.ARITHMETIC,)).common[0]
+    assert even.chips == (1,)
+    assert heavy.chips == (0,)
+    assert heavy.price == pytest.approx(0.75 / 11)
+
+
+@given(table=tables(), mean=st.sampled_from(list(CommonMean)))
+@settings(max_examples=60, deadline=None)
+def test_more_chips_never_cost_and_one_a_model_costs_nothing(
+    table: tuple[NDArray[np.float64], NDArray[np.float64]], mean: CommonMean
+) -> None:
+    shares, weights = table
+    price = price_of_generality(table_of(shares.tolist(), weights.tolist()), (mean,))
+    scores = [design.score for design in price.portfolios]
+    assert len(scores) == len(shares)
+    assert all(after >= before - 1e-12 for before, after in zip(scores, scores[1:], strict=False))
+    assert price.portfolios[-1].price == pytest.approx(0.0, abs=1e-12)
+    assert price.portfolios[-1].worst_price == 0.0
+    assert price.common == (price.portfolios[0],)
+
+
+def test_a_model_that_nothing_trains_is_left_out() -> None:
+    price = price_of_generality(table_of([[0.0, 0.0], [2.0, 4.0]]), (CommonMean.GEOMETRIC,))
+    assert price.models == ("b",)
+    assert price.own_best == (1,)
+    assert price_of_generality(table_of([[0.0, 0.0]]), (CommonMean.WORST,)).models == ()
+
+
+def test_no_common_chip_is_a_score_of_zero() -> None:
+    price = price_of_generality(table_of([[1.0, 0.0], [0.0, 1.0]]), tuple(CommonMean))
+    assert [design.score for design in price.common] == [0.5, 0.0, 0.0]
+    assert all(design.worst_price == 1.0 for design in price.common)

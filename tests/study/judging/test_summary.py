@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.search.strategy import Goal
+from phaze_opt.study.config import Budget, Generality, Judgement
+from phaze_opt.study.plan import Condition
+from phaze_opt.study.result import ChipTable, StudyResult, TruthKind
+from phaze_opt.study.statistics.hypervolume import hypervolume
+from phaze_opt.study.summary import StudySummary, cell_metrics, contender_metrics, summarise
+
+Study = Callable[..., StudyResult]
+SAFE_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./ "
+
+
+def ending(values: Sequence[float]) -> list[list[float]]:
+    """Searches of two evaluations that end at these values."""
+    return [[1.0, value] for value in values]
+
+
+def text(summary: StudySummary) -> str:
+    return "\n".join(summary.findings)
+
+
+def test_one_condition_by_hand(study: Study) -> None:
+    """Truth 100; one contender is at 99.5 after two evaluations, the other at 90 after three."""
+    result = study(
+        {"bert": {"good": [[50.0, 99.5]], "bad": [[None, 80.0, 90.0]]}},
+        truths={"bert": 100.0},
+        budget=Budget(evaluations=4),
+        probes={"good": 12},
+    )
+    summary = summarise(result)
+    good, bad = summary.cells
+    np.testing.assert_allclose(good.curve, [0.5, 0.005])
+    np.testing.assert_allclose(bad.curve, [1.0, 0.2, 0.1])
+    assert good.regret == pytest.approx(0.005)
+    assert good.area_under_curve == pytest.approx((0.5 + 3 * 0.005) / 4)
+    assert good.evaluations_to == {0.05: 2, 0.01: 2}
+    assert good.seconds_to == {0.05: 2.0, 0.01: 2.0}
+    assert bad.evaluations_to == {}
+    assert summary.truths["default.bert"].kind is TruthKind.ENUMERATED
+    first, second = summary.contenders
+    assert (first.contender, second.contender) == ("good", "bad")
+    assert (first.mean_rank, second.mean_rank) == (1.0, 2.0)
+    assert first.median_evaluations_to == {0.05: 2.0, 0.01: 2.0}
+    assert first.share_reached == {0.05: 1.0, 0.01: 1.0, 0.001: 0.0}
+    assert first.low_regret == first.high_regret == pytest.approx(0.005), "one seed tells no spread"
+    assert first.mean_probes == 12.0
+    assert "one seed" in text(summary)
+    assert "12 probes" in text(summary)
+    assert not any(test.is_significant for test in summary.tests)
+
+
+def test_overhead_is_charged_evenly_and_repeats_cost_nothing(
+    study: Study,
+) -> None:
+    result = study({"bert": {"x": [[1.0, 2.0, 4.0, 4.0]]}}, truths={"bert": 4.0})
+    cell = replace(result.cells[0], overhead_s=2.0)
+    score = summarise(replace(result, cells=(cell,))).cells[0]
+    assert score.charged_s == pytest.approx(6.0)
+    assert score.seconds_to[0.05] == pytest.approx(3.0 + 3 * 0.5)
+
+
+def test_best_known_is_taken_from_all_cells_of_the_condition(study: Study) -> None:
+    summary = summarise(study({"bert": {"a": [[80.0], [90.0]], "b": [[100.0], [None]]}, "gpt": {"a": [[5.0]]}}))
+    assert summary.truths["default.bert"].kind is TruthKind.BEST_KNOWN
+    assert summary.truths["default.bert"].value == 100.0
+    assert [cell.regret for cell in summary.cells] == pytest.approx([0.2, 0.1, 0.0, 1.0, 0.0])
+    assert "a better one may exist" in text(summary)
+    assert "found nothing feasible" in text(summary)
+
+
+def test_a_truth_that_a_search_beats_is_replaced_and_reported(study: Study) -> None:
+    summary = summarise(study({"bert": {"a": [[110.0]], "b": [[100.0]]}}, truths={"bert": 100.0}))
+    assert summary.truths["default.bert"].value == 110.0
+    assert summary.truths["default.bert"].kind is TruthKind.BEST_KNOWN
+    assert [cell.regret for cell in summary.cells] == pytest.approx([0.0, 1 - 100 / 110])
+    assert "more than the enumerated optimum" in text(summary)
+
+
+def test_ten_seeds_apart_are_a_claim(study: Study) -> None:
+    rng = np.random.default_rng(0)
+    outcomes = {"bert": {"weak": ending(90 + rng.random(10)), "strong": ending(98 + rng.random(10))}}
+    summary = summarise(study(outcomes, truths={"bert": 100.0}))
+    (test,) = summary.tests
+    assert (test.first, test.second, test.test, test.condition) == ("strong", "weak", "Mann-Whitney", "default.bert")
+    assert test.p_value == pytest.approx(2 / 184756)
+    assert test.effect == 1.0
+    assert test.is_significant
+    assert "strong is better than weak (Mann-Whitney" in text(summary)
+    strong = summary.contenders[0]
+    assert strong.low_regret < strong.mean_regret < strong.high_regret < 0.02
+
+
+def test_three_seeds_are_too_few_and_it_says_so(study: Study) -> None:
+    outcomes = {"bert": {"weak": ending([90.0, 91.0, 92.0]), "strong": ending([98.0, 98.5, 99.0])}}
+    summary = summarise(study(outcomes, truths={"bert": 100.0}))
+    (test,) = summary.tests
+    assert test.p_value == pytest.approx(0.1)
+    assert not test.is_significant
+    assert "the smallest p-value they can give is 0.1" in text(summary)
+    assert "no test tells strong from weak" in text(summary)
+
+
+def test_identical_searches_are_one_observation(study: Study) -> None:
+    """Ten equal searches against ten others: Mann-Whitney on copies would claim p = 1e-5; a sign test is what holds."""
+    rng = np.random.default_rng(0)
+    outcomes = {"bert": {"fixed": ending([99.0] * 10), "tpe": ending(90 + rng.random(10))}}
+    summary = summarise(study(outcomes, truths={"bert": 100.0}, deterministic=["fixed"]))
+    (test,) = summary.tests
+    assert test.test == "sign test"
+    assert test.p_value == pytest.approx(2 / 2**10)
+    assert "fixed makes the same search whatever the seed" in text(summary)
+    assert "10 seeds are one observation" in text(summary)
+    fixed = summary.contenders[0]
+    assert fixed.low_regret == fixed.high_regret == pytest.approx(0.01)
+
+
+def test_two_deterministic_contenders_are_not_tested(study: Study) -> None:
+    outcomes = {"bert": {"a": ending([99.0] * 10), "b": ending([98.0] * 10)}}
+    summary = summarise(study(outcomes, truths={"bert": 100.0}, deterministic=["a", "b"]))
+    (test,) = summary.tests
+    assert (test.test, test.p_value, test.is_significant) == ("none", 1.0, False)
+    assert summary.contenders[0].contender == "a"
+
+
+def blocks(study: Study, regrets: dict[str, Sequence[float]], num_seeds: int = 3) -> StudySummary:
+    """One workload per column, medians given; seeds vary a little around them."""
+    num_conditions = len(next(iter(regrets.values())))
+    outcomes = {
+        f"model{column}": {
+            name: ending([100.0 * (1 - row[column]) + 0.001 * (seed - num_seeds // 2) for seed in range(num_seeds)])
+            for name, row in regrets.items()
+        }
+        for column in range(num_conditions)
+    }
+    return summarise(study(outcomes, truths={f"model{column}": 101.0 for column in range(num_conditions)}))
+
+
+def test_eight_conditions_rank_three_contenders(study: Study) -> None:
+    low = [0.01 + 0.001 * column for column in range(8)]
+    regrets = {"c": [0.3 + x for x in low], "a": low, "b": [x + 0.0001 * (-1) ** i for i, x in enumerate(low)]}
+    summary = blocks(study, regrets)
+    ranking = summary.ranking
+    assert ranking.contenders[2] == "c"
+    assert ranking.mean_ranks == (1.5, 1.5, 3.0)
+    assert ranking.friedman_p < 0.01
+    assert ranking.cliques == ((0, 1),)
+    tests = {frozenset((t.first, t.second)): t for t in summary.tests if not t.condition}
+    assert tests[frozenset("ac")].is_significant
+    assert tests[frozenset("ac")].p_value == pytest.approx(3 * 2 / 2**8)
+    assert tests[frozenset("ac")].effect == 1.0
+    assert not tests[frozenset("ab")].is_significant
+    assert "is better than c (Wilcoxon, Holm: p <= 0.023)" in text(summary)
+
+
+def test_three_conditions_are_too_few_for_wilcoxon(study: Study) -> None:
+    summary = blocks(study, {"a": [0.01, 0.02, 0.03], "b": [0.1, 0.2, 0.3]})
+    assert summary.ranking.mean_ranks == (1.0, 2.0)
+    assert summary.ranking.friedman_p == 1.0
+    assert summary.ranking.cliques == ((0, 1),)
+    assert "With 3 conditions Wilcoxon's test cannot go below p = 0.25" in summary.ranking.note
+    assert summary.ranking.note in summary.findings
+
+
+def test_without_friedman_no_pair_is_claimed(study: Study) -> None:
+    """a beats b in all of six conditions; four other contenders in changing order drown it."""
+    rng = np.random.default_rng(3)
+    regrets = {name: [float(x) for x in rng.permutation(12)[:9] / 50 + 0.01] for name in "abcdef"}
+    summary = blocks(study, regrets)
+    assert summary.ranking.friedman_p > 0.05
+    assert summary.ranking.cliques == ((0, 5),)
+    assert not any(test.is_significant for test in summary.tests if not test.condition)
+
+
+def test_conditions_that_lack_a_contender_are_left_out_of_blocks(study: Study) -> None:
+    outcomes = {"a": {"x": ending([9.0]), "y": ending([8.0])}, "b": {"x": ending([9.0])}}
+    summary = summarise(study(outcomes, num_missing=1))
+    assert "1 of 2 conditions lack a contender" in summary.ranking.note
+    assert summary.ranking.contenders == ("x", "y")
+    assert "3 of 4 searches are finished" in text(summary)
+
+
+def test_weights_of_workloads_count_in_overall_means(study: Study) -> None:
+    outcomes = {"a": {"x": ending([90.0, 90.0])}, "b": {"x": ending([50.0])}}
+    summary = summarise(study(outcomes, truths={"a": 100.0, "b": 100.0}, weights={"a": 1.0, "b": 3.0}))
+    assert summary.contenders[0].mean_regret == pytest.approx(0.25 * 0.1 + 0.75 * 0.5)
+    assert summary.contenders[0].median_regret == pytest.approx(0.5)
+
+
+def test_everything_tied(study: Study) -> None:
+    outcomes = {name: {"a": ending([5.0] * 4), "b": ending([5.0] * 4), "c": ending([5.0] * 4)} for name in ("m", "n")}
+    summary = summarise(study(outcomes))
+    assert summary.ranking.mean_ranks == (2.0, 2.0, 2.0)
+    assert summary.ranking.friedman_p == 1.0
+    assert all(test.p_value == 1.0 for test in summary.tests)
+    assert "All contenders tie" in text(summary)
+    assert "All searches end with the same value" in text(summary)
+
+
+def test_nothing_feasible_nothing_finished_and_one_contender(study: Study) -> None:
+    summary = summarise(study({"bert": {"a": [[None, None]], "b": [[None]]}}))
+    assert summary.truths == {}
+    assert [cell.regret for cell in summary.cells] == [1.0, 1.0]
+    assert "No search found a feasible design in default.bert" in text(summary)
+
+    empty = summarise(replace(study({"bert": {"a": [[1.0]]}}), cells=()))
+    assert empty.contenders == ()
+    assert empty.findings == ("None of the 1 searches is finished: nothing is found yet.",)
+    assert contender_metrics(empty) == {}
+
+    alone = summarise(study({"bert": {"a": ending([1.0, 2.0, 3.0])}}))
+    assert alone.ranking.note == "one contender: nothing to rank"
+    assert alone.tests == ()
+    assert "a is the only contender" in text(alone)
+
+
+def test_a_search_without_any_trial_is_all_regret(study: Study) -> None:
+    summary = summarise(study({"bert": {"a": [[]], "b": [[3.0]]}}))
+    assert summary.cells[0].regret == 1.0
+    assert summary.cells[0].area_under_curve == 1.0
+
+
+def test_a_budget_in_seconds_is_for_use(study: Study) -> None:
+    outcomes = {"bert": {"a": ending([9.0, 9.1]), "b": [[1.0, 2.0, 7.0], [1.0]]}}
+    summary = summarise(study(outcomes, budget=Budget(seconds=30.0)))
+    assert "for use, not a claim" in summary.findings[0]
+    assert any(finding.startswith("For use, not a claim: a leads") for finding in summary.findings)
+    assert summary.cells[0].area_under_curve == pytest.approx((1 - 1 / 9.1 + 2 * (1 - 9 / 9.1)) / 3), (
+        "longest search: 3"
+    )
+
+
+def test_several_objectives_are_judged_by_hypervolume(study: Study) -> None:
+    """Throughput up, TDP and area down; box from (1, 40, 40) to (3, 20, 20)."""
+    good: list[tuple[float, ...] | None] = [(1.0, 40.0, 40.0), (2.0, 30.0, 30.0), (3.0, 30.0, 30.0)]
+    other: list[tuple[float, ...] | None] = [None, (2.0, 20.0, 20.0)]
+    summary = summarise(study({"bert": {"good": [good], "other": [other]}}, goal=Goal.PARETO))
+    best = hypervolume(np.array([[1.0, 0.5, 0.5], [0.5, 1.0, 1.0]]))
+    assert best == pytest.approx(0.5 + 0.25 - 0.125)
+    first, second = summary.cells
+    np.testing.assert_allclose(first.curve, [1.0, 1 - 0.125 / best, 1 - 0.25 / best])
+    assert first.hypervolume == pytest.approx(0.25)
+    assert second.hypervolume == pytest.approx(0.5)
+    assert second.regret == pytest.approx(1 - 0.5 / best)
+    assert summary.truths == {}
+    assert summary.contenders[0].contender == "other"
+    assert "front of all searches" in text(summary)
+
+
+def test_a_single_point_dominates_its_box(study: Study) -> None:
+    summary = summarise(study({"bert": {"a": [[(1.0, 2.0, 3.0)]], "b": [[None]]}}, goal=Goal.PARETO))
+    assert [cell.regret for cell in summary.cells] == [0.0, 1.0]
+
+
+def test_two_extremes_without_volume_are_no_regret(study: Study) -> None:
+    """Both points lie on the worst value of some objective, so no volume is left to miss."""
+    outcomes = {"bert": {"a": [[(2.0, 2.0, 1.0)]], "b": [[(1.0, 1.0, 1.0)]], "c": [[None]]}}
+    summary = summarise(study(outcomes, goal=Goal.PARETO))
+    assert [cell.regret for cell in summary.cells] == [0.0, 0.0, 1.0]
+
+
+def test_the_price_of_generality_is_told(study: Study, condition: Callable[..., Condition]) -> None:
+    result = study({"a": {"x": [[1.0]]}, "b": {"x": [[1.0]]}})
+    points = tuple(trial.point for cell in result.cells for trial in cell.trials)
+    table = ChipTable("default", ("a", "b"), (1.0, 1.0), points, ((10.0, 8.0), (5.0, 10.0)), ((1, 1), (1, 1)), 40)
+    config = replace(result.config, generality=Generality())
+    summary = summarise(replace(result, config=config, chip_tables=(table,)))
+    (price,) = summary.prices
+    assert price.matrix == ((1.0, 0.8), (0.5, 1.0))
+    assert price.common[0].price == pytest.approx(0.1)
+    assert "costs 10 % on average and 20 % at worst (a)" in text(summary)
+    assert "2 chips keep every model within 1 %" in text(summary)
+    assert "exact over the 40 chips that searches found feasible: bounds leave 2 that can" in text(summary)
+
+
+def test_metrics_have_names_that_mlflow_takes(study: Study) -> None:
+    outcomes = {
+        "m": {"a": ending([99.0, 98.0]), "b": ending([90.0, 97.0])},
+        "n": {"a": ending([9.0, 9.0]), "b": ending([9.0, 9.0])},
+    }
+    summary = summarise(study(outcomes, truths={"m": 100.0}, probes={"a": 3}))
+    metrics = contender_metrics(summary)
+    assert metrics["a"]["win_share"] == pytest.approx(0.75)
+    assert metrics["b"]["win_share"] == pytest.approx(0.25)
+    assert metrics["a"]["probes"] == 3.0
+    assert metrics["a"]["mean_rank"] == pytest.approx(1.25)
+    assert metrics["a"]["evaluations_to_1pct"] == 2.0
+    assert metrics["a"]["mean_regret_pct"] == pytest.approx(0.75)
+    cells = cell_metrics(summary)
+    assert cells["default.m.a.0"]["regret_pct"] == pytest.approx(1.0)
+    assert set(cells) == {cell.cell.key for cell in study(outcomes).cells}
+    for named in (*metrics.values(), *cells.values()):
+        for name, value in named.items():
+            assert set(name) <= set(SAFE_NAME)
+            assert np.isfinite(value)
+
+
+def test_the_same_study_gives_the_same_summary(study: Study) -> None:
+    rng = np.random.default_rng(8)
+    outcomes = {m: {n: ending(rng.random(6)) for n in "abc"} for m in ("m", "n")}
+    one, two = (summarise(study(outcomes, judgement=Judgement(num_bootstrap=500))) for _ in range(2))
+    assert one.contenders == two.contenders
+    assert one.findings == two.findings
+    assert one.tests == two.tests
