@@ -75,6 +75,8 @@ class Conclusion:
                 continue
             self.on_item(Stage.TRUTHS, condition.key, number, len(self.conditions))
             truth = self.engine.find_truth(condition, self.directory.truths)
+            if truth is None:
+                continue
             replace_file(path, json.dumps(to_plain(Truth, truth)) + "\n")
 
     def add_chip_tables(self) -> None:

@@ -44,8 +44,8 @@ def find_references(condition: Condition) -> Mapping[str, Evaluation]:
     return evaluate_references(condition.scenario, condition.space.axes.micro_batch, constants=condition.constants)
 
 
-def find_truth(condition: Condition, cache_dir: Path) -> Truth:
-    """The true optimum of a condition."""
+def find_truth(condition: Condition, cache_dir: Path) -> Truth | None:
+    """The true optimum of a condition; None if nothing in it is feasible."""
     from phaze_opt.study.truth import find_truth
 
     return find_truth(condition, cache_dir=cache_dir)
@@ -60,11 +60,11 @@ class StudyEngine:
         build_bounder: makes what strategies and pruners probe; None where nothing bounds the objective.
         open_store: opens the store of evaluations, given its directory in the study's.
         find_references: evaluates the reference machines of a condition; None for none.
-        find_truth: solves a condition of one objective exactly.
+        find_truth: solves a condition of one objective exactly; None if nothing in it is feasible.
     """
 
     build_objective: Callable[[Condition], PointObjective] = build_objective
     build_bounder: Callable[[Condition, PointObjective], PointBounder] | None = build_bounder
     open_store: Callable[[Path], EvaluationStore] = open_local_store
     find_references: Callable[[Condition], Mapping[str, Evaluation]] | None = find_references
-    find_truth: Callable[[Condition, Path], Truth] = find_truth
+    find_truth: Callable[[Condition, Path], Truth | None] = find_truth
