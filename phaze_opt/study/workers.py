@@ -41,6 +41,11 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
+class _Started:
+    """A worker is ready for searches."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Trial:
     """A worker has finished a trial; ``number`` of them so far in its search."""
 
@@ -61,6 +66,7 @@ class _Worker:
     process: BaseProcess
     channel: Connection
     index: int = -1
+    is_started: bool = False
 
 
 @dataclass(slots=True)
@@ -81,6 +87,7 @@ class WorkerPool:
     on_trial: Callable[[Cell, int], None] | None = None
     _workers: list[_Worker] = field(default_factory=list)
     _deaths: dict[int, int] = field(default_factory=dict)
+    _num_stillborn: int = 0
 
     def run_all(self, cells: Sequence[Cell]) -> Generator[Cell]:
         """Run searches, yielding each when it is finished and written; all workers are gone afterwards.
@@ -115,7 +122,9 @@ class WorkerPool:
                 except (EOFError, OSError):
                     self._bury(worker, queue)
                     continue
-                if isinstance(message, _Trial):
+                if isinstance(message, _Started):
+                    worker.is_started = True
+                elif isinstance(message, _Trial):
                     if self.on_trial is not None:
                         self.on_trial(every[worker.index], message.number)
                 elif message.error is not None:
@@ -148,12 +157,22 @@ class WorkerPool:
         return [busy[channel] for channel in connection.wait(list(busy)) if isinstance(channel, Connection)]
 
     def _bury(self, worker: _Worker, queue: deque[int]) -> None:
-        """Give the search of a dead worker to another one, once."""
+        """Give the search of a dead worker to another one, once.
+
+        Raises:
+            SolverError: workers do not even start.
+        """
         self._workers.remove(worker)
         worker.channel.close()
         worker.process.join()
-        self._deaths[worker.index] = self._deaths.get(worker.index, 0) + 1
-        if self._deaths[worker.index] < MAX_ATTEMPTS:
+        if worker.is_started:
+            self._deaths[worker.index] = self._deaths.get(worker.index, 0) + 1
+        else:
+            self._num_stillborn += 1
+            if self._num_stillborn >= MAX_ATTEMPTS:
+                message = f"worker processes end as they start (exit code {worker.process.exitcode}); use --jobs 1"
+                raise SolverError(message)
+        if self._deaths.get(worker.index, 0) < MAX_ATTEMPTS:
             queue.appendleft(worker.index)
 
     def _start(self) -> _Worker:
@@ -192,6 +211,7 @@ def _work(channel: Connection, task: _Task) -> None:
     with closing(task.engine.open_store(directory.evaluations)) as store:
         runner = CellRunner(task.config, directory, task.engine, store)
         runner.on_trial = lambda _, number: channel.send(_Trial(number))
+        channel.send(_Started())
         while True:
             try:
                 index = channel.recv()

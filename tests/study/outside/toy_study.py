@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import PointObjective
+from phaze_opt.search.strategy import Goal
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
 from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import StudyResult
+from phaze_opt.study.run import run_study
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 CONFIG = StudyConfig(
@@ -34,6 +39,12 @@ def build_toy(condition: Condition) -> PointObjective:
 
 
 ENGINE = StudyEngine(build_objective=build_toy, build_bounder=None, find_references=None)
+
+
+def refuse_bert(condition: Condition) -> PointObjective:
+    if condition.workload.name == "bert":
+        raise InputError("the toy refuses bert")
+    return build_toy(condition)
 
 
 @dataclass(slots=True)
@@ -74,3 +85,28 @@ def table(result: StudyResult) -> list[object]:
         )
         for cell in result.cells
     ]
+
+
+PER_TDP = Goal.THROUGHPUT_PER_TDP
+
+
+@dataclass(slots=True)
+class SlowObjective:
+    """Takes a hundredth of a second, so that a kill hits something."""
+
+    inner: PointObjective
+
+    def evaluate(self, point: DesignPoint) -> Evaluation:
+        time.sleep(0.01)
+        return self.inner.evaluate(point)
+
+
+def build_slow(condition: Condition) -> PointObjective:
+    return SlowObjective(build_toy(condition))
+
+
+def run_slowly(work_dir: Path, jobs: int) -> None:
+    """Run or resume the toy study; says so on standard error when it begins."""
+    sys.stderr.write("begins\n")
+    sys.stderr.flush()
+    run_study(CONFIG, work_dir=work_dir, engine=replace(ENGINE, build_objective=build_slow), jobs=jobs, is_resumed=True)

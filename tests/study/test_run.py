@@ -1,0 +1,364 @@
+"""Running studies: the same results for any number of jobs, after any interruption, whatever observers do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import toy_study
+from toy_study import CONFIG, ENGINE, build_toy, faulty_engine, refuse_bert, table
+
+from phaze_opt.errors import InputError, PluginError, SolverError
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.run import run_search
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.cell_runner import CellRunner
+from phaze_opt.study.config import Budget, Contender, Setting, Workload
+from phaze_opt.study.directory import StudyDirectory
+from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
+from phaze_opt.study.load import load_study, open_evaluations
+from phaze_opt.study.local_store import LocalStore
+from phaze_opt.study.plan import search_config
+from phaze_opt.study.progress import StudyProgress
+from phaze_opt.study.resolve import plan_cells, resolve_study
+from phaze_opt.study.run import run_study
+
+HERE = Path(__file__).parent / "outside"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    result = run_study(CONFIG, work_dir=tmp_path_factory.mktemp("undisturbed"), engine=ENGINE)
+    assert result.is_complete
+    return table(result)
+
+
+def test_every_cell_is_what_its_search_alone_would_be(undisturbed: list[object], tmp_path: Path) -> None:
+    conditions = resolve_study(CONFIG)
+    cells = plan_cells(CONFIG, conditions)
+    assert [row[0] for row in undisturbed] == [cell.key for cell in cells]
+    for cell, row in zip(cells, undisturbed, strict=True):
+        alone = search_config(CONFIG, cell)
+        objective = build_toy(cell.condition)
+        result = run_search(
+            replace(alone, work_dir=tmp_path),
+            scenario=cell.condition.scenario,
+            space=cell.condition.space,
+            objective_factory=lambda _, objective=objective: objective,
+            bounder_factory=None,
+        )
+        trials = [(r.number, r.point, r.values, r.evaluation.status.value, r.is_repeat) for r in result.trials]
+        assert row[1] == trials
+        assert row[2][2:4] == (result.ilp_solves, result.placements)
+
+
+def test_jobs_change_nothing(undisturbed: list[object], tmp_path: Path) -> None:
+    assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, jobs=2)) == undisturbed
+
+
+def test_order_changes_nothing(undisturbed: list[object], tmp_path: Path) -> None:
+    conditions = resolve_study(CONFIG)
+    directory = StudyDirectory(tmp_path / "toy")
+    store = LocalStore(directory.evaluations)
+    runner = CellRunner(CONFIG, directory, ENGINE, store)
+    for cell in reversed(plan_cells(CONFIG, conditions)):
+        runner.run(cell)
+    found = {
+        path.stem: [json.loads(line).get("values") for line in path.read_text().splitlines()[:-1]]
+        for path in (tmp_path / "toy" / "cells").iterdir()
+    }
+    assert found == {row[0]: [list(trial[2]) for trial in row[1]] for row in undisturbed}
+
+
+def test_a_study_read_back_is_the_one_that_ran(tmp_path: Path) -> None:
+    result = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+    again = load_study(result.directory)
+    assert again == result
+    for condition, other in zip(result.conditions, again.conditions, strict=True):
+        assert other.problem_digest == condition.problem_digest
+    read = open_evaluations(again, again.conditions[0])
+    for trial in again.cells[0].trials:
+        assert read(trial.point) == build_toy(again.conditions[0]).evaluate(trial.point)
+    with pytest.raises(InputError, match="was not evaluated"):
+        read(DesignPoint(1, 1, 2, 2, 2, 1, 1, 1))
+
+
+def test_each_point_is_evaluated_once_for_all_searches(tmp_path: Path) -> None:
+    counting = _Counting()
+    engine = replace(ENGINE, build_objective=counting)
+    settings = (Setting(), Setting(name="per-watt", goal=toy_study.PER_TDP))
+    result = run_study(replace(CONFIG, settings=settings), work_dir=tmp_path, engine=engine)
+    points = {(cell.cell.condition.workload.name, trial.point) for cell in result.cells for trial in cell.trials}
+    assert len(counting.points) == len(set(counting.points)) == len(points)
+    assert sum(cell.distinct_evaluations for cell in result.cells) > len(points)
+
+
+def test_a_search_is_charged_for_what_others_evaluated(tmp_path: Path) -> None:
+    """Two contenders that propose the same points are charged the same time, whoever came first."""
+    twins = (Contender("one", "random"), Contender("two", "random"))
+    result = run_study(replace(CONFIG, contenders=twins), work_dir=tmp_path, engine=ENGINE)
+    by_key = {cell.cell.key: cell for cell in result.cells}
+    for key, cell in by_key.items():
+        twin = by_key[key.replace(".one.", ".two.")]
+        assert [trial.wall_s for trial in twin.trials] == [trial.wall_s for trial in cell.trials]
+        assert sum(trial.wall_s for trial in cell.trials) > 0
+
+
+def test_started_afresh_it_puts_the_earlier_one_aside(tmp_path: Path) -> None:
+    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+    marker = first.directory / "marker"
+    marker.touch()
+    second = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+    assert second.directory == first.directory
+    assert not marker.exists()
+    aside = first.directory.with_name(f"{first.study_id}.1")
+    assert (aside / "marker").exists()
+    assert table(load_study(aside)) == table(second)
+
+
+def test_resume_keeps_finished_searches_and_evaluates_nothing_again(tmp_path: Path) -> None:
+    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+    removed = sorted((first.directory / "cells").iterdir())[::2]
+    for path in removed:
+        path.unlink()
+    assert not load_study(first.directory).is_complete
+    engine = replace(ENGINE, build_objective=_refuse)
+    again = run_study(CONFIG, work_dir=tmp_path, engine=engine, is_resumed=True)
+    assert table(again) == table(first)
+    assert [t.wall_s for c in again.cells for t in c.trials] == [t.wall_s for c in first.cells for t in c.trials]
+
+
+def test_torn_lines_cost_their_evaluation_only(undisturbed: list[object], tmp_path: Path) -> None:
+    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+    for path in (first.directory / "cells").iterdir():
+        path.unlink()
+    for path in (first.directory / "evaluations").glob("*.jsonl"):
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) - 100])
+    again = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)
+    assert table(again) == undisturbed
+    assert table(load_study(again.directory)) == undisturbed
+
+
+def test_the_name_of_a_study_says_what_its_searches_depend_on(tmp_path: Path) -> None:
+    names = [
+        run_study(config, work_dir=tmp_path, engine=ENGINE, is_resumed=True).study_id
+        for config in (
+            CONFIG,
+            replace(CONFIG, description="Another.", judgement=replace(CONFIG.judgement, confidence=0.9)),
+            replace(CONFIG, batch=2),
+            replace(CONFIG, seeds=(0, 2)),
+            replace(CONFIG, budget=Budget(evaluations=11)),
+        )
+    ]
+    assert names[0] == names[1]
+    assert len(set(names)) == 4
+
+
+def test_events_come_in_the_order_of_the_plan_and_again_on_resume(tmp_path: Path) -> None:
+    for jobs, is_resumed in ((2, False), (1, True)):
+        observer = _Recorder()
+        result = run_study(
+            CONFIG, work_dir=tmp_path, engine=ENGINE, jobs=jobs, is_resumed=is_resumed, observers=(observer,)
+        )
+        first, *cells, last = observer.events
+        assert isinstance(first, StudyStarted)
+        assert first.num_cells == 8
+        assert json.loads(json.dumps(first.config)) == first.config
+        assert [event.result for event in cells] == list(result.cells)
+        for event in cells:
+            assert isinstance(event, CellFinished)
+            values = [trial.values for trial in event.result.trials]
+            feasible = [value[0] for value in values if value]
+            assert values[event.best_number][0] == max(feasible)
+            for trial, evaluation in zip(event.result.trials, event.evaluations, strict=True):
+                assert evaluation == build_toy(event.result.cell.condition).evaluate(trial.point)
+        assert isinstance(last, StudyFinished)
+        assert last.is_complete
+        assert set(last.contender_metrics) == {"random", "tpe"}
+        assert set(last.cell_metrics) == {cell.cell.key for cell in result.cells}
+
+
+def test_an_observer_that_fails_changes_nothing(
+    undisturbed: list[object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, observers=(_Broken(),))
+    assert table(result) == undisturbed
+    assert caplog.text.count("observer _Broken failed") == 1
+
+
+def test_ctrl_c_keeps_what_is_finished(undisturbed: list[object], tmp_path: Path) -> None:
+    def interrupt(progress: StudyProgress) -> None:
+        if progress.num_finished == 2 and progress.num_trials == 2 * 12 + 5:
+            raise KeyboardInterrupt
+
+    result = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, on_progress=interrupt)
+    assert result.is_interrupted
+    assert not result.is_complete
+    assert len(result.cells) == 2
+    again = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)
+    assert not again.is_interrupted
+    assert table(again) == undisturbed
+
+
+def test_a_killed_worker_costs_its_unfinished_evaluation_only(undisturbed: list[object], tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.mkdir()
+    for number in range(2):
+        (tokens / f"kill{number}").touch()
+    result = run_study(CONFIG, work_dir=tmp_path, engine=faulty_engine(tokens), jobs=2)
+    assert not list(tokens.iterdir())
+    assert table(result) == undisturbed
+
+
+def test_a_search_that_kills_its_worker_twice_is_an_error_and_the_others_are_kept(tmp_path: Path) -> None:
+    """The tokens last for both attempts at the first two searches; the others find none and finish."""
+    tokens = tmp_path / "tokens"
+    tokens.mkdir()
+    for number in range(4):
+        (tokens / f"kill{number}").touch()
+    config = replace(CONFIG, workloads=CONFIG.workloads[:1], seeds=(0, 1), budget=Budget(evaluations=40))
+    with pytest.raises(SolverError, match=r"died 2 times in default\.tiny.*--resume"):
+        run_study(config, work_dir=tmp_path, engine=faulty_engine(tokens), jobs=2)
+    (directory,) = (path.parent for path in tmp_path.glob("phaze-opt-studies/*/study.json"))
+    finished = {path.stem for path in (directory / "cells").iterdir()}
+    assert {"default.tiny.tpe.0", "default.tiny.tpe.1"} <= finished
+    again = run_study(config, work_dir=tmp_path, engine=ENGINE, is_resumed=True)
+    assert table(again) == table(run_study(config, work_dir=tmp_path / "other", engine=ENGINE))
+
+
+def test_workers_that_cannot_start_are_said_to(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The function lives in this module, which no worker can import."""
+    with pytest.raises(SolverError, match=r"end as they start.*--jobs 1"):
+        run_study(CONFIG, work_dir=tmp_path, engine=replace(ENGINE, build_objective=_refuse), jobs=2)
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_a_search_raises_ends_the_study_and_keeps_the_rest(tmp_path: Path, jobs: int) -> None:
+    with pytest.raises(InputError, match="the toy refuses bert"):
+        run_study(CONFIG, work_dir=tmp_path, engine=replace(ENGINE, build_objective=refuse_bert), jobs=jobs)
+    (directory,) = (path.parent for path in tmp_path.glob("phaze-opt-studies/*/study.json"))
+    assert {cell.cell.condition.workload.name for cell in load_study(directory).cells} <= {"tiny"}
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"seeds": ()}, "at least one seed"),
+        ({"seeds": (1, 1)}, "names a seed twice"),
+        ({"workloads": ()}, "no workload"),
+        ({"contenders": ()}, "no strategy"),
+        ({"contenders": (Contender("a", "random"), Contender("a", "tpe"))}, "there twice"),
+        ({"contenders": (Contender("a.b", "random"),)}, "letters, digits and dashes"),
+        ({"contenders": (Contender("a", "tpe", {"nope": 1}),)}, "no option 'nope'"),
+        ({"contenders": (Contender("a", "nope"),)}, "no plug-in is named 'nope'"),
+        ({"workloads": (Workload("w", ("nope",)),)}, "no model and no file"),
+        ({"settings": (Setting(network="nope"),)}, "no network is named"),
+        ({"settings": (Setting(constants={"nope": 1.0}),)}, "no constant is named"),
+        ({"settings": (Setting(hbm_gb=()),)}, "at least one value"),
+        ({"num_starts": 13}, "starting points"),
+    ],
+)
+def test_a_faulty_plan_starts_nothing(tmp_path: Path, change: dict[str, object], match: str) -> None:
+    with pytest.raises((InputError, PluginError), match=match):
+        run_study(replace(CONFIG, **change), work_dir=tmp_path, engine=ENGINE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_that_runs_is_not_started_afresh(tmp_path: Path) -> None:
+    refusals = []
+
+    def start_again(progress: StudyProgress) -> None:
+        if progress.num_trials == 5:
+            code = "import toy_study; from phaze_opt.study.run import run_study; from pathlib import Path; "
+            code += f"run_study(toy_study.CONFIG, work_dir=Path({str(tmp_path)!r}), engine=toy_study.ENGINE)"
+            ended = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=False)
+            refusals.append(ended.stderr)
+
+    result = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, on_progress=start_again)
+    assert result.is_complete
+    assert "another process runs this study" in refusals[0]
+
+
+def _kill_and_resume(work_dir: Path, delays: list[float], *, jobs: int) -> int:
+    """Run the toy study in a process of its own, killed after each delay; then to its end. Returns the kills."""
+    code = "import sys, toy_study; from pathlib import Path; toy_study.run_slowly(Path(sys.argv[1]), int(sys.argv[2]))"
+    command = [sys.executable, "-c", code, str(work_dir), str(jobs)]
+    kills = 0
+    for delay in delays:
+        process = subprocess.Popen(command, cwd=HERE, stderr=subprocess.PIPE, start_new_session=True)
+        # The clock starts when the study does: imports are no part of it.
+        assert process.stderr is not None
+        process.stderr.readline()
+        time.sleep(delay)
+        is_running = process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        kills += is_running
+        if not is_running:
+            break
+    return kills
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_killed_again_and_again_it_ends_with_the_same_table(
+    undisturbed: list[object], tmp_path: Path, jobs: int
+) -> None:
+    assert _kill_and_resume(tmp_path, [0.05, 0.2], jobs=jobs) >= 1
+    assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == undisturbed
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments_it_ends_with_the_same_table(undisturbed: list[object], tmp_path: Path) -> None:
+    import random
+
+    rng = random.Random(4)
+    for number, jobs in zip(range(20), itertools.cycle((1, 2)), strict=False):
+        work_dir = tmp_path / str(number)
+        _kill_and_resume(work_dir, [rng.uniform(0.0, 0.8) for _ in range(1)], jobs=jobs)
+        assert table(run_study(CONFIG, work_dir=work_dir, engine=ENGINE, is_resumed=True)) == undisturbed
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.events: list[StudyEvent] = []
+
+    def observe_study(self, event: StudyEvent) -> None:
+        self.events.append(event)
+
+
+class _Broken:
+    def observe_study(self, event: StudyEvent) -> None:
+        raise RuntimeError(str(event)[:10])
+
+
+class _Counting:
+    """Objectives that note what they evaluate."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[str, DesignPoint]] = []
+
+    def __call__(self, condition: object) -> object:
+        inner = build_toy(condition)
+        points = self.points
+        name = condition.workload.name
+
+        class Noting:
+            def evaluate(self, point: DesignPoint) -> Evaluation:
+                points.append((name, point))
+                return inner.evaluate(point)
+
+        return Noting()
+
+
+def _refuse(condition: object) -> object:
+    raise AssertionError(f"nothing is evaluated again, but an objective was asked for {condition}")
