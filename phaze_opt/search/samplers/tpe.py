@@ -16,7 +16,7 @@ OPTIONS = (
     Option("startup_trials", 10, "random trials before the model is used", low=1, high=100_000),
     Option("candidates", 24, "points drawn from the good density, of which the best is proposed", low=1, high=10_000),
     Option("multivariate", True, "model the axes jointly rather than one by one"),
-    Option("avoid_repeats", True, "draw again, or step aside, instead of proposing a point twice"),
+    Option("avoid_repeats", True, "take a point beside it instead of proposing a point twice"),
     ENCODING_OPTION,
 )
 
@@ -45,7 +45,7 @@ class TPEStrategy:
             context,
             self.build_sampler(context),
             codec=build_encoding(str(options["encoding"]), context.space),
-            repeats=Repeats.REDRAWN if options["avoid_repeats"] else Repeats.ALLOWED,
+            repeats=Repeats.SIDESTEPPED if options["avoid_repeats"] else Repeats.ALLOWED,
         )
 
     def build_sampler(self, context: StrategyContext) -> TPESampler:

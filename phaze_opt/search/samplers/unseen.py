@@ -22,18 +22,18 @@ class Repeats(StrEnum):
     themselves more often than not: with 60 trials TPE evaluates about 25 distinct points (experiments/samplers).
 
     ALLOWED: it is proposed again.
-    REDRAWN: its trial is dropped and the sampler draws again; soon a point near it is taken instead.
+    SIDESTEPPED: its trial is dropped and a point near it is taken instead.
     RETOLD: its known outcome is told again, so that a generation can fill up, and the sampler goes on.
     """
 
     ALLOWED = "allowed"
-    REDRAWN = "redrawn"
+    SIDESTEPPED = "sidestepped"
     RETOLD = "retold"
 
     @property
     def patience(self) -> int:
         """Repeats in a row after which a point near the last one is taken."""
-        return 32 if self is Repeats.RETOLD else 4
+        return 32 if self is Repeats.RETOLD else 1
 
 
 def find_unseen(
