@@ -85,8 +85,8 @@ class TruthKind(StrEnum):
 class Truth:
     """The best value of a condition's single objective.
 
-    Enumerated: the largest of all evaluations, exactly; an evaluation whose schedules leave a gap (rare, and at most
-    `Setting.schedule_gap` a block) is itself exact up to that gap only.
+    Enumerated: the largest of all evaluations, exactly; an evaluation whose schedules leave a gap
+    (`Evaluation.schedule_gap`) is itself exact up to that gap only.
 
     Attributes:
         kind: how it is known.

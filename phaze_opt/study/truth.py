@@ -3,7 +3,7 @@
 Every point is bounded, then points are evaluated from the highest bound down, until no bound is left that beats the
 best evaluation: what `exhaustive` with the pruner `critical-path` finds, with fewer evaluations, as the whole space is
 known from the start. The result is exact as the maximum of what evaluations return. These in turn are exact up to the
-gap that their schedules leave (`Scenario.schedule_gap`, usually none): the file states that of the optimum.
+gap that their schedules leave (`Evaluation.schedule_gap`): the file states that of the optimum.
 """
 
 from __future__ import annotations
