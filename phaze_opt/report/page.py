@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,6 +142,7 @@ def _render(
     )
 
 
+@cache
 def packed_library() -> str:
     """The plotting library as text that a page can carry: gzip in base64."""
     from plotly.offline import get_plotlyjs

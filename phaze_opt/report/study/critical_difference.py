@@ -84,7 +84,8 @@ def tests_table(tests: Sequence[PairTest], where: str) -> TableContent:
     )
     note = (
         "The better of a pair has the lower median regret. Effect A (Vargha and Delaney) is the chance that a search "
-        "of the better one ends with less regret than one of the other, ties counted half: 0.5 is no difference."
+        "of the better one (over conditions: its median) ends with less regret than one of the other, ties counted "
+        "half: 0.5 is no difference."
     )
     strong = frozenset(index for index, test in enumerate(tests) if test.is_significant)
     return TableContent(
@@ -99,7 +100,8 @@ def describe_ranking(ranking: Ranking, confidence: float) -> str:
         f"{ranking.contenders[first]} to {ranking.contenders[last]}" for first, last in ranking.cliques if last > first
     ]
     joined = "no two are alike" if not groups else f"not told apart at {100 * confidence:g} %: {'; '.join(groups)}"
-    return f"Mean rank over conditions, 1 is best: {ranks}. {joined[0].upper()}{joined[1:]}."
+    bars = "; a bar on the right joins the members of a group" if groups else ""
+    return f"Mean rank over conditions, 1 is best: {ranks}. {joined[0].upper()}{joined[1:]}{bars}."
 
 
 def ranking_figure(ranking: Ranking, inputs: ReportInputs) -> Figure:

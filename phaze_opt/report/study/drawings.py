@@ -100,9 +100,8 @@ def _draw_phase(phase: PhaseDetail, model: str) -> DrawnDesign:
 def _draw_pipeline(detail: DesignDetail, model: str) -> DrawnDesign:
     placement = detail.placement
     figure = pipeline_figure(placement, forward_s=detail.forward_s, backward_s=detail.backward_s)
-    alternative = (
-        f"{figure.layout.title.text}: {len(placement.stages)} stages of {placement.tensor_parallel} devices each, "
-        f"stage times {format_time(min(stage.time_s for stage in placement.stages))} to "
-        f"{format_time(max(stage.time_s for stage in placement.stages))} a micro-batch."
-    )
+    times = sorted({format_time(stage.time_s): stage.time_s for stage in placement.stages}.items(), key=lambda t: t[1])
+    span = " to ".join(dict.fromkeys((times[0][0], times[-1][0])))
+    stages = f"stages: {len(placement.stages)}, devices of each: {placement.tensor_parallel}"
+    alternative = f"{figure.layout.title.text}; {stages}, time of a stage and micro-batch: {span}."
     return DrawnDesign(f"Pipeline of {model}", alternative, figure)

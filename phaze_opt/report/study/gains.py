@@ -39,7 +39,7 @@ def _rows(inputs: ReportInputs, price: PriceOfGenerality, table: ChipTable) -> l
         ratios = [best / value for best, value in zip(own, values, strict=True)]
         shares = [(1.0,) * len(ratios), *(design.shares for design in price.common)]
         means = [_mean(ratios, share, table.weights) for share in shares]
-        rows.append((price.setting, name, *(f"{mean:.2f}x" for mean in means)))
+        rows.append((price.setting, name, *(f"{mean:.3g}x" for mean in means)))
     return rows
 
 

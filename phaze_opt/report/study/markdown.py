@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from phaze_opt.report.content import TableContent
@@ -37,7 +38,7 @@ def render_markdown(document: Document) -> str:
 
 def escape(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
-    flat = " ".join(text.split())
+    flat = re.sub(r"[\r\n\t ]+", " ", text)
     return "".join(f"\\{character}" if character in SPECIAL else character for character in flat)
 
 

@@ -12,7 +12,6 @@ from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.points import describe_point
 from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Budget, Setting, StudyConfig
-from phaze_opt.study.result import TruthKind
 
 MAX_MISSING = 30
 
@@ -32,7 +31,7 @@ def plan_section(inputs: ReportInputs) -> Section:
 
 
 def notices(inputs: ReportInputs) -> tuple[str, ...]:
-    """What a reader must know first: unfinished, too few seeds, a budget in seconds, references that may be beaten."""
+    """What a reader must know first, whatever the findings say: unfinished, one seed, a budget in seconds."""
     result, config = inputs.result, inputs.result.config
     found = []
     if not result.is_complete:
@@ -44,11 +43,6 @@ def notices(inputs: ReportInputs) -> tuple[str, ...]:
         found.append("Searches were limited in seconds, so results depend on the machine: for use, not for claims.")
     if len(config.seeds) == 1:
         found.append("There is one seed: differences between contenders may be chance, and nothing is claimed of them.")
-    guessed = [key for key, truth in inputs.summary.truths.items() if truth.kind is TruthKind.BEST_KNOWN]
-    if guessed:
-        known = len(inputs.summary.truths)
-        where = "" if len(guessed) == known else f" in {len(guessed)} of {known} conditions"
-        found.append(f"Regret is against the best value known from this study, not against a proven optimum{where}.")
     return tuple(found)
 
 
@@ -138,14 +132,11 @@ def settings_table(settings: tuple[Setting, ...]) -> TableContent:
 
 
 def _text(value: object) -> str:
-    if value is None or value in ("", ()):
-        return "none"
-    if isinstance(value, Goal):
-        return value.value.replace("_", " ")
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return ", ".join(map(str, value))
     if isinstance(value, Mapping):
         return _options(value) if value else "none"
-    return str(value)
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    named = {None: "not set", "": "none", True: "yes", False: "no"}
+    if value is None or isinstance(value, bool) or value == "":
+        return named[value]
+    return str(value).replace("_", " ") if isinstance(value, Goal) else str(value)

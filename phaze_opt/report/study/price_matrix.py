@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MATRIX_EXPORT = "price_matrix.csv"
 PORTFOLIO_EXPORT = "portfolios.csv"
-PALE_TO_DARK = ((0.0, "#ffffff"), (0.15, "#f0e9d8"), (0.5, "#e69f00"), (1.0, "#7a3b00"))
+PALE_TO_DARK = ((0.0, "#f7f4ec"), (0.15, "#f2e3c0"), (0.5, "#e69f00"), (1.0, "#7a3b00"))
 DARK_FROM = 0.72
 """Share of the scale from which figures in cells are white."""
 LEAST_SCALE = 0.01
@@ -108,8 +108,9 @@ def describe_matrix(price: PriceOfGenerality) -> str:
         f"{format_percent(max(0.0, design.worst_price))} at worst"
         for design in price.common
     )
-    greatest = "runs out of a constraint" if loss >= 1.0 else f"loses most, {format_percent(max(0.0, loss))},"
-    sentence = f"Losses of {len(price.models)} models on each other's best chips: {model} {greatest} on the {name}."
+    greatest = "is infeasible" if loss >= 1.0 else f"loses most, {format_percent(max(0.0, loss))},"
+    worst = f"{model} {greatest} on the {name}" if loss > 0 else "none loses anything"
+    sentence = f"Losses of {len(price.models)} models on each other's best chips: {worst}."
     return f"{sentence} {common[:1].upper()}{common[1:]}." if common else sentence
 
 

@@ -16,6 +16,7 @@ def render_prose(markdown: str) -> str:
     for token in tokens:
         if token.type in {"heading_open", "heading_close"}:
             token.tag = "p"
+        if token.type == "heading_open":
             token.attrSet("class", "subheading")
         for child in token.children or ():
             if child.type == "link_open":

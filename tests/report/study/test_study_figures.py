@@ -1,0 +1,163 @@
+"""Figures of a study hold the figures of its summary, and never rest on colour alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure
+from phaze_opt.report.study.looks import contender_look, plot_text
+from phaze_opt.report.study.pareto import pareto_figure
+from phaze_opt.report.study.percent import format_mean, format_p, format_percent, format_target
+from phaze_opt.report.study.price_matrix import describe_matrix, matrix_figure
+from phaze_opt.report.study.regret_curves import FLOOR, band_views, describe_curves, regret_figure, summarise_curves
+from phaze_opt.report.study.winners import all_of, best_of, front_of
+from phaze_opt.search.strategy import Goal
+from phaze_opt.study.scores import Ranking
+
+
+def first_condition(inputs):
+    return [cell for cell in inputs.summary.cells if cell.key.startswith(inputs.result.conditions[0].key)]
+
+
+def test_curves_are_medians_and_quartiles_over_seeds(inputs) -> None:
+    cells = first_condition(inputs)
+    curves = summarise_curves(cells, inputs.contenders)
+    assert [item.contender for item in curves] == list(inputs.contenders)
+    for item in curves:
+        rows = np.array([cell.curve for cell in cells if cell.contender == item.contender])
+        assert item.num_cells == len(rows) == 5
+        ordered = np.sort(rows, axis=0)
+        assert np.array_equal(item.median, ordered[2])
+        assert np.array_equal(item.low, ordered[1])
+        assert np.array_equal(item.high, ordered[3])
+
+
+def test_a_search_that_ends_early_keeps_its_regret(inputs) -> None:
+    from dataclasses import replace
+
+    long, short = first_condition(inputs)[:2]
+    short = replace(short, curve=short.curve[:3])
+    (item,) = summarise_curves([long, short], inputs.contenders)
+    assert len(item.median) == len(long.curve)
+    assert item.low[-1] == min(long.curve[-1], short.curve[-1])
+    assert item.high[-1] == max(long.curve[-1], short.curve[-1])
+
+
+def test_regret_figure_draws_the_median_where_it_moves(inputs) -> None:
+    curves = summarise_curves(first_condition(inputs), inputs.contenders)
+    figure = regret_figure(curves, inputs)
+    assert figure.layout.yaxis.type == "log"
+    for item in curves:
+        line = next(trace for trace in figure.data if trace.name == item.contender)
+        drawn = dict(zip(line.x, line.y, strict=True))
+        last = None
+        for number, value in enumerate(item.median, start=1):
+            last = drawn.get(number, last)
+            assert last == max(value, FLOOR)
+        assert line.line.shape == "hv"
+        assert max(line.x) == len(item.median)
+
+
+def test_views_show_and_hide_bands_alone(inputs) -> None:
+    curves = summarise_curves(first_condition(inputs), inputs.contenders)
+    figure = regret_figure(curves, inputs)
+    views = band_views(curves)
+    assert [view.label for view in views] == ["all bands", "no bands"]
+    for view in views:
+        assert len(view.shown) == len(figure.data)
+        assert all(view.shown[2::3])
+    many = tuple(curves) * 2
+    assert sum(band_views(many)[0].shown) == len(many) + 2 * 3
+    assert [trace.visible for trace in figure.data] == list(views[0].shown)
+
+
+def test_curves_in_words_name_everyone_best_first(inputs) -> None:
+    curves = summarise_curves(first_condition(inputs), inputs.contenders)
+    words = describe_curves(curves, "here")
+    ends = sorted((float(item.median[-1]), item.contender) for item in curves)
+    places = [words.index(f"{name} {format_percent(value)}") for value, name in ends]
+    assert places == sorted(places)
+
+
+def test_looks_differ_by_more_than_colour() -> None:
+    looks = [contender_look(index) for index in range(35)]
+    assert len({(look.colour, look.dash) for look in looks}) == 35
+    assert len({(look.colour, look.marker) for look in looks}) == 35
+    assert all(one.dash != two.dash and one.marker != two.marker for one, two in zip(looks, looks[1:], strict=False))
+
+
+def test_ranks_and_groups(inputs) -> None:
+    ranking = Ranking(("tpe", "wham", "random"), (1.2, 1.8, 3.0), 0.01, ((0, 1), (2, 2)))
+    figure = ranking_figure(ranking, inputs)
+    marks = {trace.name: trace.x[0] for trace in figure.data if trace.mode == "markers+text"}
+    assert marks == {"tpe": 1.2, "wham": 1.8, "random": 3.0}
+    (bar,) = [trace for trace in figure.data if trace.name == "not told apart"]
+    assert bar.y[0] < 0 < 1 < bar.y[1] < 2
+    assert min(bar.x) > 3.0
+    words = describe_ranking(ranking, 0.95)
+    assert "tpe 1.20, wham 1.80, random 3.00" in words
+    assert "Not told apart at 95 %: tpe to wham;" in words
+    assert "random to" not in words
+
+
+def test_heat_map_carries_every_loss(inputs) -> None:
+    price = inputs.summary.prices[0]
+    figure = matrix_figure(price)
+    (heat,) = figure.data
+    expected = [[1.0 - share for share in row] for row in price.matrix]
+    assert np.allclose([row[: len(price.models)] for row in heat.z], expected)
+    assert np.allclose([row[-1] for row in heat.z], [1.0 - share for share in price.common[0].shares])
+    assert len(figure.layout.annotations) == len(price.models) * (len(price.models) + 1)
+    words = describe_matrix(price)
+    assert format_percent(max(max(row) for row in expected)) in words
+    assert "3.10" in words
+    assert "6.20" in words
+
+
+def test_winner_is_the_best_trial_of_the_better_contender(inputs) -> None:
+    condition = inputs.result.conditions[0]
+    best = best_of(inputs, condition)
+    assert best is not None
+    values = [t.values[0] for cell in inputs.cells_of(condition) for t in cell.trials if t.values]
+    assert best.values[0] == max(values)
+    assert best.contender not in best.also_found_by
+
+
+def test_ties_go_to_the_better_contender_and_name_the_others(make_inputs) -> None:
+    from dataclasses import replace
+
+    inputs = make_inputs(models=("bert-large",), goals=(Goal.THROUGHPUT,), seeds=(0,))
+    first = inputs.result.cells[0]
+    cells = tuple(replace(cell, trials=first.trials) for cell in reversed(inputs.result.cells))
+    tied = replace(inputs, result=replace(inputs.result, cells=cells))
+    best = best_of(tied, inputs.result.conditions[0])
+    assert best is not None
+    assert best.contender == inputs.summary.by_condition[0].contender == "wham"
+    assert set(best.also_found_by) == {"tpe", "random"}
+
+
+def test_pareto_marks_the_front_by_contender(inputs) -> None:
+    condition = next(c for c in inputs.result.conditions if c.goal is Goal.PARETO)
+    front = front_of(inputs, condition)
+    figure = pareto_figure(all_of(inputs, condition), front, inputs)
+    marked = {trace.name: set(zip(trace.x, trace.y, strict=True)) for trace in figure.data if trace.name != "evaluated"}
+    for item in front:
+        assert (item.values[1], item.values[0]) in marked[item.contender]
+    assert sum(len(places) for places in marked.values()) == len(front)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0 %"), (1.0, "100 %"), (0.1234, "12.3 %"), (0.09999, "10.0 %"), (0.01, "1.00 %"), (0.00042, "0.042 %"),
+     (0.001, "0.10 %"), (2e-5, "0.002 %"), (1e-6, "< 0.001 %"), (12.0, "1,200 %")],
+)  # fmt: skip
+def test_percentages_stay_readable(share: float, text: str) -> None:
+    assert format_percent(share) == text.replace(" ", "\xa0")
+
+
+def test_other_figures_in_words() -> None:
+    assert format_target(0.001) == "0.1\xa0%"
+    assert (format_p(0.0004), format_p(0.0316)) == ("<\xa00.001", "0.032")
+    assert [format_mean(value) for value in (0.0, 3.0, 12.34, 1234.5)] == ["0", "3", "12.3", "1,234"]
+    assert plot_text("<b>&") == "&lt;b&gt;&amp;"

@@ -1,0 +1,270 @@
+"""The page of a study: whole, offline, safe, and with words for every figure."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.report.study.build import build_document
+from phaze_opt.report.study.html import figures_of, render_html
+from phaze_opt.report.study.markdown import render_markdown
+from phaze_opt.report.study.page import write_study_report
+from phaze_opt.report.study.percent import format_percent
+from phaze_opt.report.study.prose import render_prose
+from phaze_opt.search.strategy import Goal
+from phaze_opt.study.config import Budget
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+ATTACK = '"><img src=x onerror=alert(1)><script>alert(2)</script><a href="https://evil.example">x</a>'
+
+
+class Page(HTMLParser):
+    """Elements with their attributes and the text of cells, as a browser would have them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self.rows: list[list[str]] = []
+        self._open: list[tuple[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.elements.append((tag, attributes))
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in VOID:
+            self._open.append((tag, attributes.get("id")))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop()[0] == tag
+
+    def handle_data(self, data):
+        for tag, name in self._open:
+            if name:
+                self.texts[name] = self.texts.get(name, "") + data
+            if tag in ("td", "th"):
+                self.rows[-1][-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def text(inputs) -> str:
+    return render_html(build_document(inputs))
+
+
+@pytest.fixture(scope="module")
+def page(text) -> Page:
+    return Page(text)
+
+
+def test_nothing_is_fetched(page, text) -> None:
+    assert not page.all("link")
+    assert not page.all("img")
+    assert not page.all("iframe")
+    assert not [script for script in page.all("script") if "src" in script]
+    assert not re.search(r"@import|url\(", text)
+    policy = next(meta["content"] for meta in page.all("meta") if "http-equiv" in meta)
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "http" not in policy
+
+
+def test_every_figure_has_a_title_and_words_and_its_data(page, inputs) -> None:
+    plots = [item for item in page.all("div") if item.get("class") == "plot"]
+    expected = list(figures_of(block for section in build_document(inputs).sections for block in section.blocks))
+    assert len(plots) == len(expected) > 5
+    for plot, block in zip(plots, expected, strict=True):
+        assert plot["role"] == "img"
+        assert page.texts[plot["aria-labelledby"]] == block.title
+        assert page.texts[plot["aria-describedby"]] == block.alternative
+        assert len(block.alternative) > 40
+        packed = page.texts[f"data-{block.name}"]
+        figure = json.loads(gzip.decompress(base64.b64decode(packed)))
+        assert figure["layout"]["meta"]["narrow"]["height"] >= 200
+        assert "text" not in figure["layout"].get("title", {})
+    assert b"plotly.js" in gzip.decompress(base64.b64decode(page.texts["plotly"]))[:300]
+
+
+def test_names_of_elements_are_unique_and_references_resolve(page) -> None:
+    ids = Counter(attributes["id"] for _, attributes in page.elements if "id" in attributes)
+    assert max(ids.values()) == 1
+    for _, attributes in page.elements:
+        for key in ("aria-labelledby", "aria-describedby", "for", "data-for"):
+            assert key not in attributes or attributes[key] in ids
+    local = [item["href"][1:] for item in page.all("a") if (item["href"] or "").startswith("#")]
+    assert {"main", "contenders", "curves", "ranks", "generality", "pareto", "designs", "plan"} == set(local)
+    assert set(local) <= set(ids)
+
+
+def test_structure_serves_keyboard_and_reader(page) -> None:
+    assert page.all("html")[0]["lang"] == "en"
+    tags = [tag for tag, _ in page.elements]
+    assert page.all("a")[0]["class"] == "skip"
+    assert tags.count("h1") == 1
+    levels = [int(tag[1]) for tag in tags if re.fullmatch(r"h[1-6]", tag)]
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert tags.count("caption") == tags.count("table")
+    boxes = [item for item in page.all("div") if item.get("class") == "scroll"]
+    assert len(boxes) == tags.count("table")
+    assert all(box["tabindex"] == "0" and box["role"] == "region" and box["aria-label"] for box in boxes)
+    assert all(cell.get("scope") in ("row", "col") for cell in page.all("th"))
+
+
+def test_contenders_on_the_page_are_those_of_the_summary(page, inputs) -> None:
+    for score in (*inputs.summary.contenders, *inputs.summary.by_condition):
+        interval = f"{format_percent(score.low_regret)} to {format_percent(score.high_regret)}"
+        (*_, searches) = row = next(
+            row for row in page.rows if row[0] == score.contender and interval in row
+            and row[3] == format_percent(score.mean_regret)
+        )  # fmt: skip
+        assert row[2] == format_percent(score.median_regret)
+        assert row[5] == format_percent(score.mean_area_under_curve)
+        assert searches == str(score.num_cells)
+    assert page.texts["contenders"].index("wham") < page.texts["contenders"].index("random")
+
+
+def test_winners_name_their_search_and_trial(page, inputs) -> None:
+    for condition in inputs.result.conditions:
+        trials = [(c, t) for c in inputs.cells_of(condition) for t in c.trials if t.values]
+        best = max(trial.values[0] for _, trial in trials)
+        row = next(row for row in page.rows if row[0] == condition.key and len(row) == 7)
+        cell, number = row[5].split(" trial ")
+        found = next(c for c in inputs.result.cells if c.cell.key == cell).trials[int(number)]
+        assert found.values[0] == best
+        assert cell.startswith(condition.key)
+
+
+def test_prices_on_the_page_are_those_of_the_summary(page, inputs) -> None:
+    for price in inputs.summary.prices:
+        for row, model in enumerate(price.models):
+            losses = [format_percent(1.0 - share) for share in price.matrix[row]]
+            assert any(line[0] == model and line[1 : 1 + len(losses)] == losses for line in page.rows)
+    assert ["1", "arithmetic mean", *["3.10\xa0% (6.20\xa0%)"] * 2] in page.rows
+
+
+def test_runs_are_named_where_known(inputs) -> None:
+    key = inputs.result.cells[0].cell.key
+    known = replace(inputs, run_ids={cell.cell.key: f"run-of-{cell.cell.seed}" for cell in inputs.result.cells})
+    assert known.describe_run(key, 3) == f"{key} trial 3 (run run-of-0)"
+    assert re.search(r"trial \d+ \(run run-of-\d\)", render_html(build_document(known)))
+
+
+def test_names_and_descriptions_cannot_inject(make_inputs) -> None:
+    hostile = make_inputs(
+        names=(f"wham{ATTACK}", "tpe"), goals=(Goal.THROUGHPUT,), description=f"{ATTACK}\n\n![x](https://picture.example/a.png)"
+    )  # fmt: skip
+    hostile = replace(hostile, summary=replace(hostile.summary, findings=(f"wham{ATTACK} wins",)))
+    text = render_html(build_document(hostile))
+    page = Page(text)
+    assert len(page.all("img")) == 0
+    assert not any("onerror" in attributes for _, attributes in page.elements)
+    assert not any("evil.example" in (item.get("href") or "") for item in page.all("a"))
+    assert all(not item or set(item) <= {"type", "id"} for item in page.all("script"))
+    assert any(ATTACK in row[0] for row in page.rows)
+    for name, packed in page.texts.items():
+        if name.startswith("data-"):
+            figure = gzip.decompress(base64.b64decode(packed)).decode()
+            assert "<img" not in figure
+            assert "<script" not in figure
+            assert "<a " not in figure
+    markdown = render_markdown(build_document(hostile))
+    quoted = [line for line in markdown.splitlines() if not line.startswith("    ")]
+    assert not any(re.search(r"(?<!\\)<", line) for line in quoted)
+
+
+def test_prose_renders_a_safe_part_of_markdown() -> None:
+    html = render_prose(
+        "# Head\n\n*a* `b` [c](https://d.example) [e](javascript:alert(1)) <i>f</i>\n\n| x |\n|---|\n| y |"
+    )
+    assert '<p class="subheading">Head</p>' in html
+    assert "<em>a</em>" in html
+    assert "<code>b</code>" in html
+    assert 'href="https://d.example" rel="noopener noreferrer"' in html
+    assert 'href="javascript' not in html
+    assert "&lt;i&gt;" in html
+    assert "<td>y</td>" in html
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"seeds": (3,)},
+        {"names": ("wham",)},
+        {"models": ("bert-large",), "goals": (Goal.THROUGHPUT,)},
+        {"is_feasible": False},
+        {"num_missing": 60},
+        {"num_missing": 31},
+        {"budget": 1, "names": ("wham",), "seeds": (0,), "models": ("bert-large",), "goals": (Goal.PARETO,)},
+        {"description": "  "},
+    ],
+    ids=["one seed", "one contender", "one condition", "infeasible", "nothing", "part", "one trial", "undescribed"],
+)
+def test_a_poor_study_still_has_a_readable_page(make_inputs, case) -> None:
+    inputs = make_inputs(**case)
+    document = build_document(inputs)
+    page = Page(render_html(document))
+    assert page.texts["plan"].count("finished") >= 1
+    assert "nan" not in page.texts["main"].lower().split()
+    assert render_markdown(document).startswith("# Study example\n")
+
+
+def test_what_is_missing_is_said(make_inputs) -> None:
+    inputs = make_inputs(num_missing=31)
+    page = Page(render_html(build_document(inputs)))
+    body = " ".join(page.texts["main"].split())
+    assert "29 of 60 finished" in body
+    assert "Searches that are missing (31)" in body
+    assert "pareto.gpt2-xl.random.2" in body
+    assert "No search is finished of pareto.gpt2-xl." in body
+    notices = build_document(inputs).notices
+    assert any("not finished: 29 of 60" in notice for notice in notices)
+    nothing = build_document(make_inputs(num_missing=60))
+    assert "Nothing can be said yet." in render_html(nothing)
+    assert not list(
+        figures_of(block for section in nothing.sections for block in section.blocks if section.anchor == "curves")
+    )
+
+
+def test_infeasible_conditions_say_so(make_inputs) -> None:
+    page = Page(render_html(build_document(make_inputs(is_feasible=False))))
+    assert "nothing feasible" in page.texts["designs"]
+    assert "Nothing feasible was found in pareto.bert-large." in page.texts["pareto"]
+
+
+def test_seconds_are_for_use_not_for_claims(inputs) -> None:
+    config = replace(inputs.result.config, budget=Budget(60, seconds=30.0))
+    timed = replace(inputs, result=replace(inputs.result, config=config))
+    assert any("not for claims" in notice for notice in build_document(timed).notices)
+    assert not any("not for claims" in notice for notice in build_document(inputs).notices)
+
+
+def test_all_files_are_written_beside_each_other(inputs, tmp_path: Path) -> None:
+    paths = write_study_report(inputs, tmp_path / "out")
+    assert list(paths)[:2] == ["report.html", "report.md"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == set(paths)
+    page = Page(paths["report.html"].read_text(encoding="utf-8"))
+    links = {item["href"] for item in page.all("a") if not (item["href"] or "").startswith("#")}
+    assert links <= set(paths)
+    again = write_study_report(inputs, tmp_path / "again")
+    assert all(paths[name].read_bytes() == again[name].read_bytes() for name in paths)
+
+
+def test_a_place_that_cannot_be_written_is_refused(inputs, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write"):
+        write_study_report(inputs, tmp_path / "file" / "out")
