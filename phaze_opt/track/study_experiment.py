@@ -61,8 +61,8 @@ class StudyExperiment:
             ]
             if run_ids:
                 links.insert(0, f"[compare]({compare_link(experiment_id, run_ids)})")
-            # First, because the interface folds a note after its second line.
-            header = "Views: " + " · ".join(links) + "\n\n"
+            # First and in one paragraph, because the interface folds a note after its second line.
+            header = "Views: " + " · ".join(links) + "  \n"
             tags[NOTE_TAG] = header + started["description"][: MAX_EXPERIMENT_TAG_LENGTH - len(header)]
             tags[STUDY_TAG] = study_id
         for key, value in tags.items():

@@ -176,10 +176,10 @@ def study_finished_record(
 
 
 def cell_name(cell: Cell) -> str:
-    """``bert-large seed 3``, the setting first where it has a name of its own."""
+    """``tpe bert-large seed 3``, with the setting where it has a name of its own; legends show nothing else."""
     setting = cell.condition.setting.name
     prefix = "" if setting == DEFAULT_SETTING else f"{setting} "
-    return f"{prefix}{cell.condition.workload.name} seed {cell.seed}"
+    return f"{cell.contender.name} {prefix}{cell.condition.workload.name} seed {cell.seed}"
 
 
 def cell_tags(cell: Cell, *, budget: str) -> dict[str, str]:

@@ -45,6 +45,7 @@ SEED_METRICS = (
 TRIAL_METRICS = ("throughput_samples_per_s", "throughput_per_tdp", "area_mm2", "tdp_w", "mfu")
 MAX_COLUMNS = 8
 COLUMN_WIDTH = 145
+CARD_HEIGHT = 380
 SECTION = "Answers"
 OTHERS = "Model metrics"
 """The interface's own name for the section of charts that no view asks for."""
@@ -62,6 +63,8 @@ class StudyView:
         order_by: column that sorts.
         is_ascending: whether small values come first.
         charts: shown first, as the interface keeps them.
+        group_by: params whose runs are averaged together; none for single runs.
+        num_columns: charts side by side.
     """
 
     key: str
@@ -71,11 +74,17 @@ class StudyView:
     order_by: str
     is_ascending: bool
     charts: tuple[dict[str, Any], ...]
+    group_by: tuple[str, ...] = ()
+    num_columns: int = 3
 
     def state(self, study_id: str) -> str:
         """What the interface reads, as JSON."""
         section = f"{self.key}-answers"
         charts = [{**chart, "metricSectionId": section} for chart in self.charts]
+        grouping = {
+            "aggregateFunction": "average",
+            "groupByKeys": [{"mode": "param", "groupByData": name} for name in self.group_by],
+        }
         state = {
             "searchFilter": f"tags.`{ROLE_TAG}` = '{self.role}' AND tags.study_id = '{study_id}'",
             "orderByKey": self.order_by,
@@ -83,11 +92,13 @@ class StudyView:
             "selectedColumns": list(self.columns),
             "columnOrder": list(self.columns),
             "columnWidths": dict.fromkeys(self.columns, COLUMN_WIDTH),
+            "groupBy": grouping if self.group_by else None,
             "runsHiddenMode": "SHOW_ALL",
             "hideEmptyCharts": True,
             "compareRunCharts": charts,
             "compareRunSections": [
-                {"uuid": section, "name": SECTION, "display": True, "isReordered": True},
+                {"uuid": section, "name": SECTION, "display": True, "isReordered": True}
+                | {"columns": self.num_columns, "cardHeight": CARD_HEIGHT},
                 {"uuid": f"{self.key}-others", "name": OTHERS, "display": False, "isReordered": False},
             ],
         }
@@ -103,8 +114,8 @@ class StudyView:
 
 
 def study_views(strategy_metrics: Sequence[str] = ()) -> tuple[StudyView, ...]:
-    """Strategies, searches and trials; ``strategy_metrics`` are those that the strategies of the study have."""
-    return (_strategies(strategy_metrics), _searches(), _trials())
+    """Strategies, conditions, searches and trials; ``strategy_metrics`` are those that the study has."""
+    return (_strategies(strategy_metrics), _conditions(), _searches(), _trials())
 
 
 def _strategies(metrics: Sequence[str]) -> StudyView:
@@ -116,10 +127,19 @@ def _strategies(metrics: Sequence[str]) -> StudyView:
     return StudyView("strategies", "strategies", ROLE_CONTENDER, columns, columns[0], True, charts)
 
 
+def _conditions() -> StudyView:
+    """Where a strategy wins: searches of one workload, setting and strategy averaged."""
+    group_by = ("workload", "setting", "strategy")
+    columns = tuple(metric_column(name) for name in SEED_METRICS)
+    charts = (_bar("regret_pct"), _line(CURVE), _bar("evaluations_to_1pct"))
+    order = metric_column("regret_pct")
+    return StudyView("conditions", "by workload", ROLE_CELL, columns, order, True, charts, group_by)
+
+
 def _searches() -> StudyView:
     params = ("strategy", "setting", "workload", "seed")
     columns = (*(param_column(name) for name in params), *(metric_column(name) for name in SEED_METRICS))
-    charts = (_line(CURVE), _parallel(params, SEED_METRICS[:2]), _bar("regret_pct"))
+    charts = (_parallel(params, SEED_METRICS[:2]), _line(CURVE), _bar("regret_pct"))
     order = metric_column("regret_pct")
     return StudyView("searches", "searches", ROLE_CELL, columns, order, True, charts)
 
@@ -140,7 +160,7 @@ def _trials() -> StudyView:
     }
     charts = (_parallel(ARCHITECTURE, ("tdp_w", "area_mm2", "throughput_samples_per_s")), scatter)
     order = metric_column("throughput_samples_per_s")
-    return StudyView("trials", "trials", ROLE_TRIAL, columns, order, False, charts)
+    return StudyView("trials", "trials", ROLE_TRIAL, columns, order, False, charts, num_columns=2)
 
 
 def metric_column(name: str) -> str:

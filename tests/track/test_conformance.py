@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.testing.events import example_search
+from phaze_opt.testing.study_trackers import StudyTrackerConformance
 from phaze_opt.testing.trackers import TrackerConformance
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.null import NullTracker
-from phaze_opt.track.protocol import Tracker, TrackerConfig
+from phaze_opt.track.protocol import StudyTracker, Tracker, TrackerConfig
 
 
 def trial_throughputs(database: Path) -> Mapping[int, float]:
@@ -54,3 +55,38 @@ class TestMLflowTracker(TrackerConformance):
 
     def recorded(self, config: TrackerConfig) -> Mapping[int, float]:
         return trial_throughputs(config.work_dir / "mlflow.db")
+
+
+def study_throughputs(database: Path) -> Mapping[tuple[str, int], float]:
+    """Read straight from the database; a trial that is there twice fails."""
+    query = """
+        select cell.value, cast(trial.value as integer), coalesce(metric.value, 0.0) from tags as trial
+        join tags as cell on cell.run_uuid = trial.run_uuid and cell.key = 'phaze_opt.cell'
+        left join latest_metrics as metric
+            on metric.run_uuid = trial.run_uuid and metric.key = 'throughput_samples_per_s'
+        where trial.key = 'phaze_opt.trial'
+    """
+    with closing(sqlite3.connect(database)) as connection:
+        rows = connection.execute(query).fetchall()
+    assert len({(key, number) for key, number, _ in rows}) == len(rows), "a trial was logged twice"
+    return {(key, number): value for key, number, value in rows}
+
+
+class TestNullStudyTracker(StudyTrackerConformance):
+    @pytest.fixture
+    def tracker(self) -> StudyTracker:
+        return NullTracker()
+
+
+class TestMLflowStudyTracker(StudyTrackerConformance):
+    @pytest.fixture
+    def tracker(self) -> StudyTracker:
+        return MLflowTracker(is_background=False)
+
+    @pytest.fixture
+    def config(self, tmp_path: Path, make_store: Callable[[Path], None]) -> TrackerConfig:
+        make_store(tmp_path)
+        return TrackerConfig(work_dir=tmp_path)
+
+    def recorded(self, config: TrackerConfig) -> Mapping[tuple[str, int], float]:
+        return study_throughputs(config.work_dir / "mlflow.db")

@@ -1,0 +1,278 @@
+"""A study in MLflow: four levels of runs, figures where the views look for them, nothing twice whatever happens."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from phaze_opt.errors import PluginError, TrackingError
+from phaze_opt.plugins import PluginGroup
+from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
+from phaze_opt.testing.events import example_study
+from phaze_opt.testing.study_trackers import interrupted
+from phaze_opt.track import deliver, guard
+from phaze_opt.track.deliver import deliver_waiting
+from phaze_opt.track.destination import Destination, default_uri
+from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.null import NullSession
+from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
+from phaze_opt.track.study_records import MAX_CURVE_POINTS, median_curve, regret_curve, thinned
+from phaze_opt.track.study_views import compare_link, study_views
+
+NUM_TRIALS = 2
+EVENTS = example_study(NUM_TRIALS, num_seeds=1, strategies=("tpe", "random"))
+NUM_CELLS = 4
+LEVELS = {"study": 1, "strategy": 2, "seed": NUM_CELLS, "trial": NUM_CELLS * NUM_TRIALS}
+RUNS = """
+    select run.run_uuid, run.name, role.value, parent.value, run.status, run.start_time, run.end_time from runs as run
+    join tags as role on role.run_uuid = run.run_uuid and role.key = 'phaze_opt.role'
+    left join tags as parent on parent.run_uuid = run.run_uuid and parent.key = 'mlflow.parentRunId'
+    where run.lifecycle_stage = 'active'
+"""
+
+
+@pytest.fixture
+def work_dir(tmp_path: Path, make_store: Callable[[Path], None]) -> Path:
+    make_store(tmp_path)
+    return tmp_path
+
+
+def record(work_dir: Path, events: tuple[StudyEvent, ...] = EVENTS, **config) -> Delivery:
+    session = MLflowTracker(is_background=False).open_study(TrackerConfig(work_dir=work_dir, **config))
+    for event in events:
+        session.observe_study(event)
+    return session.close()
+
+
+def rows(work_dir: Path, query: str) -> list[tuple]:
+    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
+        return connection.execute(query).fetchall()
+
+
+def levels(work_dir: Path) -> dict[str, int]:
+    return dict(Counter(role for _, _, role, *_ in rows(work_dir, RUNS)))
+
+
+def experiment_tags(work_dir: Path, name: str) -> dict[str, str]:
+    query = "select tag.key, tag.value from experiment_tags as tag join experiments using (experiment_id) where name = "
+    return dict(rows(work_dir, f"{query} '{name}'"))
+
+
+def test_runs_nest_in_four_levels_and_end(work_dir: Path) -> None:
+    assert record(work_dir).is_complete
+    runs = {run_id: rest for run_id, *rest in rows(work_dir, RUNS)}
+    assert levels(work_dir) == LEVELS
+    above = {"strategy": "study", "seed": "strategy", "trial": "seed"}
+    for name, role, parent, status, start_ms, end_ms in runs.values():
+        assert status == "FINISHED", name
+        assert end_ms >= start_ms
+        if role == "study":
+            assert parent is None
+        else:
+            assert runs[parent][1] == above[role]
+            assert start_ms < runs[parent][4], "a list sorted by start shows parents first"
+    names = {name for name, role, *_ in runs.values() if role == "seed"}
+    assert "tpe bert-large seed 0" in names
+
+
+def test_strategies_have_the_figures_that_answer_which_one_wins(work_dir: Path) -> None:
+    record(work_dir)
+    judged = EVENTS[-1]
+    assert isinstance(judged, StudyFinished)
+    query = """
+        select run.name, metric.key, metric.value from latest_metrics as metric join runs as run using (run_uuid)
+        join tags as role on role.run_uuid = run.run_uuid and role.key = 'phaze_opt.role' and role.value = 'strategy'
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name, key, value in rows(work_dir, query):
+        found.setdefault(name, {})[key] = value
+    for name, metrics in judged.contender_metrics.items():
+        assert metrics.items() <= found[name].items()
+    assert rows(work_dir, "select count(*) from params where key = 'plugin'") == [(2 + NUM_CELLS,)]
+
+
+def test_searches_have_curves_of_throughput_and_regret(work_dir: Path) -> None:
+    record(work_dir)
+    event = EVENTS[1]
+    assert isinstance(event, CellFinished)
+    key = event.result.cell.key
+    curve = """
+        select step, metrics.value from metrics join tags using (run_uuid)
+        where tags.key = 'phaze_opt.cell' and tags.value = '{}' and metrics.key = '{}' order by step
+    """
+    best = dict(rows(work_dir, curve.format(key, "best_throughput_samples_per_s")))
+    rates = [evaluation.throughput_samples_per_s for evaluation in event.evaluations]
+    assert best == {number + 1: max(rates[: number + 1]) for number in range(NUM_TRIALS)}
+    truth = max(
+        evaluation.throughput_samples_per_s
+        for other in EVENTS[1:-1]
+        if isinstance(other, CellFinished) and other.result.cell.condition.key == event.result.cell.condition.key
+        for evaluation in other.evaluations
+    )
+    regret = dict(rows(work_dir, curve.format(key, "regret_curve_pct")))
+    expected = {step: 100 * (1 - value / truth) for step, value in best.items()}
+    assert regret == pytest.approx(expected, abs=1e-9)
+
+
+def test_trials_have_the_architecture_as_params(work_dir: Path) -> None:
+    record(work_dir, EVENTS[:2])
+    for name in ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_mb", "hbm_gb", "micro_batch", "workload", "strategy"):
+        query = f"""
+            select count(*) from params join tags using (run_uuid)
+            where params.key = '{name}' and tags.key = 'phaze_opt.role' and tags.value = 'trial'
+        """
+        assert rows(work_dir, query) == [(NUM_TRIALS,)], name
+
+
+def test_the_experiment_bears_the_studys_name_note_and_views(work_dir: Path) -> None:
+    record(work_dir)
+    tags = experiment_tags(work_dir, "example")
+    note = tags["mlflow.note.content"]
+    assert "Which strategy finds the best design" in note
+    for view in study_views():
+        state = json.loads(tags[f"mlflow.sharedViewState.{view.key}"])
+        assert state["selectedColumns"]
+        assert f"viewStateShareKey={view.key}" in note
+    strategies = json.loads(tags["mlflow.sharedViewState.strategies"])
+    assert strategies["selectedColumns"][0] == "metrics.`median_regret_pct`"
+    assert "compare-runs" in note
+    assert "least median regret" in rows(work_dir, "select value from tags where key = 'mlflow.note.content'")[0][0]
+
+
+def test_an_experiment_of_the_users_keeps_its_note(work_dir: Path) -> None:
+    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
+        connection.execute(
+            "insert into experiments (experiment_id, name, lifecycle_stage, artifact_location) "
+            "values (7, 'mine', 'active', '/tmp/x')"
+        )
+        connection.execute("insert into experiment_tags (experiment_id, key, value) values (7, ?, ?)",
+                           ("mlflow.note.content", "my words"))  # fmt: skip
+        connection.commit()
+    assert record(work_dir, EVENTS[:2], experiment="mine").is_complete
+    assert experiment_tags(work_dir, "mine")["mlflow.note.content"] == "my words"
+    assert "mlflow.sharedViewState.trials" in experiment_tags(work_dir, "mine")
+
+
+@pytest.mark.parametrize("failing_call", [3, 7, 12, 19, 30, 41, 52])
+def test_failure_at_any_call_is_repaired_by_the_next_delivery(failing_call: int, work_dir: Path, monkeypatch) -> None:
+    real = deliver.open_client
+    monkeypatch.setattr(deliver, "open_client", lambda where: FlakyClient(real(where), failing_call))
+    assert not record(work_dir).is_complete
+    monkeypatch.setattr(deliver, "open_client", real)
+    assert deliver_waiting(Destination(default_uri(work_dir), work_dir)) == 0
+    assert levels(work_dir) == LEVELS
+    assert rows(work_dir, "select count(*) from runs where status != 'FINISHED'") == [(0,)]
+    points = "select count(*) from metrics where key in ('regret_curve_pct', 'best_throughput_samples_per_s')"
+    assert rows(work_dir, points) == [(NUM_TRIALS * (2 * NUM_CELLS + 2),)]
+
+
+class FlakyClient:
+    """Passes calls on, but the n-th does its work and then fails, as when an answer is lost."""
+
+    def __init__(self, client, failing_call: int) -> None:
+        self._client = client
+        self._calls_left = failing_call
+
+    def __getattr__(self, name: str):
+        method = getattr(self._client, name)
+
+        def call(*args, **kwargs):
+            answer = method(*args, **kwargs)
+            self._calls_left -= 1
+            if self._calls_left == 0:
+                message = f"a cat stood in the way of {name}"
+                raise ConnectionError(message)
+            return answer
+
+        return call
+
+
+def test_an_interrupted_study_is_killed_and_a_resumed_one_finished_in_the_same_runs(work_dir: Path) -> None:
+    record(work_dir, interrupted(EVENTS, num_cells=2))
+    assert [status for _, _, role, _, status, *_ in rows(work_dir, RUNS) if role == "study"] == ["KILLED"]
+    record(work_dir)
+    assert levels(work_dir) == LEVELS
+    assert {status for *_, status, _, _ in rows(work_dir, RUNS)} == {"FINISHED"}
+    before = rows(work_dir, "select count(*) from metrics")
+    assert record(work_dir).is_complete
+    assert rows(work_dir, "select count(*) from metrics") == before
+
+
+def test_a_study_begun_afresh_is_a_run_of_its_own(work_dir: Path) -> None:
+    record(work_dir, EVENTS[:3])
+    slower = tuple(
+        replace(event, result=replace(event.result, overhead_s=9.0)) if isinstance(event, CellFinished) else event
+        for event in EVENTS
+    )
+    record(work_dir, slower)
+    assert levels(work_dir)["study"] == 2
+    record(work_dir, slower)
+    assert levels(work_dir)["study"] == 2
+
+
+def test_only_best_trials_if_asked_and_the_rest_later(work_dir: Path) -> None:
+    record(work_dir, trials=TrialRuns.BEST)
+    assert levels(work_dir) == {**LEVELS, "trial": NUM_CELLS}
+    best = rows(work_dir, "select count(*) from tags where key = 'is_best' and value = 'true'")
+    assert best == [(NUM_CELLS,)]
+    record(work_dir)
+    assert levels(work_dir) == LEVELS
+
+
+def test_a_given_experiment_holds_the_study(work_dir: Path) -> None:
+    record(work_dir, EVENTS[:2], experiment="shared")
+    assert rows(work_dir, "select name from experiments where name in ('shared', 'example')") == [("shared",)]
+
+
+def test_misuse_is_told(work_dir: Path) -> None:
+    session = MLflowTracker(is_background=False).open_study(TrackerConfig(work_dir=work_dir))
+    with pytest.raises(TrackingError, match="one study"):
+        session.observe_study(EVENTS[1])
+    session.observe_study(EVENTS[0])
+    with pytest.raises(TrackingError, match="another session"):
+        session.observe_study(EVENTS[0])
+    other = EVENTS[0]
+    assert isinstance(other, StudyStarted)
+    with pytest.raises(TrackingError, match="one study"):
+        session.observe_study(StudyFinished("other", True))
+
+
+def test_a_tracker_without_studies_is_refused_before_a_study_starts(work_dir: Path, monkeypatch) -> None:
+    class SearchesOnly:
+        name = "searches-only"
+
+        def open(self, config: TrackerConfig) -> NullSession:
+            return NullSession()
+
+    def load(group: PluginGroup, name: str) -> object:
+        return SearchesOnly()
+
+    monkeypatch.setattr(guard, "load_plugin", load)
+    guard.open_tracker("searches-only", TrackerConfig(work_dir=work_dir))
+    with pytest.raises(PluginError, match="'searches-only' records searches only"):
+        guard.open_study_tracker("searches-only", TrackerConfig(work_dir=work_dir))
+
+
+def test_curves() -> None:
+    assert regret_curve((0.0, 50.0, 80.0), 20.0) == pytest.approx((100.0, 50.0, 20.0))
+    assert regret_curve((0.0, 0.0), 100.0) == (100.0, 100.0)
+    assert median_curve([(4.0, 2.0, 1.0), (8.0,), (6.0, 5.0)]) == (6.0, 5.0, 5.0)
+    values = np.maximum.accumulate(np.random.default_rng(0).random(5 * MAX_CURVE_POINTS)).tolist()
+    points = thinned(values)
+    assert len(points) < MAX_CURVE_POINTS
+    steps, kept = zip(*points, strict=True)
+    assert np.interp(range(1, len(values) + 1), steps, kept) == pytest.approx(values)
+
+
+def test_views_fit_a_tag_of_an_experiment() -> None:
+    for view in study_views():
+        assert len(view.state("a-study-with-a-name-of-sixty-characters-and-then-a-digest-0123456789ab")) <= 5000
+    assert compare_link("3", ["a", "b"]).endswith("runs=%5B%22a%22%2C%22b%22%5D&experiments=%5B%223%22%5D")
