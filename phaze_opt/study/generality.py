@@ -61,7 +61,7 @@ def build_chip_table(
         conditions: of the single-model workloads of one setting, in the study's order; one goal, one objective.
         chips: candidates; micro-batches are ignored, duplicates removed.
         evaluate: prices points; called with the same points in the same order whatever computes them.
-        bound: bounds points.
+        bound: bounds points; infinite bounds are allowed and rule nothing out.
 
     Raises:
         InputError: the goal has several objectives.
@@ -156,8 +156,9 @@ def _relevant(pricing: _Pricing) -> list[int]:
     that a chip that proves bad for one model need not be evaluated on the next.
     """
     num_models, num_chips = pricing.lower.shape
-    best = np.maximum(pricing.upper.max(axis=1, initial=0.0), np.finfo(np.float64).tiny)
-    promise = (pricing.upper / best[:, None]).mean(axis=0)
+    upper = np.where(np.isfinite(pricing.upper), pricing.upper, 0.0)
+    best = np.maximum(upper.max(axis=1, initial=0.0), np.finfo(np.float64).tiny)
+    promise = (upper / best[:, None]).mean(axis=0)
     waiting = [int(chip) for chip in np.argsort(-promise, kind="stable")]
     settled: list[int] = []
     while waiting := _undominated(pricing, waiting, settled):

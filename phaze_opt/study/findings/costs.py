@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phaze_opt.study.equal_quality import EqualQuality, equal_quality
 from phaze_opt.study.findings.wording import counted, figure, percent
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.scores import ContenderScore, StudySummary
@@ -11,14 +12,18 @@ MAX_CONTENDERS = 8
 
 
 def cost_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...]:
-    """What each contender needed to the middle target, best first, and how the two fastest compare."""
+    """What each contender needed to the middle target, best first, and how the leader compares at equal quality."""
     targets = sorted(result.config.judgement.targets, reverse=True)
     if not targets:
         return tuple(_paid(score) for score in summary.contenders[:MAX_CONTENDERS])
     target = targets[len(targets) // 2]
     sentences = [_cost(score, target) for score in summary.contenders[:MAX_CONTENDERS]]
-    comparison = _fewest(summary, target)
-    return (*sentences, comparison) if comparison else tuple(sentences)
+    leader = summary.contenders[0].contender
+    for score in summary.contenders[1:MAX_CONTENDERS]:
+        compared = equal_quality(summary, result.config, leader, score.contender)
+        if compared is not None:
+            sentences.append(_at_equal_quality(compared, result.config.judgement.confidence))
+    return tuple(sentences)
 
 
 def _cost(score: ContenderScore, target: float) -> str:
@@ -58,19 +63,25 @@ def counted_mean(value: float, noun: str) -> str:
     return counted(int(value), noun) if value == int(value) else f"{figure(value)} {noun}s"
 
 
-def _fewest(summary: StudySummary, target: float) -> str:
-    """How many times fewer evaluations, and seconds, the fastest contender needs than the next that arrives."""
-    arrived = sorted(
-        (score for score in summary.contenders if target in score.median_evaluations_to),
-        key=lambda score: score.median_evaluations_to[target],
-    )
-    if len(arrived) < 2 or arrived[0].median_evaluations_to[target] == arrived[1].median_evaluations_to[target]:
-        return ""
-    first, second = arrived[0], arrived[1]
-    times = second.median_evaluations_to[target] / first.median_evaluations_to[target]
-    seconds = (first.median_seconds_to[target], second.median_seconds_to[target])
-    in_time = f", and {figure(round(seconds[1] / seconds[0], 2))} times its time" if min(seconds) > 0.0 else ""
+def _at_equal_quality(compared: EqualQuality, confidence: float) -> str:
+    """How many times fewer evaluations the leader needs to do as well as another contender ends."""
+    first, second = compared.first, compared.second
+    if compared.num_reached < compared.num_conditions:
+        where = (
+            "" if compared.num_conditions == 1 else f" in {compared.num_conditions - compared.num_reached} conditions"
+        )
+        return f"Half of the searches of {first} never do as well as {second} ends{where}: no ratio at equal quality."
+    if compared.num_conditions == 1:
+        counts = f"{figure(compared.first_evaluations)} evaluations against {figure(compared.second_evaluations)}"
+        what = f"To do as well as {second} ends (median regret {percent(compared.regret)}) {first} takes {counts}: "
+    else:
+        what = f"To do as well as {second} ends (median regret of each condition) {first} takes "
+    interval = f"{confidence:.0%} interval over seeds {_times(compared.low)} to {_times(compared.high)}"
     return (
-        f"To {percent(target)} {first.contender} needs the fewest evaluations; {second.contender}, the next, needs "
-        f"{figure(round(times, 2))} times as many{in_time} (medians; probes are not in this count)."
+        f"{what}{_times(compared.ratio)} times fewer evaluations ({interval}"
+        f"{'; below 1 is more, not fewer' if compared.low < 1.0 else ''}; probes are not in this count)."
     )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"

@@ -13,7 +13,10 @@ SMALL_PRICE = 0.01
 def price_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...]:
     """For every setting what one chip for all models costs, on average and at worst, and how many chips end that."""
     tables = {table.setting: table for table in result.chip_tables}
-    sentences = [_price(price, tables[price.setting]) for price in summary.prices]
+    gaps = {setting.name: setting.schedule_gap for setting in result.config.settings}
+    sentences = [
+        f"{_price(price, tables[price.setting])}{_unproven(price, gaps[price.setting])}" for price in summary.prices
+    ]
     for table in result.chip_tables:
         left_out = [
             model for model, values in zip(table.models, table.values, strict=True) if max(values, default=0.0) <= 0.0
@@ -51,6 +54,13 @@ def _how_many(price: PriceOfGenerality) -> str:
             if size > 1:
                 kept = f"{size} chips keep every model within {percent(SMALL_PRICE)} of its own best"
             return f"Chosen by the {first_mean} mean, {kept}."
+    return ""
+
+
+def _unproven(price: PriceOfGenerality, gap: float) -> str:
+    """A warning where the price is within what schedules leave open."""
+    if any(0.0 < design.worst_price < gap for design in price.common):
+        return f" Schedules are proved to {percent(gap)} only, and prices below that may come from them."
     return ""
 
 

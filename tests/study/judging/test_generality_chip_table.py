@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,6 +119,15 @@ def test_tight_bounds_save_evaluations(condition: Callable[..., Condition]) -> N
     assert len(table.chips) <= 8, "the first batch only"
     assert sum(bench.asked.values()) == 4 * len(table.chips)
     assert {key[2] for key in bench.asked} == {1}
+
+
+def test_without_bounds_every_chip_is_evaluated(condition: Callable[..., Condition]) -> None:
+    values = {(n, i, s): 100.0 - i for n in "ab" for i in range(1, 21) for s in (1, 2)}
+    bench = Bench(values, dict.fromkeys(values, math.inf))
+    chips = [chip(index) for index in range(1, 21)]
+    table = build_chip_table([condition(n) for n in "ab"], chips, evaluate=bench.evaluate, bound=bench.bound)
+    assert table.chips == tuple(chips)
+    assert set(bench.asked) == set(values)
 
 
 def test_order_and_repeats_of_candidates_do_not_matter(condition: Callable[..., Condition]) -> None:

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from phaze_opt.study.statistics.equal_quality import equal_quality_ratio, evaluations_at_equal_quality
+
+
+def falling(*steps: float) -> np.ndarray:
+    return np.array(steps)
+
+
+def test_by_hand() -> None:
+    """Second ends at 0.1, 0.2, 0.3; half end at 0.2 or better, after 3 and 4 evaluations; first is there after 1 and 2."""
+    second = [falling(0.9, 0.5, 0.15, 0.1), falling(0.9, 0.8, 0.7, 0.2), falling(0.9, 0.9, 0.9, 0.3)]
+    first = [falling(0.2), falling(0.5, 0.1), falling(0.9, 0.8)]
+    assert evaluations_at_equal_quality(first, second) == (2.0, 4.0, 0.2)
+    ratio, low, high = equal_quality_ratio([first], [second], [1.0], confidence=0.95, num_resamples=500)
+    assert ratio == pytest.approx(2.0)
+    assert low <= 2.0 <= high
+
+
+def test_a_strategy_against_itself_is_one() -> None:
+    rng = np.random.default_rng(0)
+    curves = [np.minimum.accumulate(rng.random(30)) for _ in range(9)]
+    ratio, low, high = equal_quality_ratio([curves], [curves], [1.0], confidence=0.95, num_resamples=500)
+    assert ratio == 1.0
+    assert low <= 1.0 <= high
+
+
+def test_one_that_never_gets_there_has_no_ratio() -> None:
+    first, second = [falling(0.5, 0.5)], [falling(0.9, 0.1)]
+    assert evaluations_at_equal_quality(first, second) == (np.inf, 2.0, 0.1)
+    assert equal_quality_ratio([first], [second], [1.0], confidence=0.95, num_resamples=50) == (0.0, 0.0, 0.0)
+
+
+def test_strata_are_averaged_geometrically_by_weight() -> None:
+    fast, slow = [falling(0.1)], [falling(*[0.9] * 7, 0.1)]
+    slower = [falling(0.9, 0.1)]
+    ratio, low, high = equal_quality_ratio([fast, fast], [slow, slower], [1.0, 1.0], confidence=0.95, num_resamples=50)
+    assert ratio == low == high == pytest.approx(4.0)
+    assert equal_quality_ratio([fast, fast], [slow, slower], [1.0, 3.0], confidence=0.95, num_resamples=50)[
+        0
+    ] == pytest.approx(8**0.25 * 2**0.75)
+
+
+def test_the_interval_is_that_of_a_plain_bootstrap() -> None:
+    """Resampling by hand, one draw at a time."""
+    rng = np.random.default_rng(5)
+    first = [np.minimum.accumulate(rng.random(40) * 0.5) for _ in range(7)]
+    second = [np.minimum.accumulate(rng.random(40)) for _ in range(8)]
+    _, low, high = equal_quality_ratio([first], [second], [1.0], confidence=0.9, num_resamples=4000)
+    ratios = []
+    for _ in range(4000):
+        ones = [first[i] for i in rng.integers(7, size=7)]
+        others = [second[i] for i in rng.integers(8, size=8)]
+        mine, yours, _ = evaluations_at_equal_quality(ones, others)
+        ratios.append(yours / mine)
+    expected = np.quantile(ratios, [0.05, 0.95], method="inverted_cdf")
+    np.testing.assert_allclose([low, high], expected, rtol=0.15)
