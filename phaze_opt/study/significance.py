@@ -155,6 +155,8 @@ def _notes(
 ) -> list[str]:
     """What hinders claims over conditions, a sentence each."""
     num_blocks, num_names = medians.shape
+    if len(judged) == 1:
+        return ["There is one condition: ranks are of its medians, and tests over its seeds tell what can be claimed."]
     notes = []
     if len(blocks) < len(judged):
         notes.append(f"{len(judged) - len(blocks)} of {len(judged)} conditions lack a contender and are left out.")
@@ -167,7 +169,7 @@ def _notes(
         correction = f", {min(1.0, least * num_pairs):.2g} after Holm's correction over {num_pairs} pairs"
         notes.append(
             f"With {num_blocks} condition{'s' if num_blocks > 1 else ''} Wilcoxon's test cannot go below "
-            f"p = {least:.2g}{correction if num_pairs > 1 else ''}: too few for a claim at {1 - level:.0%} confidence."
+            f"p = {least:.2g}{correction if num_pairs > 1 else ''}: too few for a claim at {100 * (1 - level):g} % confidence."
         )
     elif overall_p is not None and overall_p >= level:
         notes.append(f"Friedman's test finds no difference (p = {overall_p:.2g}), so no pair is claimed.")

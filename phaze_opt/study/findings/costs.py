@@ -67,16 +67,15 @@ def _at_equal_quality(compared: EqualQuality, confidence: float) -> str:
     """How many times fewer evaluations the leader needs to do as well as another contender ends."""
     first, second = compared.first, compared.second
     if compared.num_reached < compared.num_conditions:
-        where = (
-            "" if compared.num_conditions == 1 else f" in {compared.num_conditions - compared.num_reached} conditions"
-        )
+        missed = counted(compared.num_conditions - compared.num_reached, "condition")
+        where = f" in {missed} of {compared.num_conditions}" if compared.num_conditions > 1 else ""
         return f"Half of the searches of {first} never do as well as {second} ends{where}: no ratio at equal quality."
     if compared.num_conditions == 1:
         counts = f"{figure(compared.first_evaluations)} evaluations against {figure(compared.second_evaluations)}"
         what = f"To do as well as {second} ends (median regret {percent(compared.regret)}) {first} takes {counts}: "
     else:
         what = f"To do as well as {second} ends (median regret of each condition) {first} takes "
-    interval = f"{confidence:.0%} interval over seeds {_times(compared.low)} to {_times(compared.high)}"
+    interval = f"{percent(confidence)} interval over seeds {_times(compared.low)} to {_times(compared.high)}"
     return (
         f"{what}{_times(compared.ratio)} times fewer evaluations ({interval}"
         f"{'; below 1 is more, not fewer' if compared.low < 1.0 else ''}; probes are not in this count)."

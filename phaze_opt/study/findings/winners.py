@@ -67,7 +67,7 @@ def _lead(
     verdict = "" if low > 0.0 or high < 0.0 else ", which includes none"
     return (
         f"{text}. The difference lies between {percent(low)} and {percent(high)} of the best value "
-        f"({judgement.confidence:.0%} bootstrap over seeds{verdict})."
+        f"({percent(judgement.confidence)} bootstrap over seeds{verdict})."
     )
 
 

@@ -21,7 +21,7 @@ def percent_range(low: float, high: float, confidence: float) -> str:
     """An interval of shares: ``95 % interval 0.2 % to 1.1 %``; one without width says so."""
     if low == high:
         return "no spread over seeds"
-    return f"{confidence:.0%} interval {percent(low)} to {percent(high)}".replace("%", " %", 1)
+    return f"{percent(confidence)} interval {percent(low)} to {percent(high)}"
 
 
 def listed(names: Sequence[str]) -> str:

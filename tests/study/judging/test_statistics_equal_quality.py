@@ -11,7 +11,7 @@ def falling(*steps: float) -> np.ndarray:
 
 
 def test_by_hand() -> None:
-    """Second ends at 0.1, 0.2, 0.3; half end at 0.2 or better, after 3 and 4 evaluations; first is there after 1 and 2."""
+    """Second ends at 0.1, 0.2, 0.3: half at 0.2 or better, after 3 and 4 evaluations; first is there after 1, 2."""
     second = [falling(0.9, 0.5, 0.15, 0.1), falling(0.9, 0.8, 0.7, 0.2), falling(0.9, 0.9, 0.9, 0.3)]
     first = [falling(0.2), falling(0.5, 0.1), falling(0.9, 0.8)]
     assert evaluations_at_equal_quality(first, second) == (2.0, 4.0, 0.2)
