@@ -17,10 +17,12 @@ from phaze_opt.errors import PluginError
 from phaze_opt.estimate.protocol import Estimator
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.pruner import Pruner
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import Strategy
 from phaze_opt.testing.estimators import EstimatorConformance
 from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.pruners import PrunerConformance
 from phaze_opt.testing.strategies import StrategyConformance
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 from phaze_opt.testing.trackers import TrackerConformance
@@ -36,7 +38,7 @@ from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
 from phaze_opt.testing.estimators import EstimatorConformance
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
 from phaze_opt.track.protocol import TrackerConfig
 
 def main():
@@ -50,6 +52,13 @@ def main():
         )
         for jobs, observers in ((1, [session]), (2, []))
     ]
+    pruned = run_search(
+        SearchConfig(
+            "coordinate-descent", num_trials=30, pruner="worthwhile", pruner_options={"min_gain": 0.02},
+            work_dir=work_dir / "pruned",
+        ),
+        scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective, bounder_factory=ToyBounder,
+    )
     print(json.dumps({
         "names": {group.name: [entry.name for entry in list_plugins(group)] for group in PluginGroup},
         "estimator": estimator.name,
@@ -57,6 +66,8 @@ def main():
         "delivered": session.close().num_delivered,
         "search_id": results[0].search_id,
         "best": [result.best.throughput_samples_per_s for result in results],
+        "pruned": pruned.pruned,
+        "pruned_best": pruned.best.throughput_samples_per_s,
         "events": next(work_dir.glob("json-lines/*/*.jsonl")).read_text().splitlines(),
     }))
 
@@ -110,6 +121,8 @@ def test_an_installed_package_works_by_name_in_a_process_of_its_own(site: Path, 
     assert "tpe" in said["names"]["STRATEGIES"]
     assert said["estimator"] == "roofline"
     assert said["best"][0] == said["best"][1]
+    assert said["pruned"] > 0
+    assert said["pruned_best"] >= 0.9 * said["best"][0]
     assert said["run_id"] == said["search_id"]
     assert said["delivered"] == len(said["events"]) == 32
     assert [json.loads(line)["event"] for line in said["events"]][:2] == ["SearchStarted", "TrialFinished"]
@@ -123,6 +136,19 @@ class TestCoordinateDescent(StrategyConformance):
         strategy = load_plugin(PluginGroup.STRATEGIES, "coordinate-descent")
         assert isinstance(strategy, Strategy)
         return strategy
+
+
+class TestWorthwhile(PrunerConformance):
+    """The pruner passes the suite that phaze_opt ships; it declares itself unsafe, and loses what it says it may."""
+
+    max_loss = 0.01
+
+    @pytest.fixture
+    def pruner(self, on_path: Path) -> Pruner:
+        pruner = load_plugin(PluginGroup.PRUNERS, "worthwhile")
+        assert isinstance(pruner, Pruner)
+        assert not pruner.is_safe
+        return pruner
 
 
 class TestRoofline(EstimatorConformance):
@@ -179,6 +205,27 @@ def test_a_plugin_that_does_not_load_is_fatal_with_name_and_reason(
     monkeypatch.delitem(sys.modules, "phaze_broken", raising=False)
 
 
+def test_a_pruner_that_does_not_load_stops_the_search_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", name="phaze-broken", groups={PluginGroup.PRUNERS: {"broken": "phaze_broken:Broken"}})
+    (tmp_path / "site" / "phaze_broken.py").write_text("import there_is_no_such_module")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "phaze_broken", raising=False)
+    config = SearchConfig("random", pruner="broken", work_dir=tmp_path / "work")
+    with pytest.raises(PluginError, match="'broken'.*ModuleNotFoundError.*there_is_no_such_module"):
+        run_search(config, scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective)
+    assert not (tmp_path / "work").exists()
+
+
+def test_something_that_is_no_pruner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", name="phaze-odd", groups={PluginGroup.PRUNERS: {"odd": "fractions:Fraction"}})
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    config = SearchConfig("random", pruner="odd", work_dir=tmp_path / "work")
+    with pytest.raises(PluginError, match="'odd'.*lacks one of name, is_safe and start"):
+        run_search(config, scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective)
+
+
 def test_a_broken_plugin_does_not_hinder_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "site", name="phaze-broken", groups={PluginGroup.STRATEGIES: {"broken": "phaze_broken:Broken"}})
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -208,6 +255,7 @@ def test_two_packages_with_one_name_are_refused(tmp_path: Path, monkeypatch: pyt
     ("group", "name"),
     [
         (PluginGroup.STRATEGIES, "coordinate-descent"),
+        (PluginGroup.PRUNERS, "worthwhile"),
         (PluginGroup.ESTIMATORS, "roofline"),
         (PluginGroup.TRACKERS, "json-lines"),
     ],
