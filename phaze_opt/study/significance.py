@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.study.findings.wording import counted, percent
 from phaze_opt.study.judged_condition import JudgedCondition, Sample
 from phaze_opt.study.scores import PairTest, Ranking
 from phaze_opt.study.statistics.effects import paired_superiority, vargha_delaney
@@ -168,8 +169,8 @@ def _notes(
     if least * num_pairs >= level:
         correction = f", {min(1.0, least * num_pairs):.2g} after Holm's correction over {num_pairs} pairs"
         notes.append(
-            f"With {num_blocks} condition{'s' if num_blocks > 1 else ''} Wilcoxon's test cannot go below "
-            f"p = {least:.2g}{correction if num_pairs > 1 else ''}: too few for a claim at {100 * (1 - level):g} % confidence."
+            f"With {counted(num_blocks, 'condition')} Wilcoxon's test cannot go below p = {least:.2g}"
+            f"{correction if num_pairs > 1 else ''}: too few for a claim at {percent(1.0 - level)} confidence."
         )
     elif overall_p is not None and overall_p >= level:
         notes.append(f"Friedman's test finds no difference (p = {overall_p:.2g}), so no pair is claimed.")

@@ -69,7 +69,9 @@ def _at_equal_quality(compared: EqualQuality, confidence: float) -> str:
     if compared.num_reached < compared.num_conditions:
         missed = counted(compared.num_conditions - compared.num_reached, "condition")
         where = f" in {missed} of {compared.num_conditions}" if compared.num_conditions > 1 else ""
-        return f"Half of the searches of {first} never do as well as {second} ends{where}: no ratio at equal quality."
+        return (
+            f"Fewer than half of the searches of {first} do as well as {second} ends{where}: no ratio at equal quality."
+        )
     if compared.num_conditions == 1:
         counts = f"{figure(compared.first_evaluations)} evaluations against {figure(compared.second_evaluations)}"
         what = f"To do as well as {second} ends (median regret {percent(compared.regret)}) {first} takes {counts}: "
