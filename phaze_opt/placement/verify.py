@@ -57,7 +57,7 @@ def recompute_batch_time(
     Raises:
         VerificationError: the placement names a tensor degree that the problem does not have.
     """
-    terms = [_stage_terms(problem, result, number) for number in range(len(result.stages))]
+    terms = [stage_terms(problem, result, number) for number in range(len(result.stages))]
     kept = [{term: 0.0 if term in without else value for term, value in stage.items()} for stage in terms]
     bottleneck_s = max(sum(stage[term] for term in STAGE_TERMS) for stage in kept)
     sync_s = max(sum(stage[term] for term in SYNC_TERMS) for stage in kept)
@@ -111,7 +111,7 @@ def _verify_stage(problem: PlacementProblem, result: PlacementResult, number: in
     memory = recomputed if is_recomputed else stash
     _check_close(f"stage {number} memory_bytes", stage.memory_bytes, memory)
     _check(memory <= problem.memory_bytes, f"stage {number}: {memory} bytes exceed {problem.memory_bytes}")
-    terms = _stage_terms(problem, result, number)
+    terms = stage_terms(problem, result, number)
     _check_close(f"stage {number} time_s", stage.time_s, sum(terms[term] for term in STAGE_TERMS))
     _check_close(f"stage {number} sync_s", stage.sync_s, sum(terms[term] for term in SYNC_TERMS))
 
@@ -140,7 +140,7 @@ def stage_memory_bytes(problem: PlacementProblem, result: PlacementResult, numbe
     return state + in_flight * stash, state + in_flight * inputs + working
 
 
-def _stage_terms(problem: PlacementProblem, result: PlacementResult, number: int) -> dict[TimeTerm, float]:
+def stage_terms(problem: PlacementProblem, result: PlacementResult, number: int) -> dict[TimeTerm, float]:
     """Every term of one stage's time and synchronisation, s."""
     costs, stage, network = _costs(problem, result), result.stages[number], problem.cluster.network
     layers = range(stage.first, stage.last + 1)
