@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from phaze_opt.cli.options import RECORDS, JsonOption
+from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.output import out as output
+
+if TYPE_CHECKING:
+    from phaze_opt.report.study.inputs import ReportInputs
 
 
 def report(
@@ -20,40 +26,54 @@ def report(
         Path | None,
         typer.Option("--out", help="Where to write; by default the study's own directory.", rich_help_panel=RECORDS),
     ] = None,
+    tracking_uri: Annotated[
+        str,
+        typer.Option(
+            "--tracking-uri",
+            help="Store whose runs the report names; default MLFLOW_TRACKING_URI, then mlflow.db in --work-dir.",
+            rich_help_panel=RECORDS,
+        ),
+    ] = "",
     json: JsonOption = False,
 ) -> None:
     """Write the report of a study: a page that needs no network, Markdown and CSV.
 
     Everything is rebuilt from persisted results; a study that is not finished is reported as far as it goes.
     """
-    from phaze_opt.cli import output
     from phaze_opt.report.study.drawings import draw_winners
     from phaze_opt.report.study.page import write_study_report
     from phaze_opt.report.study.read import read_inputs
     from phaze_opt.study.directory import find_study
     from phaze_opt.study.load import load_study
+    from phaze_opt.track.destination import resolve_destination
+    from phaze_opt.track.protocol import TrackerConfig
+    from phaze_opt.track.study_runs import find_search_runs
 
     directory = find_study(study, work_dir=work_dir)
-    screen = output.console()
-    with screen.status("reading the study") as status:
-        inputs = read_inputs(load_study(directory.path))
+    destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))
+    with console().status("reading the study") as status:
+        result = load_study(directory.path)
+        inputs = read_inputs(result, run_ids=find_search_runs(destination, result.study_id))
         drawings = draw_winners(inputs, progress=lambda key: status.update(f"drawing the best design of {key}"))
         status.update("writing the report")
         paths = write_study_report(inputs, directory.report if out is None else out, drawings=drawings)
-    result = inputs.result
     if json:
-        output.print_json(
-            {
-                "study_id": result.study_id,
-                "is_complete": result.is_complete,
-                "finished_searches": len(result.cells),
-                "planned_searches": result.num_cells,
-                "findings": list(inputs.summary.findings),
-                "files": {name: str(path) for name, path in paths.items()},
-            }
-        )
+        print_json(_to_json(inputs, paths))
         return
-    printer = output.out()
     for finding in inputs.summary.findings:
-        printer.print(finding, markup=False)
-    printer.print(f"\nreport: {next(iter(paths.values()))}", markup=False, soft_wrap=True)
+        output().print(finding, markup=False)
+    output().print(f"\nreport: {next(iter(paths.values()))}", markup=False, soft_wrap=True)
+
+
+def _to_json(inputs: ReportInputs, paths: Mapping[str, Path]) -> dict[str, object]:
+    """What ``--json`` prints."""
+    result = inputs.result
+    return {
+        "study_id": result.study_id,
+        "is_complete": result.is_complete,
+        "finished_searches": len(result.cells),
+        "planned_searches": result.num_cells,
+        "named_runs": len(inputs.run_ids),
+        "findings": list(inputs.summary.findings),
+        "files": {name: str(path) for name, path in paths.items()},
+    }

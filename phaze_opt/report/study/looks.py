@@ -56,7 +56,7 @@ def finish_figure(
         num_legend: entries of the legend below the drawing; two of them share a row on a narrow page.
         narrow: further changes of the layout on a narrow page.
     """
-    apply_style(figure, "")
+    apply_style(figure, "", template="none")
     figure.update_layout(
         title=None, height=height, legend=LEGEND, margin={"l": 70, "r": 24, "t": 36, "b": 90 if num_legend else 56}
     )
