@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.study.config import Judgement
 from phaze_opt.study.judged_condition import JudgedCondition, Sample
@@ -63,7 +62,7 @@ def _score(
         weight / len(sample.scores) for sample, weight in zip(samples, weights, strict=True) for _ in sample.scores
     ]
     low, high = mean_interval(
-        [spread_of(sample) for sample in samples],
+        [sample.regrets for sample in samples],
         weights,
         confidence=judgement.confidence,
         num_resamples=judgement.num_bootstrap,
@@ -95,13 +94,6 @@ def _score(
         mean_charged_s=mean(lambda cell: cell.charged_s),
         mean_rank=rank,
     )
-
-
-def spread_of(sample: Sample) -> NDArray[np.float64]:
-    """The regrets to resample: one value if all seeds gave the same search, else those of every seed."""
-    if sample.is_deterministic:
-        return sample.regrets
-    return np.array([score.regret for score in sample.scores], dtype=np.float64)
 
 
 def _medians(

@@ -13,8 +13,8 @@ from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.scores import CellScore
 from phaze_opt.study.scoring import (
     Yardstick,
+    are_one_search,
     by_condition_and_contender,
-    distinct_searches,
     score_cell,
     yardstick_of,
 )
@@ -26,7 +26,8 @@ class Sample:
 
     Attributes:
         scores: of every finished search, seeds in the study's order.
-        regrets: of the searches that differ, shape (num_observations,): equal searches are one observation.
+        regrets: the observations, shape (num_observations,): of every search, or a single one if several seeds all
+            gave the same search.
     """
 
     scores: tuple[CellScore, ...]
@@ -93,8 +94,8 @@ def _judge(
 def judge_sample(cells: Sequence[CellResult], yardstick: Yardstick, *, budget: int, targets: Sequence[float]) -> Sample:
     """The searches of one contender against a yardstick."""
     scores = {cell.cell.key: score_cell(cell, yardstick, budget=budget, targets=targets) for cell in cells}
-    regrets = [scores[cell.cell.key].regret for cell in distinct_searches(cells)]
-    return Sample(tuple(scores.values()), np.array(regrets, dtype=np.float64))
+    regrets = [score.regret for score in scores.values()]
+    return Sample(tuple(scores.values()), np.array(regrets[:1] if are_one_search(cells) else regrets, dtype=np.float64))
 
 
 def budget_of(result: StudyResult, cells: Sequence[CellResult]) -> int:

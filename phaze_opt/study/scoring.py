@@ -146,12 +146,9 @@ def _charged_until_s(cell: CellResult) -> NDArray[np.float64]:
     return evaluated_s + overhead_s
 
 
-def distinct_searches(cells: Sequence[CellResult]) -> tuple[CellResult, ...]:
-    """The first of each group of identical searches, in order."""
-    kept: dict[tuple[object, ...], CellResult] = {}
-    for cell in cells:
-        kept.setdefault(tuple(trial.point for trial in cell.trials), cell)
-    return tuple(kept.values())
+def are_one_search(cells: Sequence[CellResult]) -> bool:
+    """Whether all searches evaluated the same points in the same order: then they are one observation, not many."""
+    return len({tuple(trial.point for trial in cell.trials) for cell in cells}) == 1
 
 
 def by_condition_and_contender(cells: Iterable[CellResult]) -> Mapping[str, Mapping[str, tuple[CellResult, ...]]]:

@@ -37,7 +37,8 @@ def condition_tests(judged: JudgedCondition, *, confidence: float) -> tuple[Pair
     ordered = sorted(samples, key=lambda name: samples[name].median_regret)
     pairs = list(combinations(ordered, 2))
     raw = [seed_test(samples[first], samples[second]) for first, second in pairs]
-    adjusted = holm_adjust([p_value for _, p_value in raw])
+    corrected = iter(holm_adjust([p_value for test, p_value in raw if test != NO_TEST]))
+    adjusted = [1.0 if test == NO_TEST else next(corrected) for test, _ in raw]
     return tuple(
         PairTest(
             condition=judged.key,
@@ -64,15 +65,13 @@ def seed_test(first: Sample, second: Sample) -> tuple[str, float]:
 
 
 def smallest_seed_p(judged: JudgedCondition) -> float:
-    """The least p-value, after correction, that any pair of this condition's sample sizes can give."""
-    samples = list(judged.samples.values())
-    least = [_smallest(first, second) for first, second in combinations(samples, 2)]
+    """The least p-value, after correction, that any pair of this condition's sample sizes can give; 1 without tests."""
+    pairs = combinations(judged.samples.values(), 2)
+    least = [_smallest(*pair) for pair in pairs if not all(sample.is_deterministic for sample in pair)]
     return min(1.0, min(least) * len(least)) if least else 1.0
 
 
 def _smallest(first: Sample, second: Sample) -> float:
-    if first.is_deterministic and second.is_deterministic:
-        return 1.0
     if first.is_deterministic or second.is_deterministic:
         return smallest_sign_p(max(len(first.regrets), len(second.regrets)))
     return smallest_mann_whitney_p(len(first.regrets), len(second.regrets))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from phaze_opt.study.config import Setting
 from phaze_opt.study.findings.wording import counted, percent
-from phaze_opt.study.result import ChipTable, StudyResult
+from phaze_opt.study.result import ChipTable, StudyResult, TruthKind
 from phaze_opt.study.scores import PriceOfGenerality, StudySummary
 
 SMALL_PRICE = 0.01
 """A worst price up to which a set of chips is called as good as own ones."""
+ROUNDING = 1e-9
+"""Relative difference below which a value is the optimum."""
 
 
 def price_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...]:
     """For every setting what one chip for all models costs, on average and at worst, and how many chips end that."""
-    tables = {table.setting: table for table in result.chip_tables}
-    gaps = {setting.name: setting.schedule_gap for setting in result.config.settings}
-    sentences = [
-        f"{_price(price, tables[price.setting])}{_unproven(price, gaps[price.setting])}" for price in summary.prices
-    ]
+    sentences = []
+    for price in summary.prices:
+        table = next(table for table in result.chip_tables if table.setting == price.setting)
+        setting = next(setting for setting in result.config.settings if setting.name == price.setting)
+        sentences += [_price(price, table, setting), *_shortfall(price, table, summary)]
     for table in result.chip_tables:
         left_out = [
             model for model, values in zip(table.models, table.values, strict=True) if max(values, default=0.0) <= 0.0
@@ -26,9 +29,9 @@ def price_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...
     return tuple(sentences)
 
 
-def _price(price: PriceOfGenerality, table: ChipTable) -> str:
+def _price(price: PriceOfGenerality, table: ChipTable, setting: Setting) -> str:
     num_models = len(price.models)
-    where = f"In setting {price.setting}"
+    where = f"In setting {price.setting} ({setting.goal.value.replace('_', ' ')})"
     if num_models == 1:
         return f"{where} there is one model, {price.models[0]}: a common design is its own."
     num_own = len(set(price.own_best))
@@ -42,7 +45,7 @@ def _price(price: PriceOfGenerality, table: ChipTable) -> str:
         f"at worst ({price.models[design.shares.index(min(design.shares))]})"
         for design in price.common
     )
-    return f"{where} {own}. Of one chip for all, {costs}. {_how_many(price)} {_basis(table)}"
+    return f"{where} {own}. Of one chip for all, {costs}. {_how_many(price)} {_basis(table)}{_unproven(price, setting)}"
 
 
 def _how_many(price: PriceOfGenerality) -> str:
@@ -57,11 +60,30 @@ def _how_many(price: PriceOfGenerality) -> str:
     return ""
 
 
-def _unproven(price: PriceOfGenerality, gap: float) -> str:
+def _unproven(price: PriceOfGenerality, setting: Setting) -> str:
     """A warning where the price is within what schedules leave open."""
-    if any(0.0 < design.worst_price < gap for design in price.common):
-        return f" Schedules are proved to {percent(gap)} only, and prices below that may come from them."
+    if any(0.0 < design.worst_price < setting.schedule_gap for design in price.common):
+        return (
+            f" Schedules are proved to {percent(setting.schedule_gap)} only, and prices below that may come from them."
+        )
     return ""
+
+
+def _shortfall(price: PriceOfGenerality, table: ChipTable, summary: StudySummary) -> list[str]:
+    """How far the own bests of the table are from proved optima, where there are any."""
+    gaps = []
+    for model, chip in zip(price.models, price.own_best, strict=True):
+        truth = summary.truths.get(f"{price.setting}.{model}")
+        if truth is not None and truth.kind is not TruthKind.BEST_KNOWN:
+            gaps.append(max(0.0, 1.0 - table.values[table.models.index(model)][chip] / truth.value))
+    if not gaps:
+        return []
+    of_all = f"all {len(gaps)} models" if len(gaps) == len(price.models) else f"{len(gaps)} of the models"
+    if max(gaps) < ROUNDING:
+        return [f"In setting {price.setting} the own best of {of_all} is the proved optimum."]
+    return [
+        f"In setting {price.setting} own bests fall short of proved optima by up to {percent(max(gaps))} ({of_all})."
+    ]
 
 
 def _basis(table: ChipTable) -> str:

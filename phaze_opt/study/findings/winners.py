@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phaze_opt.study.contender_scores import spread_of
 from phaze_opt.study.findings.wording import counted, figure, listed, percent, percent_range
 from phaze_opt.study.judged_condition import JudgedCondition
 from phaze_opt.study.result import StudyResult
@@ -26,7 +25,8 @@ def winner_findings(summary: StudySummary, judged: Sequence[JudgedCondition], re
         return (f"All contenders tie: each ends with a regret of {percent(scores[0].mean_regret)} everywhere.",)
     sentences = [_lead(scores[0], scores[1], judged, result)]
     if len(judged) > 1:
-        sentences += [_claims_over_conditions(summary), *_where(summary)]
+        claims = _claims_over_conditions(summary)
+        sentences += [*([claims] if claims else []), *_where(summary)]
     else:
         sentences += _claims_over_seeds(summary, summary.contenders[0].contender)
     return tuple(sentences)
@@ -56,31 +56,41 @@ def _lead(
     if not both:
         return f"{text}; they share no condition."
     low, high = difference_interval(
-        [spread_of(one.samples[best.contender]) for one in both],
-        [spread_of(one.samples[next_best.contender]) for one in both],
+        [one.samples[best.contender].regrets for one in both],
+        [one.samples[next_best.contender].regrets for one in both],
         [one.weight for one in both],
         confidence=judgement.confidence,
         num_resamples=judgement.num_bootstrap,
     )
+    return f"{text}. {_more(next_best.contender, low, high, judgement.confidence)}"
+
+
+def _more(name: str, low: float, high: float, confidence: float) -> str:
+    """How much more of the best value a contender loses than the leader, an interval."""
     if low == high:
-        return f"{text}, a difference of {percent(low)} of the best value without spread over seeds."
-    verdict = "" if low > 0.0 or high < 0.0 else ", which includes none"
+        return f"{name} loses {percent(low)} of the best value more, without spread over seeds."
+    verdict = ""
+    if high < 0.0:
+        verdict = ": less in the mean, though worse by rank"
+    elif low <= 0.0:
+        verdict = ", so there may be no difference"
     return (
-        f"{text}. The difference lies between {percent(low)} and {percent(high)} of the best value "
-        f"({percent(judgement.confidence)} bootstrap over seeds{verdict})."
+        f"{name} loses {percent(low)} to {percent(high)} of the best value more "
+        f"({percent(confidence)} bootstrap interval over seeds{verdict})."
     )
 
 
 def _claims_over_conditions(summary: StudySummary) -> str:
     """Whom the leader beats by the tests over conditions, and from whom it cannot be told apart."""
-    leader = summary.ranking.contenders[0]
-    tests = [test for test in summary.tests if not test.condition and test.first == leader]
-    beaten = [test.second for test in tests if test.is_significant]
-    open_ones = [test.second for test in tests if not test.is_significant]
+    leader = summary.contenders[0].contender
+    tests = [test for test in summary.tests if not test.condition and leader in {test.first, test.second}]
+    beaten = [test for test in tests if test.is_significant and test.first == leader]
+    open_ones = [test.second if test.first == leader else test.first for test in tests if not test.is_significant]
     if not beaten:
         return f"Over conditions as blocks no test tells {leader} from {listed(open_ones)}." if open_ones else ""
-    largest = max(test.p_value for test in tests if test.is_significant)
-    claim = f"Over conditions as blocks {leader} is better than {listed(beaten)} (Wilcoxon, Holm: p <= {largest:.2g})"
+    largest = max(test.p_value for test in beaten)
+    names = listed([test.second for test in beaten])
+    claim = f"Over conditions as blocks {leader} is better than {names} (Wilcoxon, Holm: p <= {largest:.2g})"
     return f"{claim}; it is not told from {listed(open_ones)}." if open_ones else f"{claim}."
 
 

@@ -49,12 +49,12 @@ def test_the_interval_is_that_of_a_plain_bootstrap() -> None:
     rng = np.random.default_rng(5)
     first = [np.minimum.accumulate(rng.random(40) * 0.5) for _ in range(7)]
     second = [np.minimum.accumulate(rng.random(40)) for _ in range(8)]
-    _, low, high = equal_quality_ratio([first], [second], [1.0], confidence=0.9, num_resamples=4000)
+    _, low, high = equal_quality_ratio([first], [second], [1.0], confidence=0.9, num_resamples=1000)
     ratios = []
-    for _ in range(4000):
+    for _ in range(1000):
         ones = [first[i] for i in rng.integers(7, size=7)]
         others = [second[i] for i in rng.integers(8, size=8)]
         mine, yours, _ = evaluations_at_equal_quality(ones, others)
         ratios.append(yours / mine)
     expected = np.quantile(ratios, [0.05, 0.95], method="inverted_cdf")
-    np.testing.assert_allclose([low, high], expected, rtol=0.15)
+    np.testing.assert_allclose([low, high], expected, rtol=0.25)

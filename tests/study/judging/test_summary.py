@@ -308,3 +308,52 @@ def test_the_same_study_gives_the_same_summary(study: Study) -> None:
     assert one.contenders == two.contenders
     assert one.findings == two.findings
     assert one.tests == two.tests
+
+
+def test_untested_pairs_take_no_part_in_the_correction(study: Study) -> None:
+    """Two constants and one sample: two tests, so Holm doubles the smallest p-value and no more."""
+    rng = np.random.default_rng(0)
+    outcomes = {"bert": {"a": ending([99.0] * 10), "b": ending([98.0] * 10), "tpe": ending(90 + rng.random(10))}}
+    summary = summarise(study(outcomes, truths={"bert": 100.0}, deterministic=["a", "b"]))
+    tests = {(test.first, test.second): test for test in summary.tests}
+    assert tests["a", "b"].test == "none"
+    assert tests["a", "tpe"].p_value == pytest.approx(2 * 2 / 2**10)
+
+
+def test_a_few_equal_searches_stay_observations(study: Study) -> None:
+    """Only if all seeds give one search is it a constant; else equal ones are draws like others."""
+    result = study({"bert": {"a": ending([99.0, 99.0, 98.0]), "b": ending([90.0, 91.0, 92.0])}})
+    first, second = result.cells[:2]
+    same = replace(second, trials=first.trials)
+    summary = summarise(replace(result, cells=(first, same, *result.cells[2:])))
+    assert summary.tests[0].test == "Mann-Whitney"
+    assert "same search whatever the seed" not in text(summary)
+
+
+def test_own_bests_are_held_against_proved_optima(study: Study) -> None:
+    result = study({"a": {"x": [[9.0]]}, "b": {"x": [[10.0]]}}, truths={"a": 10.0, "b": 10.0})
+    points = tuple(trial.point for cell in result.cells for trial in cell.trials)
+    table = ChipTable("default", ("a", "b"), (1.0, 1.0), points, ((9.0, 8.97), (5.0, 10.0)), ((1, 1), (1, 1)), 2)
+    config = replace(result.config, generality=Generality())
+    short = summarise(replace(result, config=config, chip_tables=(table,)))
+    assert "own bests fall short of proved optima by up to 10 % (all 2 models)" in text(short)
+    assert "In setting default (throughput) the 2 models have 2 best chips, all different" in text(short)
+    assert "Schedules are proved to 1 % only" in text(short), "chip 2 costs model a 0.33 %"
+    full = replace(table, values=((10.0, 8.0), (5.0, 10.0)))
+    met = summarise(replace(result, config=config, chip_tables=(full,)))
+    assert "the own best of all 2 models is the proved optimum" in text(met)
+    assert "Schedules are proved" not in text(met)
+
+
+def test_a_leader_by_rank_that_loses_more_in_the_mean_is_told_so(study: Study) -> None:
+    rng = np.random.default_rng(0)
+    outcomes = {
+        name: {"often": ending(99.0 + 0.1 * rng.random(5)), "steady": ending(98.9 + 0.05 * rng.random(5))}
+        for name in ("m", "n", "o")
+    }
+    outcomes["p"] = {"often": ending(10.0 + rng.random(5)), "steady": ending(98.9 + 0.05 * rng.random(5))}
+    summary = summarise(study(outcomes, truths=dict.fromkeys("mnop", 100.0)))
+    assert summary.contenders[0].contender == "often"
+    assert "less in the mean, though worse by rank" in text(summary)
+    assert "In default.p steady comes first" in text(summary)
+    assert "Fewer than half of the searches of often do as well as steady ends in 1 condition of 4" in text(summary)
