@@ -11,6 +11,7 @@ from phaze_opt.cli.output import out
 
 if TYPE_CHECKING:
     from phaze_opt.report.content import TableContent
+    from phaze_opt.study.compare import StudyComparison
     from phaze_opt.study.directory import StudyDirectory
     from phaze_opt.study.result import StudyResult
     from phaze_opt.study.scores import ContenderScore, StudySummary
@@ -165,13 +166,34 @@ def describe_age(age_s: float) -> str:
     return f"{age_s:.0f} s"
 
 
-def comparison_to_json(comparison: Any) -> Any:
+def comparison_to_json(comparison: StudyComparison) -> dict[str, Any]:
     """A comparison as JSON values."""
     from dataclasses import asdict
 
     return asdict(comparison)
 
 
-def print_comparison(comparison: Any) -> None:
-    """A comparison as a table."""
-    out().print(comparison)
+def print_comparison(comparison: StudyComparison) -> None:
+    """What both studies have, side by side, then what it says and what only one of them has."""
+    from phaze_opt.report.content import Column, TableContent
+    from phaze_opt.report.tables import draw_table
+
+    screen = out()
+    headings = ["first", "second", "difference", "p", "evaluations"]
+    rows = tuple(
+        (
+            f"{row.contender} in {row.first.condition}",
+            f"{100 * row.first.mean_regret:.3g} %",
+            f"{100 * row.second.mean_regret:.3g} %",
+            f"{100 * row.difference:+.3g} %" + (" *" if row.is_significant else ""),
+            f"{row.p_value:.2g}",
+            f"{row.first.mean_evaluations:g}, {row.second.mean_evaluations:g}",
+        )
+        for row in comparison.rows
+    )
+    if rows:
+        note = "Mean regret in either study and its change (* significant); mean distinct evaluations of a search."
+        columns = (Column("strategy"), *(Column(heading, is_number=True) for heading in headings))
+        screen.print(draw_table(TableContent(f"{comparison.first} against {comparison.second}", columns, rows, note)))
+    for sentence in (*comparison.findings, *comparison.unmatched):
+        screen.print(sentence, markup=False)

@@ -6,13 +6,13 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.serialize import evaluation_to_json
 from phaze_opt.search.goals import goal_directions
-from phaze_opt.search.probe import PointBound
+from phaze_opt.search.probe import PointBound, PointBounder
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.cell_log import replace_file
 from phaze_opt.study.compiled_conditions import CompiledConditions
@@ -20,15 +20,16 @@ from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.directory import StudyDirectory
 from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.generality import build_chip_table, candidate_chips
-from phaze_opt.study.load import chips_path, load_study, references_path, truth_path
+from phaze_opt.study.load import chips_path, load_study, references_path
 from phaze_opt.study.plain import to_plain
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.progress import Stage
-from phaze_opt.study.result import ChipTable, Truth
+from phaze_opt.study.result import ChipTable
 from phaze_opt.study.store import EvaluationStore, StoreEvaluator
+from phaze_opt.study.truth import TruthProgress, find_truth, known_truth
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Conclusion:
     """Adds what is missing; everything found from an earlier run stays.
 
@@ -42,6 +43,11 @@ class Conclusion:
     directory: StudyDirectory
     engine: StudyEngine
     on_item: Callable[[Stage, str, int, int], None]
+    _compiled: CompiledConditions = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is compiled yet."""
+        self._compiled = CompiledConditions(self.engine)
 
     def add_all(self) -> None:
         """References, then true optima if they are asked for, then the generality question if it is asked."""
@@ -68,16 +74,39 @@ class Conclusion:
             replace_file(path, json.dumps(rows) + "\n")
 
     def add_truths(self) -> None:
-        """Find the true optimum of every condition of one objective."""
+        """Find the true optimum of every condition of one objective.
+
+        Optima are kept beside all studies of the working directory, as they depend on the problem alone; a study has a
+        copy, so that its directory says all.
+        """
+        shared = self.directory.path.parent / "truths"
         for number, condition in enumerate(self.conditions):
-            path = truth_path(self.directory, condition.problem_digest)
-            if path.exists() or len(goal_directions(condition.goal)) > 1:
+            problem = condition.problem_digest
+            if known_truth(problem, cache_dir=self.directory.truths) or len(goal_directions(condition.goal)) > 1:
                 continue
             self.on_item(Stage.TRUTHS, condition.key, number, len(self.conditions))
-            truth = self.engine.find_truth(condition, self.directory.truths)
-            if truth is None:
-                continue
-            replace_file(path, json.dumps(to_plain(Truth, truth)) + "\n")
+            find_truth(
+                condition,
+                cache_dir=shared,
+                on_progress=partial(self._note_truth, number, condition.key),
+                objective=self._compiled.objective(condition.evaluations_digest, condition),
+                bounder=self._bounder(condition),
+            )
+            for path in shared.glob(f"{problem}.*.json"):
+                replace_file(self.directory.truths / path.name, path.read_text(encoding="utf-8"))
+
+    def _bounder(self, condition: Condition) -> PointBounder | None:
+        """Bounds of a condition, where the engine has some."""
+        if self.engine.build_bounder is None:
+            return None
+        return self._compiled.bounder(condition.evaluations_digest, condition)
+
+    def _note_truth(self, number: int, key: str, progress: TruthProgress) -> None:
+        """Pass the progress of an enumeration on."""
+        done = (
+            f"{progress.num_bounded:,} of {progress.num_points:,} points bounded, {progress.num_evaluated:,} evaluated"
+        )
+        self.on_item(Stage.TRUTHS, f"{key}: {done}", number, len(self.conditions))
 
     def add_chip_tables(self) -> None:
         """Evaluate the chips that searches found on every single model, setting by setting.
@@ -85,7 +114,6 @@ class Conclusion:
         Made anew at the end of every run: evaluations are known by then, and weights may have changed.
         """
         cells = load_study(self.directory.path).cells
-        compiled = CompiledConditions(self.engine)
         with closing(self.engine.open_store(self.directory.evaluations)) as store:
             for number, setting in enumerate(self.config.settings):
                 conditions = [
@@ -98,8 +126,8 @@ class Conclusion:
                 table = build_chip_table(
                     conditions,
                     chips,
-                    evaluate=partial(_evaluate, store, compiled),
-                    bound=partial(_bound, compiled),
+                    evaluate=partial(_evaluate, store, self._compiled),
+                    bound=partial(_bound, self._compiled),
                 )
                 text = json.dumps(to_plain(ChipTable, table)) + "\n"
                 replace_file(chips_path(self.directory, setting.name), text)

@@ -10,7 +10,6 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.result import Truth
 from phaze_opt.study.store import EvaluationStore
 
 
@@ -44,13 +43,6 @@ def find_references(condition: Condition) -> Mapping[str, Evaluation]:
     return evaluate_references(condition.scenario, condition.space.axes.micro_batch, constants=condition.constants)
 
 
-def find_truth(condition: Condition, cache_dir: Path) -> Truth | None:
-    """The true optimum of a condition; None if nothing in it is feasible."""
-    from phaze_opt.study.truth import find_truth
-
-    return find_truth(condition, cache_dir=cache_dir)
-
-
 @dataclass(frozen=True, slots=True)
 class StudyEngine:
     """Functions that a study's processes call; picklable, as workers are spawned.
@@ -67,4 +59,3 @@ class StudyEngine:
     build_bounder: Callable[[Condition, PointObjective], PointBounder] | None = build_bounder
     open_store: Callable[[Path], EvaluationStore] = open_local_store
     find_references: Callable[[Condition], Mapping[str, Evaluation]] | None = find_references
-    find_truth: Callable[[Condition, Path], Truth | None] = find_truth

@@ -18,6 +18,7 @@ from phaze_opt.study.plan import Condition
 from phaze_opt.study.plan_file import StudyPlan, load_plan
 from phaze_opt.study.resolve import plan_cells
 from phaze_opt.study.result import ChipTable, StudyResult, Truth
+from phaze_opt.study.truth import known_truth
 
 
 def load_study(path: Path) -> StudyResult:
@@ -64,11 +65,6 @@ def open_evaluations(result: StudyResult, condition: Condition) -> Callable[[Des
     return read
 
 
-def truth_path(directory: StudyDirectory, problem_digest: str) -> Path:
-    """Where the true optimum of a problem is kept."""
-    return directory.truths / f"{problem_digest}.truth.json"
-
-
 def references_path(directory: StudyDirectory, key: str) -> Path:
     """Where the evaluations of the reference machines of a condition are kept."""
     return directory.references / f"{key}.json"
@@ -80,11 +76,8 @@ def chips_path(directory: StudyDirectory, setting: str) -> Path:
 
 
 def _load_truths(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Truth]:
-    found = {
-        condition.key: read_plain(Truth, truth_path(directory, plan.problem_digests[condition.key]))
-        for condition in plan.conditions
-    }
-    return {key: truth for key, truth in found.items() if truth is not None}
+    found = {key: known_truth(digest, cache_dir=directory.truths) for key, digest in plan.problem_digests.items()}
+    return {key: record.truth for key, record in found.items() if record is not None and record.truth is not None}
 
 
 def _load_references(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Mapping[str, Evaluation]]:

@@ -126,7 +126,7 @@ def test_a_file_means_its_plan(folder: Path) -> None:
         hbm_gb=(32,),
         constants={"vector_cycles.softmax_forward": 4.0},
     )
-    flat = {"glb_limit": "port", "vector_cycles.softmax_forward": 5.0}
+    flat = {"glb_limit": "none", "vector_cycles.softmax_forward": 5.0}
     config = read_study(path)
     assert config == StudyConfig(
         name="full",
@@ -235,7 +235,7 @@ def test_every_study_of_the_package_loads(path: Path) -> None:
             "constants.vector_cycles.sotfmax_forward",
             "did you mean vector_cycles.softmax_forward",
         ),
-        ('glb_limit = "none"', 'glb_limit = "nonee"', "setting[1].constants.glb_limit", "cannot be .nonee."),
+        ('glb_limit = "none"', 'glb_limit = "nonee"', "setting[1].constants.glb_limit", "cannot be 'nonee'"),
         ("hbm_gb = [32]", "hbm_gb = []", "space.hbm_gb", "at least one value"),
         ("hbm_gb = [32]", 'file = "none.toml"', "space.file", "no such file"),
         ("tensor_parallel = [1, 2]", "tensor_parallel = [7]", "training.tensor_parallel", "none of"),
