@@ -34,14 +34,12 @@ def find_search_runs(destination: Destination, study_id: str) -> Mapping[str, st
     query = f"tags.study_id = '{quoted}' AND tags.`{ROLE_TAG}` = '{ROLE_CELL}'"
     runs: dict[str, tuple[int, str]] = {}
     with quiet_mlflow():
-        from mlflow.exceptions import MlflowException
-
         try:
             client = open_client(destination)
             for experiment in client.search_experiments():
                 for run in find_runs(client, experiment.experiment_id, query):
                     key, found = run.data.tags[CELL_TAG], (run.info.start_time, run.info.run_id)
                     runs[key] = max(found, runs.get(key, found))
-        except (MlflowException, OSError) as error:
+        except Exception as error:  # stores fail in ways of their own libraries
             _LOGGER.warning("the runs of %s cannot be looked up in %s: %s", study_id, destination.shown, error)
     return {key: run_id for key, (_, run_id) in runs.items()}

@@ -177,11 +177,10 @@ def _bottom(curves: Sequence[Curves]) -> float:
 
 def band_views(curves: Sequence[Curves]) -> tuple[View, ...]:
     """With the bands of the best few, of all, of none; one view only where all are few."""
-    best = sorted(range(len(curves)), key=lambda place: float(curves[place].median[-1]))[:NUM_BANDS]
-    everyone = range(len(curves))
-    views = ((f"bands of the best {NUM_BANDS}", best), ("all bands", everyone), ("no bands", ()))
-    if len(curves) <= NUM_BANDS:
-        views = views[1:]
+    everyone = tuple(range(len(curves)))
+    best = tuple(sorted(everyone, key=lambda place: float(curves[place].median[-1]))[:NUM_BANDS])
+    few = () if len(curves) <= NUM_BANDS else ((f"bands of the best {NUM_BANDS}", best),)
+    views: tuple[tuple[str, tuple[int, ...]], ...] = (*few, ("all bands", everyone), ("no bands", ()))
     return tuple(
         View(label, tuple(shown for place in everyone for shown in (place in places, place in places, True)))
         for label, places in views

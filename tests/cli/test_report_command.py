@@ -1,0 +1,110 @@
+"""``phaze-opt report`` on a small real study: the same files each time, from what is on disk alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.cli.main import main
+from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.search.strategy import Goal
+from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
+from phaze_opt.study.result import StudyResult
+from phaze_opt.study.run import run_study
+
+CHOICES = {"devices": 8, "global_batch": 64, "micro_batches": (1, 2), "hbm_gb": (32,), "tensor_parallel": (1, 2)}
+
+
+@pytest.fixture(autouse=True)
+def _no_tracking_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
+    work_dir = tmp_path_factory.mktemp("work")
+    config = StudyConfig(
+        name="small",
+        description="Is *one* design enough?",
+        workloads=(Workload("tiny", ("tiny",)), Workload("both", ("tiny", "bert-large"), CommonMean.GEOMETRIC)),
+        contenders=(Contender("random", "random"), Contender("tpe", "tpe")),
+        settings=(Setting(name="fast", **CHOICES), Setting(name="front", goal=Goal.PARETO, **CHOICES)),
+        seeds=(0, 1),
+        budget=Budget(5),
+        judgement=Judgement(num_bootstrap=200),
+        generality=Generality(),
+    )
+    return run_study(config, work_dir=work_dir)
+
+
+def call(arguments: list[str], capsys) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    captured = capsys.readouterr()
+    return int(str(stop.value.code)), captured.out, captured.err
+
+
+def test_the_report_lies_with_the_study_and_names_its_files(study, capsys) -> None:
+    work_dir = study.directory.parent.parent
+    code, out, _ = call(["report", "small", "--work-dir", str(work_dir), "--json"], capsys)
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    answer = json.loads(out)
+    assert (answer["study_id"], answer["is_complete"]) == (study.study_id, True)
+    assert (answer["finished_searches"], answer["planned_searches"]) == (16, 16)
+    assert answer["findings"]
+    assert {Path(path).parent for path in answer["files"].values()} == {study.directory / "report"}
+    assert all(Path(path).is_file() for path in answer["files"].values())
+    page = Path(answer["files"]["report.html"]).read_text(encoding="utf-8")
+    for title in ("Schedule of tiny: block forward", "Pipeline of tiny", "Pipeline of bert-large"):
+        assert title in page
+    assert "Not drawn" not in page
+    rows = list(csv.DictReader(io.StringIO(Path(answer["files"]["winners.csv"]).read_text())))
+    assert [row["condition"] for row in rows] == [condition.key for condition in study.conditions]
+    for row in rows:
+        trials = [t for cell in study.cells if cell.cell.condition.key == row["condition"] for t in cell.trials]
+        assert float(row["value"]) == max(trial.values[0] for trial in trials if trial.values)
+        assert float(row["throughput_samples_per_s"]) == float(row["value"])
+
+
+def test_the_report_is_the_same_every_time(study, capsys, tmp_path) -> None:
+    first, second = tmp_path / "one", tmp_path / "two"
+    for out in (first, second):
+        code, printed, _ = call(["report", str(study.directory), "--out", str(out), "--work-dir", str(out)], capsys)
+        assert code == 0
+        assert f"report: {out / 'report.html'}" in printed
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == {
+        path.name: path.read_bytes() for path in second.iterdir()
+    }
+
+
+def test_an_unfinished_study_is_reported_as_far_as_it_goes(study, capsys, tmp_path) -> None:
+    part = tmp_path / study.study_id
+    shutil.copytree(study.directory, part)
+    for path in sorted(part.joinpath("cells").glob("*.jsonl"))[3:]:
+        path.unlink()
+    code, out, _ = call(["report", str(part), "--json"], capsys)
+    assert code == 0
+    answer = json.loads(out)
+    assert (answer["is_complete"], answer["finished_searches"]) == (False, 3)
+    assert "not finished: 3 of 16" in Path(answer["files"]["report.html"]).read_text(encoding="utf-8")
+
+
+def test_a_study_that_is_not_there_is_one_sentence(study, capsys) -> None:
+    work_dir = study.directory.parent.parent
+    code, out, err = call(["report", "smal1", "--work-dir", str(work_dir)], capsys)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "small" in err
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(study, capsys, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, err = call(["report", str(study.directory), "--out", str(tmp_path / "file" / "out")], capsys)
+    assert code == 2
+    assert "cannot write" in err

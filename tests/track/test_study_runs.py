@@ -1,0 +1,44 @@
+"""Runs of a study's searches are found again, in any store that has them, and their absence is no failure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.study.events import CellFinished, StudyStarted
+from phaze_opt.testing.events import example_study
+from phaze_opt.track.destination import Destination, default_uri
+from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.protocol import TrackerConfig
+from phaze_opt.track.study_runs import find_search_runs
+
+EVENTS = example_study(1, num_seeds=1, strategies=("tpe", "random"))
+
+
+def test_every_search_has_its_run(tmp_path: Path, make_store: Callable[[Path], None]) -> None:
+    make_store(tmp_path)
+    session = MLflowTracker(is_background=False).open_study(TrackerConfig(work_dir=tmp_path))
+    for event in EVENTS:
+        session.observe_study(event)
+    assert session.close().is_complete
+    started = next(event for event in EVENTS if isinstance(event, StudyStarted))
+    destination = Destination(default_uri(tmp_path), tmp_path)
+    runs = find_search_runs(destination, started.study_id)
+    assert set(runs) == {event.result.cell.key for event in EVENTS if isinstance(event, CellFinished)}
+    assert len(set(runs.values())) == len(runs)
+    assert find_search_runs(destination, "another") == {}
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    assert find_search_runs(Destination(default_uri(tmp_path), tmp_path), "study") == {}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_store_says_so_and_gives_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "mlflow.db").write_text("no database")
+    with caplog.at_level(logging.WARNING):
+        assert find_search_runs(Destination(default_uri(tmp_path), tmp_path), "study") == {}
+    assert "cannot be looked up" in caplog.text
