@@ -1,6 +1,6 @@
 """The best point of a whole joined space, by bounds and exact evaluation; what regret is measured against.
 
-Every point gets a lower bound on its batch time that needs neither a schedule nor a placement: each layer takes at least
+Every point gets a lower bound on its batch time that needs neither a schedule nor a placement: a layer takes at least
 its longest path and its work over its cores, the slowest stage at least the mean of the stages, and synchronisation at
 least its floor. Points are then taken best bound first, bounded again as probes are, and evaluated while their bounds
 beat the best value seen; what is left over cannot. Not the code of any strategy or pruner.

@@ -37,8 +37,6 @@ from phaze_opt.placement.kernels import (
 from phaze_opt.placement.options import pack_options
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus, Stage
 
-_TIMES = ("forward_s", "backward_s", "update_s")
-
 
 @dataclass(frozen=True, slots=True)
 class HeterogeneousPlacement:
@@ -118,7 +116,10 @@ def _check(problems: Sequence[PlacementProblem], weights: Sequence[float]) -> No
 def _without_chip(problem: PlacementProblem) -> PlacementProblem:
     """The problem with everything set to zero that a chip may change."""
     nothing = np.zeros(problem.options[0].num_layers)
-    options = tuple(replace(option, tied_update_s=0.0, **dict.fromkeys(_TIMES, nothing)) for option in problem.options)
+    options = tuple(
+        replace(option, tied_update_s=0.0, forward_s=nothing, backward_s=nothing, update_s=nothing)
+        for option in problem.options
+    )
     return replace(problem, options=options, memory_bytes=0.0)
 
 
@@ -137,9 +138,17 @@ def _dream(problems: Sequence[PlacementProblem]) -> PlacementProblem:
     """A chip that is as fast as the fastest at every layer and has the memory of the largest: a lower bound."""
     options = []
     for rows in zip(*(problem.options for problem in problems), strict=True):
-        fastest = {name: np.min([getattr(row, name) for row in rows], axis=0) for name in _TIMES}
+        update_s = np.min([row.update_s for row in rows], axis=0)
         tied = max(row.tied_update_s for row in rows)
-        options.append(replace(rows[0], tied_update_s=min(tied, float(fastest["update_s"][-1])), **fastest))
+        options.append(
+            replace(
+                rows[0],
+                forward_s=np.min([row.forward_s for row in rows], axis=0),
+                backward_s=np.min([row.backward_s for row in rows], axis=0),
+                update_s=update_s,
+                tied_update_s=min(tied, float(update_s[-1])),
+            )
+        )
     return replace(problems[0], options=tuple(options), memory_bytes=max(problem.memory_bytes for problem in problems))
 
 

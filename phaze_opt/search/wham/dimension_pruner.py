@@ -14,22 +14,19 @@ Shape = tuple[int, int]
 """Positions on the axes of array width and depth."""
 
 
-def prune_dimensions(
-    starts: tuple[Shape, ...], score: Callable[[Shape], float | None], *, hysteresis: int
-) -> dict[Shape, float]:
+def prune_dimensions(largest: Shape, score: Callable[[Shape], float | None], *, hysteresis: int) -> dict[Shape, float]:
     """Scores of the shapes that the pruner visits.
 
     Args:
-        starts: where to begin: the largest shape, or those that were good elsewhere.
+        largest: where to begin.
         score: metric of the best design of a shape, larger is better; minus infinity if it has none; None if it
             cannot be told any more.
         hysteresis: levels in a row that the metric may worsen before the subtree is dropped.
     """
     scores: dict[Shape, float] = {}
     reached: dict[Shape, int] = {}
-    queue = [(-math.inf, position, shape, -math.inf, 0) for position, shape in enumerate(starts)]
-    heapq.heapify(queue)
-    serial = len(queue)
+    queue = [(-math.inf, 0, largest, -math.inf, 0)]
+    serial = 1
     while queue:
         _, _, shape, best, worsened = heapq.heappop(queue)
         if reached.get(shape, hysteresis + 1) <= worsened:

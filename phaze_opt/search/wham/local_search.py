@@ -54,19 +54,18 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One array shape at one micro-batch: the graphs of every stage, and their schedules so far."""
+    """One array shape: the graphs of every stage, and their schedules so far."""
 
-    micro_batch: int
     stages: dict[StageKey, tuple[AnnotatedGraph, ...]]
     schedules: dict[tuple[int, Counts], GraphSchedule] = field(default_factory=dict)
 
     def cost(self, grower: Grower, counts: Counts) -> float:
-        """Logarithm of device seconds a sample of the whole chain, at each model's best tensor width, summed."""
+        """Logarithm of device seconds a micro-batch of the whole chain, at each model's best tensor width, summed."""
         best: dict[str, float] = {}
         for key, graphs in self.stages.items():
             if key.layer:
                 continue
-            seconds = grower.state(graphs, counts).time_s * key.tensor_parallel / self.micro_batch
+            seconds = grower.state(graphs, counts).time_s * key.tensor_parallel
             best[key.model] = min(seconds, best.get(key.model, math.inf))
         return sum(math.log(max(seconds, TINY_S)) for seconds in best.values())
 
@@ -92,17 +91,26 @@ class LocalSearch:
     options: LocalOptions
     glb: int
     hbm: int
-    annotations: dict[Shape, tuple[Annotation, ...]] = field(default_factory=dict)
+    annotations: dict[Shape, Annotation] = field(default_factory=dict)
     designs: list[LocalDesign] = field(default_factory=list)
 
-    def prune(self, largest: Shape) -> None:
-        """Visit array shapes from the largest down."""
-        prune_dimensions((largest,), self._score_shape, hysteresis=self.options.hysteresis)
+    def prune(self, largest: Shape, *, is_descended: bool) -> None:
+        """Visit array shapes from the largest down.
+
+        Args:
+            largest: where to begin.
+            is_descended: bound what growth passed too, from its end back, while that scores no worse.
+        """
+
+        def score(shape: Shape) -> float | None:
+            return self._score_shape(shape, is_descended=is_descended)
+
+        prune_dimensions(largest, score, hysteresis=self.options.hysteresis)
 
     def regrow(self, shapes: Sequence[Shape]) -> None:
         """Visit just these array shapes, such as were good at another GLB size."""
         for shape in shapes:
-            self._score_shape(shape)
+            self._score_shape(shape, is_descended=False)
 
     def best_by_stage(self) -> tuple[LocalDesign, ...]:
         """The union of the top-k designs of every stage and tensor width, best first."""
@@ -117,49 +125,46 @@ class LocalSearch:
         """The best score of an architecture over the micro-batches; minus infinity if never looked at."""
         return max(self.metric.score(self.scout.bounds.get(variant, ())) for variant in self.scout.variants(point))
 
-    def _score_shape(self, shape: Shape) -> float | None:
+    def _score_shape(self, shape: Shape, *, is_descended: bool) -> float | None:
         """Grow the designs of one array shape and bound the most promising; None if probes have run out."""
         block = KeptBlock(self.space, Dimensions(self.glb, *shape))
         corners = block.corners()
         if corners is None:
             return -math.inf
-        annotations = self._annotate(block, corners)
-        if annotations is None:
+        annotation = self._annotate(block, corners)
+        if annotation is None:
             return None
         first = len(self.designs)
-        for way in self._grow_all(block, annotations)[: self.options.ends]:
-            self._descend(block, way)
+        for way in self._grow_all(block, annotation)[: self.options.ends]:
+            self._descend(block, way if is_descended else Way(way.kept[-1:], way.stages))
         return max((design.score for design in self.designs[first:]), default=-math.inf)
 
-    def _annotate(self, block: KeptBlock, corners: tuple[Counts, Counts]) -> tuple[Annotation, ...] | None:
-        """Graphs of every stage at the smallest and the largest micro-batch; None if probes have run out."""
+    def _annotate(self, block: KeptBlock, corners: tuple[Counts, Counts]) -> Annotation | None:
+        """Graphs of every stage at the middle micro-batch; None if probes have run out.
+
+        What micro-batch it is hardly moves where growth ends, as matrix and vector work grow with it alike.
+        """
         shape = (block.dimensions.width, block.dimensions.depth)
         if shape in self.annotations:
             return self.annotations[shape]
-        found = []
-        for position in sorted({0, len(self.space.axes.micro_batch) - 1}):
-            points = [block.point(counts, hbm=self.hbm, micro_batch=position) for counts in corners]
-            many_tc, many_vc = (self.scout.phases(point) for point in points)
-            if many_tc is None or many_vc is None:
-                return None
-            ends = [CoreCounts(point.num_tc, point.num_vc) for point in points]
-            stages = annotate(many_tc, many_vc, tc_end=ends[0], vc_end=ends[1])
-            found.append(Annotation(points[0].micro_batch, stages))
-        self.annotations[shape] = tuple(found)
+        middle = len(self.space.axes.micro_batch) // 2
+        points = [block.point(counts, hbm=self.hbm, micro_batch=middle) for counts in corners]
+        many_tc, many_vc = (self.scout.phases(point) for point in points)
+        if many_tc is None or many_vc is None:
+            return None
+        ends = [CoreCounts(point.num_tc, point.num_vc) for point in points]
+        self.annotations[shape] = Annotation(annotate(many_tc, many_vc, tc_end=ends[0], vc_end=ends[1]))
         return self.annotations[shape]
 
-    def _grow_all(self, block: KeptBlock, annotations: Sequence[Annotation]) -> list[Way]:
+    def _grow_all(self, block: KeptBlock, annotation: Annotation) -> list[Way]:
         """The ways that growth took for all stages, those first that serve the whole chain in least time."""
-        annotated = [(annotation, Grower(block, annotation.schedules)) for annotation in annotations]
+        grower = Grower(block, annotation.schedules)
         ways: dict[Counts, tuple[tuple[Counts, ...], set[StageKey]]] = {}
-        for annotation, grower in annotated:
-            for key, graphs in annotation.stages.items():
-                kept = tuple(counts for counts in grower.grow(graphs) if block.is_kept(counts))
-                if kept:
-                    ways.setdefault(kept[-1], (kept, set()))[1].add(key)
-        order = sorted(
-            ways, key=lambda end: (min(entry.cost(grower, end) for entry, grower in annotated), end.tc, end.vc)
-        )
+        for key, graphs in annotation.stages.items():
+            kept = tuple(counts for counts in grower.grow(graphs) if block.is_kept(counts))
+            if kept:
+                ways.setdefault(kept[-1], (kept, set()))[1].add(key)
+        order = sorted(ways, key=lambda end: (annotation.cost(grower, end), end.tc, end.vc))
         return [Way(ways[end][0], frozenset(ways[end][1])) for end in order]
 
     def _descend(self, block: KeptBlock, way: Way) -> None:

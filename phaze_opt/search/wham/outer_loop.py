@@ -1,9 +1,9 @@
 """The loop over GLB sizes and HBM capacities around local searches, which the paper lacks.
 
 WHAM sizes no buffer: from the wrong one its result is far off. The first local search visits array shapes from the
-largest; every other GLB size starts from the shapes that were good at the size beside it, and a direction is given up
-once the metric has worsened too often. HBM capacities are tried on the best designs of every GLB size visited;
-micro-batches cost nothing, as one probe bounds them all.
+largest; at every other GLB size the shapes that were good there are grown again, and a direction is given up once the
+metric has worsened too often. HBM capacities are tried on the best design of every GLB size visited; micro-batches cost
+nothing, as one probe bounds them all. A second local search then visits array shapes at the best GLB and HBM.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from phaze_opt.search.wham.scout import Scout
 from phaze_opt.space.search_space import SearchSpace
 
 NUM_SHAPES = 3
-"""Array shapes that a local search hands to the GLB size beside it."""
+"""Array shapes of the first local search that are grown again at other GLB sizes."""
 
 
 @dataclass(slots=True)
@@ -39,20 +39,32 @@ class OuterLoop:
     scout: Scout
     metric: Metric
     options: LocalOptions
-    annotations: dict[Shape, tuple[Annotation, ...]] = field(default_factory=dict)
+    annotations: dict[Shape, Annotation] = field(default_factory=dict)
     designs: list[LocalDesign] = field(default_factory=list)
 
     def run(self, *, glb: int, hbm: int, is_looped: bool) -> None:
         """Search from one GLB size and HBM capacity, given as positions on their axes; only there unless looped."""
-        axes = self.space.axes
         first = self._local(glb, hbm)
-        first.prune((len(axes.tc_width) - 1, len(axes.tc_depth) - 1))
+        first.prune(self._largest, is_descended=not is_looped)
         self.designs += first.best_by_stage()
         if not is_looped:
             return
         self._other_hbm(first)
         for step in (1, -1):
             self._walk(first, step=step)
+        best = max(self.designs, key=lambda design: design.score, default=None)
+        if best is None:
+            return
+        # Most shapes are annotated by now, so that looking at all of them again costs little.
+        axes = self.space.axes
+        last = self._local(axes.glb_bytes.index(best.point.glb_bytes), axes.hbm_bytes.index(best.point.hbm_bytes))
+        last.prune(self._largest, is_descended=True)
+        self.designs += last.best_by_stage()
+
+    @property
+    def _largest(self) -> Shape:
+        """The largest array shape."""
+        return len(self.space.axes.tc_width) - 1, len(self.space.axes.tc_depth) - 1
 
     def _walk(self, first: LocalSearch, *, step: int) -> None:
         """Regrow the best shapes at ever larger, or ever smaller, GLB sizes."""
