@@ -20,7 +20,7 @@ from phaze_opt.search.strategy import Outcome, StrategyRun
 from phaze_opt.search.trial_log import TrialLog
 from phaze_opt.space.point import DesignPoint
 
-MAX_PRUNED_IN_A_ROW = 1000
+MAX_PRUNED_IN_A_ROW = 300
 """A strategy that may repeat itself stalls when so many of its proposals are dropped one after the other."""
 ASK_AHEAD = 4096
 """Points asked for at a time of a strategy whose order is fixed, when a pruner judges them: bounds like company."""
