@@ -17,6 +17,8 @@ from phaze_opt.search.spotlight.columns import PointColumns
 from phaze_opt.search.spotlight.workload_totals import WorkloadTotals
 
 Matrix = NDArray[np.float64]
+_MIDDLE = 6.0
+"""Log2 of an array's edge from which deviations are squared; where it lies hardly matters, as linear terms shift it."""
 _GLB_BYTES_PER_MAC = 2.0
 """A square L2 tile of edge t feeds t x t products from 2 t elements of 2 bytes: 2 x 2 / t bytes a product."""
 
@@ -92,6 +94,9 @@ def _hardware(columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
         np.log2(columns.num_tc),
         np.log2(area_um2_table(table)),
         np.log2(power_w),
+        # Utilisation falls on both sides of an array that suits the workload, which a linear model sees by squares.
+        np.square(np.log2(columns.tc_width) - _MIDDLE),
+        np.square(np.log2(columns.tc_depth) - _MIDDLE),
     ]
 
 
