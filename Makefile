@@ -15,13 +15,15 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui test test-slow test-reference lint bench clean
+.PHONY: help demo ui test test-slow ui-test test-all test-reference lint bench clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
 	@echo "make ui              open the demo's runs in MLflow"
 	@echo "make test            every check: ruff, mypy, import-linter, pytest"
 	@echo "make test-slow       the checks that take minutes"
+	@echo "make ui-test         a recorded study and its report, seen by a headless Chromium (skipped without one)"
+	@echo "make test-all        test, test-slow and ui-test"
 	@echo "make test-reference  parameter and FLOP counts against transformers and torch (downloads gigabytes)"
 	@echo "make bench           the benchmarks of experiments/"
 
@@ -39,6 +41,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(INSTALL) -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(VENV)/.installed-ui: $(VENV)/.installed-dev
+	$(INSTALL) -c constraints.txt -e ".[dev,ui-test]"
 	@touch $@
 
 $(VENV)/.installed-reference: $(VENV)/.installed-dev
@@ -63,6 +69,11 @@ test: lint
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -m slow
+
+ui-test: $(VENV)/.installed-ui
+	$(BIN)/pytest -m ui tests/ui
+
+test-all: test test-slow ui-test
 
 test-reference: $(VENV)/.installed-reference
 	$(BIN)/pytest -m reference

@@ -61,10 +61,14 @@ class StudyExperiment:
             ]
             if run_ids:
                 links.insert(0, f"[compare]({compare_link(experiment_id, run_ids)})")
-            # First and in one paragraph, because the interface folds a note after its second line.
-            header = "Views: " + " · ".join(links) + "  \n"
-            tags[NOTE_TAG] = header + started["description"][: MAX_EXPERIMENT_TAG_LENGTH - len(header)]
+            tags[NOTE_TAG] = _note("Views: " + " · ".join(links), started["description"].strip())
             tags[STUDY_TAG] = study_id
         for key, value in tags.items():
             if known.get(key) != value:
                 self.client.set_experiment_tag(experiment_id, key, value)
+
+
+def _note(links: str, description: str) -> str:
+    """Links and description; on one line where the description begins with words, as the interface folds the rest."""
+    header = links + (" — " if description[:1].isalnum() else "\n\n")
+    return header + description[: MAX_EXPERIMENT_TAG_LENGTH - len(header)]

@@ -176,10 +176,13 @@ def study_finished_record(
 
 
 def cell_name(cell: Cell) -> str:
-    """``tpe bert-large seed 3``, with the setting where it has a name of its own; legends show nothing else."""
+    """``seed 3 bert-large tpe``, with the setting where it has a name of its own.
+
+    Lists cut names short after a dozen characters, legends show nothing else.
+    """
     setting = cell.condition.setting.name
-    prefix = "" if setting == DEFAULT_SETTING else f"{setting} "
-    return f"{cell.contender.name} {prefix}{cell.condition.workload.name} seed {cell.seed}"
+    place = "" if setting == DEFAULT_SETTING else f"{setting} "
+    return f"seed {cell.seed} {place}{cell.condition.workload.name} {cell.contender.name}"
 
 
 def cell_tags(cell: Cell, *, budget: str) -> dict[str, str]:

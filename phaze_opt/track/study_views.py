@@ -44,7 +44,9 @@ SEED_METRICS = (
 )
 TRIAL_METRICS = ("throughput_samples_per_s", "throughput_per_tdp", "area_mm2", "tdp_w", "mfu")
 MAX_COLUMNS = 8
+RUN_NAME = "attributes.`Run Name`"
 COLUMN_WIDTH = 145
+NAME_WIDTH = 320
 CARD_HEIGHT = 380
 SECTION = "Answers"
 OTHERS = "Model metrics"
@@ -90,8 +92,8 @@ class StudyView:
             "orderByKey": self.order_by,
             "orderByAsc": self.is_ascending,
             "selectedColumns": list(self.columns),
-            "columnOrder": list(self.columns),
-            "columnWidths": dict.fromkeys(self.columns, COLUMN_WIDTH),
+            "columnOrder": [RUN_NAME, *self.columns],
+            "columnWidths": {RUN_NAME: NAME_WIDTH, **dict.fromkeys(self.columns, COLUMN_WIDTH)},
             "groupBy": grouping if self.group_by else None,
             "runsHiddenMode": "SHOW_ALL",
             "hideEmptyCharts": True,

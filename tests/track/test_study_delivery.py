@@ -80,7 +80,7 @@ def test_runs_nest_in_four_levels_and_end(work_dir: Path) -> None:
             assert runs[parent][1] == above[role]
             assert start_ms < runs[parent][4], "a list sorted by start shows parents first"
     names = {name for name, role, *_ in runs.values() if role == "seed"}
-    assert "tpe bert-large seed 0" in names
+    assert "seed 0 bert-large tpe" in names
 
 
 def test_strategies_have_the_figures_that_answer_which_one_wins(work_dir: Path) -> None:
