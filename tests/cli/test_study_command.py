@@ -1,0 +1,202 @@
+"""``phaze-opt study`` as its users call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.cli.main import main
+from phaze_opt.study.directory import find_study
+from phaze_opt.study.load import load_study
+
+STUDY = """\
+[study]
+name = "small"
+description = "Two strategies on a small space."
+workloads = ["tiny"]
+strategies = ["random", "tpe"]
+seeds = 2
+budget = { evaluations = 6 }
+
+[cluster]
+devices = 8
+global_batch = 32
+
+[space]
+file = "space.toml"
+
+[statistics]
+bootstrap = 200
+truth = "enumerate"
+"""
+SPACE = """\
+name = "small"
+area_budget_mm2 = 279
+min_area_fraction = 0.3
+
+[axes]
+num_tc = [1, 4, 16, 64]
+num_vc = [4, 64, 256]
+tc_width = [32, 128]
+tc_depth = [32, 128]
+glb_mb = [8, 32]
+hbm_gb = [32]
+micro_batch = [1, 4]
+"""
+
+
+def _run(arguments: list[str], capsys: pytest.CaptureFixture[str], *, code: int = 0) -> tuple[str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    captured = capsys.readouterr()
+    assert stop.value.code == code, captured.err
+    return captured.out, captured.err
+
+
+def _run_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    out, _ = _run([*arguments, "--json"], capsys)
+    assert len(out.splitlines()) == 1
+    return json.loads(out)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    (tmp_path / "space.toml").write_text(SPACE)
+    path = tmp_path / "small.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def test_run_list_and_compare(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--work-dir", str(tmp_path)]
+    answer = _run_json(["study", "run", str(study), "--no-tracking", *where], capsys)
+    assert answer["is_complete"]
+    assert answer["finished_searches"] == answer["planned_searches"] == 4
+    assert answer["evaluations"] == 24
+    assert answer["distinct_evaluations"] <= 24
+    assert answer["placements"] >= answer["distinct_evaluations"]
+    assert answer["probes"] == answer["pruned"] == 0
+    assert answer["tracking_uri"] == answer["run_id"] == ""
+    assert answer["regret_reference"] == {"default.tiny": "enumerated"}
+    assert set(answer["regret"]) == {"random", "tpe"}
+    assert min(answer["regret"].values()) >= 0
+    assert answer["best"] == answer["best_by_condition"]["default.tiny"]
+
+    result = load_study(find_study("small", work_dir=tmp_path).path)
+    values = [trial.values[0] for cell in result.cells for trial in cell.trials if trial.values]
+    assert answer["best"]["throughput_samples_per_s"] == max(values)
+    # The truth is a maximum over the whole space, so regrets follow from it and the trials alone.
+    truth = result.truths["default.tiny"]
+    assert truth.value >= max(values)
+    finals = {
+        name: [
+            1 - max(trial.values[0] for trial in cell.trials if trial.values) / truth.value
+            for cell in result.cells
+            if cell.cell.contender.name == name
+        ]
+        for name in ("random", "tpe")
+    }
+    assert answer["regret"] == pytest.approx({name: sum(found) / len(found) for name, found in finals.items()})
+    assert set(result.references["default.tiny"]) >= {"tpu-v4", "tpu-v4-published"}
+
+    # The best design goes back into evaluate, file and all.
+    chip = tmp_path / "best.json"
+    chip.write_text(json.dumps(answer))
+    batch = str(answer["best"]["micro_batch"])
+    again = _run_json(
+        ["evaluate", "--model", "tiny", "--arch", str(chip), "--devices", "8", "--global-batch", "32"]
+        + ["--micro-batch", batch],
+        capsys,
+    )
+    assert again["throughput_samples_per_s"] == answer["best"]["throughput_samples_per_s"]
+
+    (row,) = json.loads(_run(["study", "list", "--json", *where], capsys)[0])
+    assert row["study_id"] == answer["study_id"]
+    assert (row["finished_searches"], row["planned_searches"]) == (4, 4)
+    out, _ = _run(["study", "list", *where], capsys)
+    assert "4 of 4" in out
+
+    resumed = _run_json(["study", "run", str(study), "--resume", "--no-tracking", *where], capsys)
+    changing = {"wall_s"}
+    assert {k: v for k, v in resumed.items() if k not in changing} == {
+        k: v for k, v in answer.items() if k not in changing
+    }
+    study.write_text(STUDY.replace("evaluations = 6", "evaluations = 4"))
+    other = _run_json(["study", "run", str(study), "--no-tracking", *where], capsys)
+    assert other["study_id"] != answer["study_id"]
+    out, _ = _run(["study", "compare", answer["study_id"], other["study_id"], *where], capsys)
+    assert "random in default.tiny" in out
+    compared = _run_json(["study", "compare", answer["study_id"], other["study_id"], *where], capsys)
+    assert {entry["contender"] for entry in compared["rows"]} == {"random", "tpe"}
+
+
+def test_people_get_a_table_findings_and_the_report(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = STUDY.replace('truth = "enumerate"', "").replace("seeds = 2", "seeds = 1")
+    study.write_text(text)
+    out, _ = _run(["study", "run", str(study), "--work-dir", str(tmp_path), "--tracker", "null"], capsys)
+    assert "median regret" in out
+    assert "best known" in out
+    (page,) = tmp_path.glob("phaze-opt-studies/*/report/report.html")
+    assert str(page) in out.replace("\n", "")
+
+
+def test_a_faulty_file_is_one_sentence_and_starts_nothing(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study.write_text(STUDY.replace("seeds = 2", "seeds = 0"))
+    _, err = _run(["study", "run", str(study), "--work-dir", str(tmp_path / "w")], capsys, code=2)
+    assert err.startswith(f"phaze-opt: {study}:6: key 'study.seeds': ")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "w").exists()
+    _, err = _run(["study", "run", str(tmp_path / "none.toml")], capsys, code=2)
+    assert "no such file" in err
+
+
+def test_an_unknown_study_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, err = _run(["study", "compare", "a", "b", "--work-dir", str(tmp_path)], capsys, code=2)
+    assert "no study is called 'a'" in err
+    out, _ = _run(["study", "list", "--work-dir", str(tmp_path)], capsys)
+    assert "no study in" in out
+
+
+def test_nothing_feasible_is_exit_code_3(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study.write_text(STUDY + "\n[budgets]\nmax_tdp_w = 0.001\n")
+    arguments = ["study", "run", str(study), "--work-dir", str(tmp_path), "--no-tracking", "--json"]
+    out, err = _run(arguments, capsys, code=3)
+    answer = json.loads(out)
+    assert answer["best"] is None
+    assert "infeasible" in err
+
+
+def test_ctrl_c_is_exit_code_130_and_resume_goes_on(study: Path, tmp_path: Path) -> None:
+    study.write_text(STUDY.replace("evaluations = 6", "evaluations = 100").replace("seeds = 2", "seeds = 40"))
+    command = [sys.executable, "-m", "phaze_opt.cli", "study", "run", str(study), "--work-dir", str(tmp_path)]
+    command += ["--no-tracking", "--resume"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("phaze-opt-studies/*/cells/*.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "--resume" in err
+    assert "Traceback" not in err
+    (plan,) = tmp_path.glob("phaze-opt-studies/*/study.json")
+    kept = load_study(plan.parent)
+    assert 1 <= len(kept.cells) < kept.num_cells
+    assert out
+
+
+@pytest.mark.parametrize("command", ["run", "list", "compare"])
+def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = _run(["study", command, "--help"], capsys)
+    assert "--work-dir" in out
