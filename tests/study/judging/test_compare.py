@@ -39,6 +39,15 @@ def test_conditions_are_matched_by_problem_and_truth_is_the_better(study: Study)
     assert "better in 1, worse in 0, none of them beyond chance" in comparison.findings[0]
 
 
+@pytest.mark.parametrize("truths", [(100.0, 120.0), (120.0, 100.0)])
+def test_the_better_of_two_proved_truths_counts(study: Study, truths: tuple[float, float]) -> None:
+    one, other = (study({"bert": {"tpe": [[90.0]]}}, truths={"bert": truth}, directory="d") for truth in truths)
+    (row,) = compare_studies(one, other).rows
+    assert row.truth is not None
+    assert row.truth.value == 120.0
+    assert row.first.mean_regret == row.second.mean_regret == pytest.approx(0.25)
+
+
 def test_equal_names_of_other_problems_are_not_compared(study: Study) -> None:
     first = study({"bert": {"tpe": [[1.0]]}}, directory="a")
     second = study({"bert": {"tpe": [[1.0]]}}, directory="b", devices=16)

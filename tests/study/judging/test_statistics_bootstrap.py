@@ -36,6 +36,16 @@ def test_a_normal_mean_has_the_classic_interval() -> None:
     assert high == pytest.approx(sample.mean() + half, abs=0.01)
 
 
+def test_a_skewed_sample_moves_the_interval_to_its_tail() -> None:
+    """Percentiles of resampled means, by hand, lie to the left of the corrected and accelerated interval."""
+    rng = np.random.default_rng(1)
+    sample = rng.exponential(size=12) ** 2
+    low, high = mean_interval([sample], [1.0], confidence=0.95, num_resamples=4000)
+    plain = np.quantile(sample[rng.integers(12, size=(4000, 12))].mean(axis=1), [0.025, 0.975])
+    assert low > plain[0] * 1.05
+    assert high > plain[1] * 1.05
+
+
 def test_strata_are_resampled_apart() -> None:
     """Two strata far apart: pooling them would give an interval ten times wider."""
     rng = np.random.default_rng(2)

@@ -169,13 +169,18 @@ def test_three_conditions_are_too_few_for_wilcoxon(study: Study) -> None:
 
 
 def test_without_friedman_no_pair_is_claimed(study: Study) -> None:
-    """a beats b in all of six conditions; four other contenders in changing order drown it."""
-    rng = np.random.default_rng(3)
-    regrets = {name: [float(x) for x in rng.permutation(12)[:9] / 50 + 0.01] for name in "abcdef"}
+    """a beats b in all eight conditions, yet c, first in half and last in half, leaves Friedman a chi-square of 4."""
+    low = [0.1 + 0.01 * column for column in range(8)]
+    regrets = {"a": low, "b": [x + 0.005 for x in low], "c": [x + 0.2 * (-1) ** i for i, x in enumerate(low)]}
+    regrets["c"] = [max(0.001, x) for x in regrets["c"]]
     summary = blocks(study, regrets)
-    assert summary.ranking.friedman_p > 0.05
-    assert summary.ranking.cliques == ((0, 5),)
-    assert not any(test.is_significant for test in summary.tests if not test.condition)
+    assert summary.ranking.mean_ranks == (1.5, 2.0, 2.5)
+    assert summary.ranking.friedman_p == pytest.approx(np.exp(-2.0))
+    tests = {(test.first, test.second): test for test in summary.tests if not test.condition}
+    assert tests["a", "b"].p_value == pytest.approx(3 * 2 / 2**8), "Wilcoxon alone would claim it"
+    assert not tests["a", "b"].is_significant
+    assert summary.ranking.cliques == ((0, 2),)
+    assert "Friedman's test finds no difference (p = 0.14), so no pair is claimed" in text(summary)
 
 
 def test_conditions_that_lack_a_contender_are_left_out_of_blocks(study: Study) -> None:
