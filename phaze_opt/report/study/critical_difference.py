@@ -39,6 +39,10 @@ def ranks_section(inputs: ReportInputs) -> Section:
         )
     else:
         blocks.append(Paragraph("Ranks need at least two contenders with finished searches."))
+    if len(ranking.contenders) > 2 and ranking.friedman_p < 1.0:
+        p_value = format_p(ranking.friedman_p)
+        equals = "" if p_value.startswith("<") else "= "
+        blocks.append(Paragraph(f"Friedman's test that all contenders are alike: p {equals}{p_value}."))
     if ranking.note:
         blocks.append(Paragraph(ranking.note))
     overall = [test for test in tests if not test.condition]

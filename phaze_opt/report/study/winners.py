@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.search.goals import front_indices, goal_directions
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Condition
+
+PART = 500
+"""Trials whose front is found at a time: the time of all at once grows with the square of their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,14 @@ def best_of(inputs: ReportInputs, condition: Condition) -> FoundDesign | None:
 def front_of(inputs: ReportInputs, condition: Condition) -> tuple[FoundDesign, ...]:
     """Trials of all searches that no other trial dominates, by falling first objective; of equals the first."""
     found = list({item.values: item for item in reversed(list(_feasible(inputs, condition)))}.values())
+    parts = (found[start : start + PART] for start in range(0, len(found), PART))
+    kept = _front([item for part in parts for item in _front(part, condition)], condition)
+    return tuple(sorted(kept, key=lambda item: (-item.values[0], *item.values[1:])))
+
+
+def _front(found: Sequence[FoundDesign], condition: Condition) -> list[FoundDesign]:
     kept = front_indices([item.values for item in found], goal_directions(condition.goal))
-    return tuple(sorted((found[index] for index in kept), key=lambda item: (-item.values[0], *item.values[1:])))
+    return [found[index] for index in kept]
 
 
 def all_of(inputs: ReportInputs, condition: Condition) -> tuple[FoundDesign, ...]:

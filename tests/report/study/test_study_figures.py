@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from phaze_opt.report.study import winners
 from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure
 from phaze_opt.report.study.looks import contender_look, plot_text
 from phaze_opt.report.study.pareto import pareto_figure
@@ -145,6 +146,14 @@ def test_pareto_marks_the_front_by_contender(inputs) -> None:
     for item in front:
         assert (item.values[1], item.values[0]) in marked[item.contender]
     assert sum(len(places) for places in marked.values()) == len(front)
+
+
+def test_the_front_does_not_depend_on_how_it_is_split(inputs, monkeypatch) -> None:
+    condition = next(c for c in inputs.result.conditions if c.goal is Goal.PARETO)
+    whole = front_of(inputs, condition)
+    monkeypatch.setattr(winners, "PART", 7)
+    assert front_of(inputs, condition) == whole
+    assert len(whole) > 7
 
 
 @pytest.mark.parametrize(
