@@ -24,9 +24,10 @@ from phaze_opt.testing.estimators import EstimatorConformance
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.pruners import PrunerConformance
 from phaze_opt.testing.strategies import StrategyConformance
+from phaze_opt.testing.study_trackers import StudyTrackerConformance
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 from phaze_opt.testing.trackers import TrackerConformance
-from phaze_opt.track.protocol import Tracker, TrackerConfig
+from phaze_opt.track.protocol import StudyTracker, Tracker, TrackerConfig
 
 PLUGIN = Path(__file__).parent / "sample_plugin"
 
@@ -175,6 +176,24 @@ class TestJsonLines(TrackerConformance):
         trials = [known for known in map(json.loads, file.read_text().splitlines()) if "number" in known]
         assert len({trial["number"] for trial in trials}) == len(trials)
         return {trial["number"]: trial["throughput_samples_per_s"] for trial in trials}
+
+
+class TestJsonLinesStudies(StudyTrackerConformance):
+    """It records studies too."""
+
+    @pytest.fixture
+    def tracker(self, on_path: Path) -> StudyTracker:
+        tracker = load_plugin(PluginGroup.TRACKERS, "json-lines")
+        assert isinstance(tracker, StudyTracker)
+        return tracker
+
+    def recorded(self, config: TrackerConfig) -> dict[tuple[str, int], float]:
+        (file,) = config.work_dir.glob("json-lines/studies/*.jsonl")
+        searches = [known for known in map(json.loads, file.read_text().splitlines()) if "search" in known]
+        assert len({search["search"] for search in searches}) == len(searches)
+        return {
+            (search["search"], number): rate for search in searches for number, rate in enumerate(search["throughputs"])
+        }
 
 
 BROKEN = [
