@@ -80,6 +80,11 @@ class TruthKind(StrEnum):
     ENUMERATED = "enumerated"
     BEST_KNOWN = "best known"
 
+    @property
+    def is_proved(self) -> bool:
+        """Whether nothing better exists, by proof or by looking at every point."""
+        return self is not TruthKind.BEST_KNOWN
+
 
 @dataclass(frozen=True, slots=True)
 class Truth:

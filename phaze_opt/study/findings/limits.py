@@ -40,6 +40,7 @@ def standing_findings(summary: StudySummary, judged: Sequence[JudgedCondition], 
         sentences.append(
             f"Regret in {_named(fronts)} is the hypervolume missing to the front of all searches together, in the box "
             "between the worst and best values found."
+            + (" Means over all conditions mix it with regret in a single objective." if summary.truths else "")
         )
     return tuple(sentences)
 

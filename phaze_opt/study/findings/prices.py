@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.study.config import Setting
-from phaze_opt.study.findings.wording import counted, percent
+from phaze_opt.study.findings.wording import counted, listed, percent
 from phaze_opt.study.result import ChipTable, StudyResult, TruthKind
-from phaze_opt.study.scores import PriceOfGenerality, StudySummary
+from phaze_opt.study.scores import CommonDesign, PriceOfGenerality, StudySummary
 
 SMALL_PRICE = 0.01
 """A worst price up to which a set of chips is called as good as own ones."""
@@ -40,12 +41,25 @@ def _price(price: PriceOfGenerality, table: ChipTable, setting: Setting) -> str:
     )
     if num_own == 1:
         return f"{where} {own}: generality costs nothing."
-    costs = "; ".join(
-        f"by the {design.mean} mean it costs {percent(design.price)} on average and {percent(design.worst_price)} "
-        f"at worst ({price.models[design.shares.index(min(design.shares))]})"
-        for design in price.common
-    )
-    return f"{where} {own}. Of one chip for all, {costs}. {_how_many(price)} {_basis(table)}{_unproven(price, setting)}"
+    return f"{where} {own}. {_common(price)} {_how_many(price)} {_basis(table)}{_unproven(price, setting)}"
+
+
+def _common(price: PriceOfGenerality) -> str:
+    """What one chip for all costs; means that choose the same chip are told together."""
+    by_chip: dict[tuple[int, ...], list[CommonDesign]] = {}
+    for design in price.common:
+        by_chip.setdefault(design.chips, []).append(design)
+    costs = []
+    for designs in by_chip.values():
+        shares = designs[0].shares
+        worst = f"{percent(designs[0].worst_price)} at worst ({price.models[shares.index(min(shares))]})"
+        means = listed([_named(design.mean) for design in designs])
+        costs.append(f"chosen by {means} it costs {percent(designs[0].price)} on average and {worst}")
+    return f"Of one chip for all, {'; '.join(costs)}."
+
+
+def _named(mean: str) -> str:
+    return "worst case" if mean == CommonMean.WORST else f"{mean} mean"
 
 
 def _how_many(price: PriceOfGenerality) -> str:
@@ -56,7 +70,7 @@ def _how_many(price: PriceOfGenerality) -> str:
             kept = f"one chip keeps every model within {percent(SMALL_PRICE)}"
             if size > 1:
                 kept = f"{size} chips keep every model within {percent(SMALL_PRICE)} of its own best"
-            return f"Chosen by the {first_mean} mean, {kept}."
+            return f"Chosen by {_named(first_mean)}, {kept}."
     return ""
 
 

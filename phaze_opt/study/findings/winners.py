@@ -20,7 +20,7 @@ def winner_findings(summary: StudySummary, judged: Sequence[JudgedCondition], re
     """Who leads over all conditions and by how much, which differences are claimed, and who leads where."""
     scores = summary.contenders
     if len(scores) == 1:
-        return (_alone(scores[0], result),)
+        return (_alone(scores[0], judged, result),)
     if all(score.low_regret == score.high_regret == scores[0].mean_regret for score in scores):
         return (f"All contenders tie: each ends with a regret of {percent(scores[0].mean_regret)} everywhere.",)
     sentences = [_lead(scores[0], scores[1], judged, result)]
@@ -32,11 +32,21 @@ def winner_findings(summary: StudySummary, judged: Sequence[JudgedCondition], re
     return tuple(sentences)
 
 
-def _alone(score: ContenderScore, result: StudyResult) -> str:
+def _alone(score: ContenderScore, judged: Sequence[JudgedCondition], result: StudyResult) -> str:
+    """The regret of the only contender; against its own best search that is said to be what it is."""
     spread = percent_range(score.low_regret, score.high_regret, result.config.judgement.confidence)
+    regret = f"mean regret {percent(score.mean_regret)} ({spread}), median {percent(score.median_regret)}"
+    searches = f"over {counted(score.num_cells, 'search', 'searches')}"
+    if any(one.yardstick.truth is not None and one.yardstick.truth.kind.is_proved for one in judged):
+        return f"{score.contender} is the only contender: {regret}, {searches}."
+    if score.num_cells == len(judged):
+        return (
+            f"{score.contender} is the only contender, one search a condition, and no optimum is proved: nothing tells "
+            "how good its designs are."
+        )
     return (
-        f"{score.contender} is the only contender: mean regret {percent(score.mean_regret)} ({spread}), "
-        f"median {percent(score.median_regret)}, over {counted(score.num_cells, 'search', 'searches')}."
+        f"{score.contender} is the only contender and no optimum is proved, so its searches are held against the best "
+        f"of them: {regret}, {searches}."
     )
 
 
@@ -48,8 +58,9 @@ def _lead(
     spread = percent_range(best.low_regret, best.high_regret, judgement.confidence)
     where = f" over {len(judged)} conditions" if len(judged) > 1 else f" in {judged[0].key}"
     both = [one for one in judged if {best.contender, next_best.contender} <= set(one.samples)]
+    leads = "leads" if best.mean_rank < next_best.mean_rank else f"shares the lead with {next_best.contender} by rank"
     text = (
-        f"{best.contender} leads{where}: mean rank {figure(round(best.mean_rank, 2))}, mean regret "
+        f"{best.contender} {leads}{where}: mean rank {figure(round(best.mean_rank, 2))}, mean regret "
         f"{percent(best.mean_regret)} ({spread}); next comes {next_best.contender} with rank "
         f"{figure(round(next_best.mean_rank, 2))} and {percent(next_best.mean_regret)}"
     )

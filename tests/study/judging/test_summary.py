@@ -222,7 +222,11 @@ def test_nothing_feasible_nothing_finished_and_one_contender(study: Study) -> No
     alone = summarise(study({"bert": {"a": ending([1.0, 2.0, 3.0])}}))
     assert alone.ranking.note == "one contender: nothing to rank"
     assert alone.tests == ()
-    assert "a is the only contender" in text(alone)
+    assert "a is the only contender and no optimum is proved, so its searches are held against the best" in text(alone)
+    single = summarise(study({"bert": {"a": ending([3.0])}}))
+    assert "nothing tells how good its designs are" in text(single)
+    proved = summarise(study({"bert": {"a": ending([3.0])}}, truths={"bert": 4.0}))
+    assert "a is the only contender: mean regret 25 %" in text(proved)
 
 
 def test_a_search_without_any_trial_is_all_regret(study: Study) -> None:
@@ -279,7 +283,8 @@ def test_the_price_of_generality_is_told(study: Study, condition: Callable[..., 
     (price,) = summary.prices
     assert price.matrix == ((1.0, 0.8), (0.5, 1.0))
     assert price.common[0].price == pytest.approx(0.1)
-    assert "costs 10 % on average and 20 % at worst (a)" in text(summary)
+    told = "chosen by arithmetic mean, geometric mean and worst case it costs 10 % on average and 20 % at worst (a)"
+    assert told in text(summary)
     assert "2 chips keep every model within 1 %" in text(summary)
     assert "exact over the 40 chips that searches found feasible: bounds leave 2 that can" in text(summary)
 
