@@ -22,7 +22,7 @@ class CellScore:
         regret: at the end.
         area_under_curve: mean of the curve over the whole budget (its last value repeated if it ended before).
         evaluations_to: evaluations until the regret was at most each target; targets not reached are absent.
-        seconds_to: charged time until then, s.
+        seconds_to: charged time until then, s; overhead is spread evenly over evaluations.
         hypervolume: dominated share of the box between the worst and the best known values; 0 for a single objective.
         evaluations, distinct_evaluations, probes, pruned, ilp_solves, placements, charged_s, overhead_s: its cost.
     """
@@ -56,10 +56,12 @@ class ContenderScore:
         contender: its name.
         condition: key of the condition; empty for all (workloads weighted).
         num_cells: searches.
-        median_regret, mean_regret: relative, at the end.
+        median_regret, mean_regret: relative, at the end; over all conditions each weighs as its workload, whatever
+            its number of searches.
         low_regret, high_regret: bootstrap interval of the mean regret.
         share_reached: share of searches that reached each target.
-        median_evaluations_to: evaluations to each target that at least half of the searches reached.
+        median_evaluations_to: evaluations by which half of the searches had reached each target; targets that fewer
+            ever reached are absent.
         median_seconds_to: likewise, s.
         mean_area_under_curve, mean_hypervolume: means.
         mean_distinct_evaluations, mean_probes, mean_pruned, mean_charged_s: means of the cost.
@@ -92,10 +94,12 @@ class PairTest:
     Attributes:
         condition: key, or empty for conditions as blocks.
         first, second: contenders; ``first`` has the lower median regret.
-        test: ``Mann-Whitney`` over seeds or ``Wilcoxon`` over conditions.
-        p_value: after Holm's correction over all pairs of the same condition.
-        effect: Vargha-Delaney A of first over second, 0.5 is none, 1 means always better.
-        is_significant: at the study's confidence.
+        test: ``Wilcoxon`` over conditions; over seeds ``Mann-Whitney``, ``sign test`` where one of the two makes the same
+            search whatever the seed, ``none`` where both do.
+        p_value: after Holm's correction over all tested pairs of the same condition.
+        effect: Vargha-Delaney A of first over second, 0.5 is none, 1 means always better; over conditions its paired
+            form, the share of conditions in which first is better.
+        is_significant: at the study's confidence; over conditions only if Friedman's test finds a difference too.
     """
 
     condition: str
