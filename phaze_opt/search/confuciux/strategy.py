@@ -32,7 +32,7 @@ from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, Stra
 from phaze_opt.space.point import DesignPoint
 
 OPTIONS = (
-    Option("policy_share", 0.5, "share of the evaluations that the policy proposes", low=0.0, high=1.0),
+    Option("policy_share", 0.3, "share of the evaluations that the policy proposes", low=0.0, high=1.0),
     Option("learning_rate", 0.5, "step of the policy's gradient ascent", low=0.0, high=100.0),
     Option("entropy_weight", 0.02, "how much the policy is kept from settling", low=0.0, high=10.0),
     Option(
@@ -49,7 +49,7 @@ ATTEMPTS = 24
 
 @dataclass(frozen=True, slots=True)
 class ConfuciuXStrategy:
-    """Learns a policy on the first half of the evaluations and refines the best designs with the rest."""
+    """Learns a policy on the first evaluations and refines the best designs with the rest."""
 
     name: str = field(default="confuciux", init=False)
     capabilities: frozenset[Capability] = field(
