@@ -1,6 +1,6 @@
 """Mean regret of every case in a file of runs, per cell and overall, with bootstrap intervals.
 
-    python experiments/samplers/summarise.py --runs experiments/samplers/runs.jsonl --output experiments/samplers/result.json
+    python experiments/samplers/summarise.py --optima experiments/samplers/optima.json --output result.json
 
 The reference of a cell (model x objective) is the enumerated optimum where ``--optima`` gives a JSON file of
 {model: {goal: value}}, else the best of all runs in the file, which is a best known and no proven optimum.

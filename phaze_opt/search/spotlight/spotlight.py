@@ -21,14 +21,18 @@ class SpotlightStrategy:
 
     Features restated. SIMD: vector lanes. Bandwidth: HBM bandwidth. Total buffer: GLB and every L2. PE product:
     multiply-accumulate units. First cluster factor: aspect ratio of the array and number of arrays. Weighted
-    parallelism: units that the GLB can feed. New for training: micro-batch, area, TDP, and from one counted probe the
-    time of the workload's tensor and vector operators were every unit busy, the least number of devices that hold a
-    replica (bytes of state over HBM) and the bubble that this pipeline costs.
+    parallelism: units that the GLB can feed. Utilisation: squares of the array's edges, as it falls on both sides of
+    an array that suits the workload. New for training: micro-batch, area, TDP, and from one counted probe the time of
+    the workload's tensor and vector operators were every unit busy, the least number of devices that hold a replica
+    (bytes of state over HBM) and the bubble that this pipeline costs.
 
-    Left out. Precision: one in a scenario. Ceil-ratio tile counts, utilisation, kernel and halo reuse, spatial extents:
+    Left out. Precision: one in a scenario. Ceil-ratio tile counts, kernel and halo reuse, spatial extents:
     they describe tilings, and a probe shows latencies, not shapes. The software loop (30 random tilings, exploration
     0.3, 100 samples a layer): the exact estimator, schedule and placement stand in its place, so an evaluation here is
     what 100 software samples are there.
+
+    The defaults are the paper's. With few evaluations ``refit_every = 1`` and ``candidates = 3000`` find better designs
+    (docs/decisions/0090).
     """
 
     name: str = field(default="spotlight", init=False)
