@@ -19,6 +19,8 @@ _TYPES = {CoreType.TC: ("TC",), CoreType.VC: ("VC",), CoreType.TC_AND_VC: ("TC",
 _NAMES = {CoreType.TC: "tensor cores", CoreType.VC: "vector cores", CoreType.TC_AND_VC: "both"}
 _COLOUR_OF = {CoreType.TC: COLOURS[0], CoreType.VC: COLOURS[1], CoreType.TC_AND_VC: COLOURS[2]}
 _RICH_COLOUR = {CoreType.TC: "blue", CoreType.VC: "yellow", CoreType.TC_AND_VC: "green"}
+_HATCH = {"fgcolor": "white", "size": 6, "solidity": 0.15, "fillmode": "overlay"}
+"""White lines over the colour of a bar; without ``overlay`` the lines would replace the colour."""
 _EPSILON = 1e-9
 
 
@@ -171,7 +173,7 @@ def _bar_trace(bar: GanttBar, problem: ScheduleProblem, *, base: float, lanes: i
         marker={
             "color": _COLOUR_OF[bar.core_type],
             "line": {"color": "white", "width": 1},
-            "pattern": {"shape": "/" if bar.is_spread else "", "fgcolor": "white", "size": 6, "solidity": 0.15},
+            "pattern": {**_HATCH, "shape": "/" if bar.is_spread else ""},
         },
         showlegend=False,
         text=[bar.label],
@@ -191,6 +193,5 @@ def _legend_traces(bars: Sequence[GanttBar]) -> list[object]:
         ({"color": _COLOUR_OF[core_type]}, _NAMES[core_type]) for core_type in present
     ]
     if any(bar.is_spread for bar in bars):
-        hatch = {"shape": "/", "fgcolor": "white", "size": 6, "solidity": 0.15}
-        markers.append(({"color": MUTED_COLOUR, "pattern": hatch}, "spread over all cores"))
+        markers.append(({"color": MUTED_COLOUR, "pattern": {**_HATCH, "shape": "/"}}, "spread over all cores"))
     return [go.Bar(x=[None], y=[None], orientation="h", marker=marker, name=name) for marker, name in markers]

@@ -21,10 +21,12 @@ def contenders_section(inputs: ReportInputs) -> Section:
     scores = inputs.summary.contenders
     if not scores:
         return Section("contenders", "Contenders", (Paragraph("No search of this study is finished yet."),))
-    blocks = [TableBlock(table, EXPORT) for table in score_tables(inputs, scores, "all conditions")]
-    if len(inputs.result.conditions) > 1:
+    conditions = inputs.result.conditions
+    where = "all conditions" if len(conditions) > 1 else conditions[0].key
+    blocks = [TableBlock(table, EXPORT) for table in score_tables(inputs, scores, where)]
+    if len(conditions) > 1:
         blocks.append(TableBlock(matrix_table(inputs), EXPORT))
-    each = tuple(_option(inputs, condition) for condition in inputs.result.conditions)
+    each = tuple(_option(inputs, condition) for condition in conditions)
     choice = Choice("condition-tables", "Condition", each)
     fold = Folded("The same tables of each condition", (choice,)) if len(each) > 1 else None
     return Section("contenders", "Contenders", (*blocks, fold) if fold is not None else tuple(blocks))

@@ -24,22 +24,15 @@ MAX_OPEN_TESTS = 12
 
 
 def ranks_section(inputs: ReportInputs) -> Section:
-    """The diagram, what cannot be claimed from it, and every pair's test."""
+    """The diagram, what cannot be claimed from it, and every pair's test; of one condition the tests alone."""
     ranking, tests = inputs.summary.ranking, inputs.summary.tests
+    num_conditions = len({score.condition for score in inputs.summary.by_condition})
     blocks: list[Block] = []
-    if len(ranking.contenders) > 1:
-        blocks.append(
-            FigureBlock(
-                name="critical-difference",
-                title="Mean ranks, and groups that no test tells apart",
-                alternative=describe_ranking(ranking, inputs.result.config.judgement.confidence),
-                figure=ranking_figure(ranking, inputs),
-                export=EXPORT,
-            )
-        )
-    else:
+    if len(ranking.contenders) < 2:
         blocks.append(Paragraph("Ranks need at least two contenders with finished searches."))
-    if len(ranking.contenders) > 2 and ranking.friedman_p < 1.0:
+    elif num_conditions > 1:
+        blocks.append(_diagram(inputs))
+    if num_conditions > 1 and len(ranking.contenders) > 2 and ranking.friedman_p < 1.0:
         p_value = format_p(ranking.friedman_p)
         equals = "" if p_value.startswith("<") else "= "
         blocks.append(Paragraph(f"Friedman's test that all contenders are alike: p {equals}{p_value}."))
@@ -52,8 +45,20 @@ def ranks_section(inputs: ReportInputs) -> Section:
         blocks.append(Folded(f"All {len(overall)} pairs tested over conditions", (table,)) if is_long else table)
     options = _options(inputs, tests)
     if options:
-        blocks.append(Folded("Tests within each condition, over seeds", (Choice("tests", "Condition", options),)))
+        choice = Choice("tests", "Condition", options)
+        is_open = num_conditions == 1
+        blocks.append(choice if is_open else Folded("Tests within each condition, over seeds", (choice,)))
     return Section("ranks", "Ranks and tests", tuple(blocks))
+
+
+def _diagram(inputs: ReportInputs) -> FigureBlock:
+    return FigureBlock(
+        name="critical-difference",
+        title="Mean ranks, and groups that no test tells apart",
+        alternative=describe_ranking(inputs.summary.ranking, inputs.result.config.judgement.confidence),
+        figure=ranking_figure(inputs.summary.ranking, inputs),
+        export=EXPORT,
+    )
 
 
 def _options(inputs: ReportInputs, tests: Sequence[PairTest]) -> tuple[Option, ...]:
@@ -124,8 +129,9 @@ def ranking_figure(ranking: Ranking, inputs: ReportInputs) -> Figure:
             hoverinfo="skip", showlegend=False,
         )  # fmt: skip
         figure.add_scatter(
-            x=[rank], y=[row], mode="markers+text", name=plot_text(name), showlegend=False, text=[f"{rank:.2f}"],
-            textposition="top center", hovertext=[f"{plot_text(name)}<br>mean rank {rank:.2f}"], hoverinfo="text",
+            x=[rank], y=[row], mode="markers+text", name=plot_text(name), showlegend=False, cliponaxis=False,
+            text=[f"{rank:.2f}"], textposition="top center", hoverinfo="text",
+            hovertext=[f"{plot_text(name)}<br>mean rank {rank:.2f}"],
             marker={"symbol": look.marker, "size": 11, "color": look.colour},
         )  # fmt: skip
     groups = [(first, last) for first, last in ranking.cliques if last > first]

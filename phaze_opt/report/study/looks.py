@@ -60,6 +60,8 @@ def finish_figure(
     figure.update_layout(
         title=None, height=height, legend=LEGEND, margin={"l": 70, "r": 24, "t": 36, "b": 90 if num_legend else 56}
     )
+    figure.update_xaxes(title_standoff=8)
+    figure.update_yaxes(title_standoff=8)
     below = LEGEND_ROW_PX * math.ceil(num_legend / 2)
     changes: dict[str, Any] = {"height": height + below, "margin": {**NARROW_MARGIN, "b": 60 + below}}
     figure.update_layout(meta={"narrow": {**changes, **(narrow or {})}})

@@ -64,7 +64,10 @@ def plan_table(inputs: ReportInputs) -> TableContent:
     config = inputs.result.config
     rows = (
         ("searches", f"{len(inputs.result.cells)} of {inputs.result.num_cells} finished"),
-        ("conditions", f"{len(config.settings)} settings x {len(config.workloads)} workloads"),
+        (
+            "conditions",
+            f"{len(inputs.result.conditions)}: settings {len(config.settings)} x workloads {len(config.workloads)}",
+        ),
         ("seeds", ", ".join(map(str, config.seeds))),
         ("budget of a search", describe_budget(config.budget)),
         ("asked at a time", f"{config.batch} points"),

@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from phaze_opt.graph.operator import CoreType
+from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.study import winners
-from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure
-from phaze_opt.report.study.looks import contender_look, plot_text
+from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure, ranks_section
+from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.pareto import pareto_figure
 from phaze_opt.report.study.percent import format_mean, format_p, format_percent, format_target
 from phaze_opt.report.study.price_matrix import describe_matrix, matrix_figure
 from phaze_opt.report.study.regret_curves import FLOOR, band_views, describe_curves, regret_figure, summarise_curves
 from phaze_opt.report.study.winners import all_of, best_of, front_of
+from phaze_opt.schedule.problem import ScheduleProblem
+from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.search.strategy import Goal
 from phaze_opt.study.scores import Ranking
 
@@ -100,6 +104,25 @@ def test_ranks_and_groups(inputs) -> None:
     assert "tpe 1.20, wham 1.80, random 3.00" in words
     assert "Not told apart at 95 %: tpe to wham;" in words
     assert "random to" not in words
+
+
+def test_one_condition_has_tests_over_seeds_but_no_ranks_over_conditions(make_inputs) -> None:
+    one = ranks_section(make_inputs(models=("bert-large",), goals=(Goal.THROUGHPUT,)))
+    kinds = [type(block).__name__ for block in one.blocks]
+    assert "FigureBlock" not in kinds
+    assert kinds[-1] == "Choice"
+
+
+def test_hatched_bars_keep_their_colour(inputs) -> None:
+    """Plotly replaces the colour of a hatched bar unless told to lay the lines over it."""
+    cores = (CoreType.TC, CoreType.VC)
+    problem = ScheduleProblem(cores, one_core_s=(2.0, 1.0), spread_s=(1.0, 0.5), edges=(), num_tc=2, num_vc=2)
+    result = solve_schedule(problem)
+    assert any(result.is_spread)
+    figure = finish_figure(gantt_figure(problem, result, labels=("a", "b"), title=""), height=300)
+    hatched = [trace for trace in figure.data if trace.marker.pattern.shape == "/"]
+    assert hatched
+    assert all(trace.marker.pattern.fillmode == "overlay" and trace.marker.color for trace in hatched)
 
 
 def test_heat_map_carries_every_loss(inputs) -> None:
