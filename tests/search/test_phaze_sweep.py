@@ -21,7 +21,7 @@ from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario, toy_throughput
+from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario, toy_throughput
 
 SPACE = tiny_space()
 CONSTANTS = load_constants()
@@ -160,6 +160,21 @@ def test_a_search_ends_by_itself_and_finds_what_it_swept(tmp_path: Path) -> None
     assert result.distinct_evaluations == result.evaluations == SPACE.size
     best = max(toy_throughput(p) for p in SPACE.points() if p.num_tc * p.tc_width * p.tc_depth <= 1 << 14)
     assert result.best is not None
+    assert result.best.throughput_samples_per_s == best
+
+
+def test_what_a_pruner_drops_in_a_row_does_not_end_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strategy that may repeat itself is given up after so many; one that never does has an end of its own."""
+    monkeypatch.setattr("phaze_opt.search.loop.MAX_PRUNED_IN_A_ROW", 10)
+    options: dict[str, OptionValue] = {"stop_rule": False}
+    config = SearchConfig("phaze", num_trials=5000, options=options, pruner="critical-path", work_dir=tmp_path)
+    result = run_search(
+        config, scenario=ToyScenario(), space=SPACE, objective_factory=ToyObjective, bounder_factory=ToyBounder
+    )
+    assert result.pruned > SPACE.size / 2
+    assert result.evaluations + result.pruned == SPACE.size
+    assert result.best is not None
+    best = max(toy_throughput(p) for p in SPACE.points() if p.num_tc * p.tc_width * p.tc_depth <= 1 << 14)
     assert result.best.throughput_samples_per_s == best
 
 
