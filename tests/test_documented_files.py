@@ -12,6 +12,7 @@ from phaze_opt.schedule.instance import parse_instance
 from phaze_opt.schedule.problem import ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.space.search_space import load_space
+from phaze_opt.study.study_file import read_study
 
 TEXT = (Path(__file__).parents[1] / "docs" / "files.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
@@ -29,7 +30,7 @@ def write(tmp_path):
 
 
 def test_there_is_one_example_of_each():
-    assert set(TOMLS) == {"architecture", "network", "space"}
+    assert set(TOMLS) == {"architecture", "network", "space", "study"}
 
 
 def test_architecture(write):
@@ -48,6 +49,14 @@ def test_space(write):
     assert space.num_candidates == 64 * 11 * 7 * 7 * 9
     assert 0 < space.num_architectures < space.num_candidates
     assert space.size == 12 * space.num_architectures
+
+
+def test_study(write):
+    config = read_study(write("study"))
+    assert [contender.name for contender in config.contenders] == ["random", "tpe-pruned"]
+    assert [workload.name for workload in config.workloads] == ["bert-large", "two-models"]
+    assert [setting.network for setting in config.settings] == ["two-level", "phaze"]
+    assert config.settings[1].constants == {"vector_cycles.softmax_forward": 5.0, "glb_limit": "none"}
 
 
 def test_schedule():
