@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 EXPORT = "winners.csv"
+WATTS_PER_KILOWATT = 1000.0
 
 
 def cards_section(inputs: ReportInputs, drawings: Mapping[str, Drawings]) -> Section:
@@ -55,6 +56,7 @@ def cards_section(inputs: ReportInputs, drawings: Mapping[str, Drawings]) -> Sec
 
 def winners_table(inputs: ReportInputs, winners: Mapping[str, FoundDesign | None]) -> TableContent:
     """One row per condition: the design, its objective, its regret and its source."""
+    has_rivals = len(inputs.contenders) > 1
     columns = (
         Column("condition"),
         Column("best value", is_number=True),
@@ -62,14 +64,14 @@ def winners_table(inputs: ReportInputs, winners: Mapping[str, FoundDesign | None
         Column("against"),
         Column("design"),
         Column("source"),
-        Column("also found by"),
+        *((Column("also found by"),) if has_rivals else ()),
     )
     rows = []
     for condition in inputs.result.conditions:
         best = winners[condition.key]
         if best is None:
             word = "nothing feasible" if inputs.cells_of(condition) else "not searched yet"
-            rows.append((condition.key, word, "-", "-", "-", "-", "-"))
+            rows.append((condition.key, word, *("-" for _ in columns[2:])))
             continue
         truth = inputs.summary.truths.get(condition.key)
         rows.append(
@@ -80,7 +82,7 @@ def winners_table(inputs: ReportInputs, winners: Mapping[str, FoundDesign | None
                 "-" if truth is None else truth.kind.value,
                 describe_point(best.point),
                 inputs.describe_run(best.cell_key, best.number),
-                ", ".join(best.also_found_by) or "nobody else",
+                *((", ".join(best.also_found_by) or "nobody else",) if has_rivals else ()),
             )
         )
     note = "With several objectives, the fastest design of the front."
@@ -91,8 +93,9 @@ def winners_table(inputs: ReportInputs, winners: Mapping[str, FoundDesign | None
 
 def describe_value(goal: Goal, value: float) -> str:
     """The first objective with its unit."""
-    unit = "samples/s/W" if goal is Goal.THROUGHPUT_PER_TDP else "samples/s"
-    return f"{format_number(value)} {unit}"
+    if goal is Goal.THROUGHPUT_PER_TDP:
+        return f"{format_number(WATTS_PER_KILOWATT * value)} samples/s per kW"
+    return f"{format_number(value)} samples/s"
 
 
 def _card(
@@ -128,7 +131,7 @@ def metrics_table(evaluation: Evaluation) -> TableContent:
     """What the design does."""
     rows = (
         ("throughput", f"{format_number(evaluation.throughput_samples_per_s)} samples/s"),
-        ("throughput/TDP", f"{format_number(1000 * evaluation.throughput_per_tdp)} samples/s per kW"),
+        ("throughput/TDP", f"{format_number(WATTS_PER_KILOWATT * evaluation.throughput_per_tdp)} samples/s per kW"),
         ("model FLOPs utilisation", format_share(evaluation.mfu)),
         ("tensor, vector core utilisation", f"{format_share(evaluation.tc_utilisation)}, "
                                             f"{format_share(evaluation.vc_utilisation)}"),
@@ -170,7 +173,7 @@ def _reference_row(name: str, item: Evaluation, design: Evaluation | None) -> tu
         name,
         format_number(item.throughput_samples_per_s),
         faster,
-        format_number(1000 * item.throughput_per_tdp),
+        format_number(WATTS_PER_KILOWATT * item.throughput_per_tdp),
         better,
         degrees,
         format_number(item.area_mm2),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.points import mean_name
 from phaze_opt.search.goals import goal_values
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.scores import PriceOfGenerality
@@ -19,7 +20,7 @@ def gains_table(inputs: ReportInputs) -> TableContent:
         if table is not None:
             rows += _rows(inputs, price, table)
     means = inputs.summary.prices[0].common if inputs.summary.prices else ()
-    heads = ["each its own", *(f"common ({design.mean})" for design in means)]
+    heads = ["each its own", *(f"common ({mean_name(design.mean)})" for design in means)]
     columns = (Column("setting"), Column("against"), *(Column(head, is_number=True) for head in heads))
     note = (
         "Weighted arithmetic mean over the models of the setting's objective over that of the reference on the same "

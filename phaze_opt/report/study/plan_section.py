@@ -11,7 +11,7 @@ from phaze_opt.report.study.document import Block, Folded, Listing, Section, Tab
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.points import describe_point
 from phaze_opt.search.strategy import Goal
-from phaze_opt.study.config import Budget, Setting, StudyConfig
+from phaze_opt.study.config import Budget, Setting, StudyConfig, Workload
 
 MAX_MISSING = 30
 
@@ -31,7 +31,7 @@ def plan_section(inputs: ReportInputs) -> Section:
 
 
 def notices(inputs: ReportInputs) -> tuple[str, ...]:
-    """What a reader must know first, whatever the findings say: unfinished, one seed, a budget in seconds."""
+    """What a reader must know first, whatever the findings say: unfinished, a budget in seconds."""
     result, config = inputs.result, inputs.result.config
     found = []
     if not result.is_complete:
@@ -41,8 +41,6 @@ def notices(inputs: ReportInputs) -> tuple[str, ...]:
         )
     if config.budget.seconds is not None:
         found.append("Searches were limited in seconds, so results depend on the machine: for use, not for claims.")
-    if len(config.seeds) == 1:
-        found.append("There is one seed: differences between contenders may be chance, and nothing is claimed of them.")
     return tuple(found)
 
 
@@ -72,9 +70,15 @@ def plan_table(inputs: ReportInputs) -> TableContent:
         ("budget of a search", describe_budget(config.budget)),
         ("asked at a time", f"{config.batch} points"),
         ("starting points", f"{config.num_starts}, the same for all contenders of a seed"),
-        ("workloads", "; ".join(f"{item.name}: {', '.join(item.models)}" for item in config.workloads)),
+        ("workloads", "; ".join(map(_workload, config.workloads))),
     )
     return pairs_table("Plan", rows)
+
+
+def _workload(workload: Workload) -> str:
+    is_alone = workload.models == (workload.name,)
+    weight = "" if workload.weight == 1.0 else f", weight {workload.weight:g}"
+    return f"{workload.name}{'' if is_alone else f' ({workload.common.value}): ' + ', '.join(workload.models)}{weight}"
 
 
 def describe_budget(budget: Budget) -> str:

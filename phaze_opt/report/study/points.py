@@ -1,7 +1,8 @@
-"""Design points in words."""
+"""Design points, and what common ones are chosen by, in words."""
 
 from __future__ import annotations
 
+from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.text import format_mib
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.units import bytes_to_gib
@@ -18,3 +19,8 @@ def describe_chip(point: DesignPoint) -> str:
 def describe_point(point: DesignPoint) -> str:
     """The chip and the micro-batch."""
     return f"{describe_chip(point)}, micro-batch {point.micro_batch}"
+
+
+def mean_name(mean: str) -> str:
+    """What designs are chosen by, in words: ``arithmetic mean``, ``worst case``."""
+    return "worst case" if mean == CommonMean.WORST.value else f"{mean} mean"

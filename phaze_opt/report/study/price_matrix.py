@@ -11,7 +11,7 @@ from phaze_opt.report.study.gains import gains_table
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import finish_figure, plot_text
 from phaze_opt.report.study.percent import SPACE, format_percent
-from phaze_opt.report.study.points import describe_chip
+from phaze_opt.report.study.points import describe_chip, mean_name
 from phaze_opt.report.style import MUTED_COLOUR
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.scores import CommonDesign, PriceOfGenerality
@@ -78,7 +78,9 @@ def matrix_columns(price: PriceOfGenerality) -> tuple[tuple[str, tuple[float, ..
         (f"best of {model}", tuple(1.0 - row[column] for row in price.matrix))
         for column, model in enumerate(price.models)
     ]
-    common = [(f"common ({design.mean})", tuple(1.0 - share for share in design.shares)) for design in price.common]
+    common = [
+        (f"common ({mean_name(design.mean)})", tuple(1.0 - share for share in design.shares)) for design in price.common
+    ]
     return (*own, *common)
 
 
@@ -104,7 +106,7 @@ def describe_matrix(price: PriceOfGenerality) -> str:
     ]
     loss, model, name = max(cells)
     common = "; ".join(
-        f"the {design.mean} common design costs {format_percent(max(0.0, design.price))} on average and "
+        f"the common design by {mean_name(design.mean)} costs {format_percent(max(0.0, design.price))} on average and "
         f"{format_percent(max(0.0, design.worst_price))} at worst"
         for design in price.common
     )
@@ -164,7 +166,7 @@ def portfolio_table(prices: Sequence[PriceOfGenerality]) -> TableContent:
     )
     keys = list(dict.fromkeys((len(item.chips), item.mean) for price in prices for item in price.portfolios))
     rows = tuple(
-        (str(count), f"{mean} mean", *(_price(_portfolio(price, count, mean)) for price in prices))
+        (str(count), mean_name(mean), *(_price(_portfolio(price, count, mean)) for price in prices))
         for count, mean in sorted(keys, key=lambda key: key[0])
     )
     note = "Weighted average loss of the models, each on the best chip of the set; loss of the worst model in brackets."
@@ -192,7 +194,8 @@ def chips_table(price: PriceOfGenerality, table: ChipTable) -> TableContent:
         kind = "common" if len(design.chips) == 1 else f"set of {len(design.chips)}"
         for place, chip in enumerate(design.chips):
             users = [model for model, use in zip(price.models, design.assignment, strict=True) if use == place]
-            rows.append((f"{kind} ({design.mean})", describe_chip(table.chips[chip]), ", ".join(users) or "nobody"))
+            name = f"{kind} ({mean_name(design.mean)})"
+            rows.append((name, describe_chip(table.chips[chip]), ", ".join(users) or "nobody"))
     columns = (Column("design"), Column("chip"), Column("used by"))
     note = f"Chosen among {len(table.chips):,} chips; the micro-batch is each model's own choice."
     return TableContent(f"Chips: {price.setting}", columns, tuple(rows), note)
