@@ -94,8 +94,8 @@ class PairTest:
     Attributes:
         condition: key, or empty for conditions as blocks.
         first, second: contenders; ``first`` has the lower median regret.
-        test: ``Wilcoxon`` over conditions; over seeds ``Mann-Whitney``, ``sign test`` where one of the two makes the same
-            search whatever the seed, ``none`` where both do.
+        test: ``Wilcoxon`` over conditions; over seeds ``Mann-Whitney``, ``sign test`` where one of the two makes the
+            same search whatever the seed, ``none`` where both do.
         p_value: after Holm's correction over all tested pairs of the same condition.
         effect: Vargha-Delaney A of first over second, 0.5 is none, 1 means always better; over conditions its paired
             form, the share of conditions in which first is better.

@@ -34,7 +34,9 @@ def winner_findings(summary: StudySummary, judged: Sequence[JudgedCondition], re
 
 def _alone(score: ContenderScore, judged: Sequence[JudgedCondition], result: StudyResult) -> str:
     """The regret of the only contender; against its own best search that is said to be what it is."""
-    spread = percent_range(score.low_regret, score.high_regret, result.config.judgement.confidence)
+    has_seeds = score.num_cells > len(judged)
+    confidence = result.config.judgement.confidence
+    spread = percent_range(score.low_regret, score.high_regret, confidence, has_seeds=has_seeds)
     regret = f"mean regret {percent(score.mean_regret)} ({spread}), median {percent(score.median_regret)}"
     searches = f"over {counted(score.num_cells, 'search', 'searches')}"
     if any(one.yardstick.truth is not None and one.yardstick.truth.kind.is_proved for one in judged):
@@ -55,7 +57,8 @@ def _lead(
 ) -> str:
     """The leader against the runner-up: regrets and the interval of their difference."""
     judgement = result.config.judgement
-    spread = percent_range(best.low_regret, best.high_regret, judgement.confidence)
+    has_seeds = best.num_cells > len(judged) or next_best.num_cells > len(judged)
+    spread = percent_range(best.low_regret, best.high_regret, judgement.confidence, has_seeds=has_seeds)
     where = f" over {len(judged)} conditions" if len(judged) > 1 else f" in {judged[0].key}"
     both = [one for one in judged if {best.contender, next_best.contender} <= set(one.samples)]
     leads = "leads" if best.mean_rank < next_best.mean_rank else f"shares the lead with {next_best.contender} by rank"
@@ -79,7 +82,7 @@ def _lead(
 def _more(name: str, low: float, high: float, confidence: float) -> str:
     """How much more of the best value a contender loses than the leader, an interval."""
     if low == high:
-        return f"{name} loses {percent(low)} of the best value more, without spread over seeds."
+        return f"{name} loses {percent(low)} of the best value more; nothing varies over seeds."
     verdict = ""
     if high < 0.0:
         verdict = ": less in the mean, though worse by rank"
@@ -97,8 +100,14 @@ def _claims_over_conditions(summary: StudySummary) -> str:
     tests = [test for test in summary.tests if not test.condition and leader in {test.first, test.second}]
     beaten = [test for test in tests if test.is_significant and test.first == leader]
     open_ones = [test.second if test.first == leader else test.first for test in tests if not test.is_significant]
+    if not open_ones and not beaten:
+        return ""
     if not beaten:
-        return f"Over conditions as blocks no test tells {leader} from {listed(open_ones)}." if open_ones else ""
+        least = min(test.p_value for test in tests)
+        return (
+            f"Over conditions as blocks no test tells {leader} from {listed(open_ones)} "
+            f"(Wilcoxon, Holm: p >= {least:.2g})."
+        )
     largest = max(test.p_value for test in beaten)
     names = listed([test.second for test in beaten])
     claim = f"Over conditions as blocks {leader} is better than {names} (Wilcoxon, Holm: p <= {largest:.2g})"

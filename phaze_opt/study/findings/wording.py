@@ -17,10 +17,10 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if abs(value) >= 10 else f"{value:.2g} %"
 
 
-def percent_range(low: float, high: float, confidence: float) -> str:
-    """An interval of shares: ``95 % interval 0.2 % to 1.1 %``; one without width says so."""
+def percent_range(low: float, high: float, confidence: float, *, has_seeds: bool) -> str:
+    """An interval of shares: ``95 % interval 0.2 % to 1.1 %``; one without width says why."""
     if low == high:
-        return "no spread over seeds"
+        return "no spread over seeds" if has_seeds else "one seed, no interval"
     return f"{percent(confidence)} interval {percent(low)} to {percent(high)}"
 
 

@@ -51,7 +51,8 @@ def test_one_condition_by_hand(study: Study) -> None:
     assert first.share_reached == {0.05: 1.0, 0.01: 1.0, 0.001: 0.0}
     assert first.low_regret == first.high_regret == pytest.approx(0.005), "one seed tells no spread"
     assert first.mean_probes == 12.0
-    assert "one seed" in text(summary)
+    assert "Every search was run with one seed" in text(summary)
+    assert "mean regret 0.5 % (one seed, no interval)" in text(summary)
     assert "12 probes" in text(summary)
     assert not any(test.is_significant for test in summary.tests)
 
@@ -166,6 +167,7 @@ def test_three_conditions_are_too_few_for_wilcoxon(study: Study) -> None:
     assert summary.ranking.cliques == ((0, 1),)
     assert "With 3 conditions Wilcoxon's test cannot go below p = 0.25" in summary.ranking.note
     assert summary.ranking.note in summary.findings
+    assert "no test tells a from b (Wilcoxon, Holm: p >= 0.25)" in text(summary)
 
 
 def test_without_friedman_no_pair_is_claimed(study: Study) -> None:
