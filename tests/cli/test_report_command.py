@@ -6,14 +6,17 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from phaze_opt.cli.main import main
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.report.study.drawings import draw_design
 from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
+from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
 
@@ -81,6 +84,20 @@ def test_the_report_is_the_same_every_time(study, capsys, tmp_path) -> None:
     assert {path.name: path.read_bytes() for path in first.iterdir()} == {
         path.name: path.read_bytes() for path in second.iterdir()
     }
+
+
+def test_a_design_that_takes_another_time_when_solved_again_is_not_drawn(study) -> None:
+    condition = study.conditions[0]
+    point = next(trial.point for cell in study.cells for trial in cell.trials if trial.values)
+    evaluation = open_evaluations(study, condition)(point)
+    assert evaluation.placement is not None
+    drawn = draw_design(evaluation, condition)
+    assert [item.title for item in drawn.designs][-1] == "Pipeline of tiny"
+    assert not drawn.note
+    other = replace(evaluation.placement, batch_time_s=1.001 * evaluation.placement.batch_time_s)
+    refused = draw_design(replace(evaluation, placement=other), condition)
+    assert not refused.designs
+    assert "solved again" in refused.note
 
 
 def test_an_unfinished_study_is_reported_as_far_as_it_goes(study, capsys, tmp_path) -> None:

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from phaze_opt.graph.operator import CoreType
+from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.study import winners
+from phaze_opt.report.study.cards import describe_value
 from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure, ranks_section
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.pareto import pareto_figure
 from phaze_opt.report.study.percent import format_mean, format_p, format_percent, format_target
+from phaze_opt.report.study.points import mean_name
 from phaze_opt.report.study.price_matrix import describe_matrix, matrix_figure
 from phaze_opt.report.study.regret_curves import FLOOR, band_views, describe_curves, regret_figure, summarise_curves
 from phaze_opt.report.study.winners import all_of, best_of, front_of
@@ -192,4 +195,7 @@ def test_other_figures_in_words() -> None:
     assert format_target(0.001) == "0.1\xa0%"
     assert (format_p(0.0004), format_p(0.0316)) == ("<\xa00.001", "0.032")
     assert [format_mean(value) for value in (0.0, 3.0, 12.34, 1234.5)] == ["0", "3", "12.3", "1,234"]
+    assert [mean_name(mean.value) for mean in CommonMean] == ["arithmetic mean", "geometric mean", "worst case"]
+    assert describe_value(Goal.THROUGHPUT_PER_TDP, 0.0000418) == "0.0418 samples/s per kW"
+    assert describe_value(Goal.PARETO, 1234.0) == "1,234 samples/s"
     assert plot_text("<b>&") == "&lt;b&gt;&amp;"
