@@ -26,6 +26,30 @@ WorkDirOption = Annotated[
     typer.Option("--work-dir", help="Where studies and the local store are kept.", rich_help_panel=RECORDS),
 ]
 
+JobsOption = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        help="Processes; changes the time, never a number.",
+        parser=integer("--jobs", high=MAX_JOBS),
+        metavar=INTEGER,
+    ),
+]
+TrackingUriOption = Annotated[
+    str,
+    typer.Option(
+        "--tracking-uri",
+        help="An MLflow store; by default MLFLOW_TRACKING_URI, else a sqlite file in the working directory.",
+        rich_help_panel=RECORDS,
+    ),
+]
+ExperimentOption = Annotated[
+    str,
+    typer.Option(
+        "--experiment", help="Name of the MLflow experiment; the study's unless given.", rich_help_panel=RECORDS
+    ),
+]
+
 app = typer.Typer(
     name="study",
     help="Controlled studies: every strategy on every workload in every setting, once per seed.",
@@ -40,34 +64,14 @@ app = typer.Typer(
 def run(
     file: Annotated[Path, typer.Argument(help="A study file (TOML), such as studies/quickstart.toml.")],
     *,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            help="Processes; changes the time, never a number.",
-            parser=integer("--jobs", high=MAX_JOBS),
-            metavar=INTEGER,
-        ),
-    ] = 1,
+    jobs: JobsOption = 1,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Continue what the working directory holds of this study, or start it."),
     ] = False,
     work_dir: WorkDirOption = Path(),
-    tracking_uri: Annotated[
-        str,
-        typer.Option(
-            "--tracking-uri",
-            help="An MLflow store; by default MLFLOW_TRACKING_URI, else a sqlite file in the working directory.",
-            rich_help_panel=RECORDS,
-        ),
-    ] = "",
-    experiment: Annotated[
-        str,
-        typer.Option(
-            "--experiment", help="Name of the MLflow experiment; the study's unless given.", rich_help_panel=RECORDS
-        ),
-    ] = "",
+    tracking_uri: TrackingUriOption = "",
+    experiment: ExperimentOption = "",
     tracking: Annotated[
         bool, typer.Option("--tracking/--no-tracking", help="Record the study.", rich_help_panel=RECORDS)
     ] = True,

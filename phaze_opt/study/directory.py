@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.plan import Cell, Condition
 
+_LOGGER = logging.getLogger(__name__)
 STUDIES = "phaze-opt-studies"
 """Directory of all studies in a working directory."""
 _DIGEST_CHARACTERS = 12
@@ -107,7 +109,7 @@ def open_study_directory(work_dir: Path, name: str, *, is_resumed: bool) -> Iter
             if not is_resumed:
                 _lock(lock, directory, is_alone=True)
                 if directory.plan.exists():
-                    directory.path.rename(_free_name(directory.path))
+                    _put_aside(directory)
             directory.path.joinpath("cells").mkdir(parents=True, exist_ok=True)
             _lock(lock, directory, is_alone=False)
             yield directory
@@ -133,6 +135,13 @@ def _lock(lock: IO[str], directory: StudyDirectory, *, is_alone: bool) -> None:
     except BlockingIOError:
         message = "another process runs this study; use --resume to join in, or wait until it has ended"
         raise InputError(message, source=str(directory.path)) from None
+
+
+def _put_aside(directory: StudyDirectory) -> None:
+    """Keep an earlier run under another name, and say so."""
+    other = _free_name(directory.path)
+    directory.path.rename(other)
+    _LOGGER.warning("%s was run before and starts afresh; what there was is kept as %s", directory.study_id, other)
 
 
 def _free_name(path: Path) -> Path:
