@@ -101,8 +101,9 @@ def _hardware(columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
 
 
 def _training(columns: PointColumns) -> list[Matrix]:
-    """Micro-batch: what tile counts are rounded up from, and what pipeline bubbles grow with."""
-    return [np.log2(columns.micro_batch), columns.micro_batch.astype(np.float64)]
+    """Micro-batch: what pipeline bubbles grow with, and what the cost of every weight's tile is shared by."""
+    micro_batch = columns.micro_batch.astype(np.float64)
+    return [np.log2(micro_batch), micro_batch, 1.0 / micro_batch]
 
 
 def _weighted(totals: WorkloadTotals, columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
