@@ -128,17 +128,20 @@ def _card(
 
 
 def metrics_table(evaluation: Evaluation) -> TableContent:
-    """What the design does."""
+    """What the design does; energy and power only of a single model, as several have no iteration in common."""
+    cores = f"{format_share(evaluation.tc_utilisation)}, {format_share(evaluation.vc_utilisation)}"
+    energy = (
+        ("energy an iteration", f"{format_number(evaluation.energy_per_iteration_j)} J"),
+        ("average power of a device", f"{format_number(evaluation.average_power_w)} W"),
+    )
     rows = (
         ("throughput", f"{format_number(evaluation.throughput_samples_per_s)} samples/s"),
         ("throughput/TDP", f"{format_number(WATTS_PER_KILOWATT * evaluation.throughput_per_tdp)} samples/s per kW"),
         ("model FLOPs utilisation", format_share(evaluation.mfu)),
-        ("tensor, vector core utilisation", f"{format_share(evaluation.tc_utilisation)}, "
-                                            f"{format_share(evaluation.vc_utilisation)}"),
-        ("energy an iteration", f"{format_number(evaluation.energy_per_iteration_j)} J"),
-        ("average power of a device", f"{format_number(evaluation.average_power_w)} W"),
+        ("tensor, vector core utilisation", cores),
+        *(() if evaluation.members else energy),
         ("proven", f"schedules to within {format_percent(evaluation.schedule_gap)} of their bounds"),
-    )  # fmt: skip
+    )
     return pairs_table("Metrics", rows, note="All figures are modelled, area and TDP at 22 nm.")
 
 
@@ -156,7 +159,11 @@ def references_table(evaluation: Evaluation, references: Mapping[str, Evaluation
     )
     rows = [_reference_row("this design", evaluation, None)]
     rows += [_reference_row(name, other, evaluation) for name, other in references.items()]
-    failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
+    failed = [
+        f"{name} is infeasible: {other.reason.split(';')[0]}"
+        for name, other in references.items()
+        if not other.is_feasible
+    ]
     note = "; ".join(["t x p x d: tensor, pipeline and data parallel degrees; mb: samples a micro-batch", *failed])
     return TableContent("Against references", columns, tuple(rows), note, frozenset({0}))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from phaze_opt.graph.operator import CoreType
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.study import winners
-from phaze_opt.report.study.cards import describe_value
+from phaze_opt.report.study.cards import describe_value, metrics_table
 from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure, ranks_section
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.pareto import pareto_figure
@@ -42,8 +44,6 @@ def test_curves_are_medians_and_quartiles_over_seeds(inputs) -> None:
 
 
 def test_a_search_that_ends_early_keeps_its_regret(inputs) -> None:
-    from dataclasses import replace
-
     long, short = first_condition(inputs)[:2]
     short = replace(short, curve=short.curve[:3])
     (item,) = summarise_curves([long, short], inputs.contenders)
@@ -152,8 +152,6 @@ def test_winner_is_the_best_trial_of_the_better_contender(inputs) -> None:
 
 
 def test_ties_go_to_the_better_contender_and_name_the_others(make_inputs) -> None:
-    from dataclasses import replace
-
     inputs = make_inputs(models=("bert-large",), goals=(Goal.THROUGHPUT,), seeds=(0,))
     first = inputs.result.cells[0]
     cells = tuple(replace(cell, trials=first.trials) for cell in reversed(inputs.result.cells))
@@ -162,6 +160,16 @@ def test_ties_go_to_the_better_contender_and_name_the_others(make_inputs) -> Non
     assert best is not None
     assert best.contender == inputs.summary.by_condition[0].contender == "wham"
     assert set(best.also_found_by) == {"tpe", "random"}
+
+
+def test_energy_is_of_one_model_alone(inputs) -> None:
+    (evaluation, *_) = inputs.evaluations[inputs.result.conditions[0].key].values()
+    names = [row[0] for row in metrics_table(evaluation).rows]
+    assert "energy an iteration" in names
+    both = replace(evaluation, members=(evaluation, evaluation))
+    assert [row[0] for row in metrics_table(both).rows] == [
+        name for name in names if "energy" not in name and "power" not in name
+    ]
 
 
 def test_pareto_marks_the_front_by_contender(inputs) -> None:
