@@ -53,7 +53,8 @@ def effort_table(result: SearchResult) -> TableContent:
     """What the search did and cost."""
     statuses = Counter(record.evaluation.status.value.replace("_", " ") for record in result.trials)
     outcomes = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
-    ending = "interrupted" if result.is_interrupted else "nothing left to propose" if result.is_exhausted else "budget spent"
+    natural = "nothing left to propose" if result.is_exhausted else "budget spent"
+    ending = "interrupted" if result.is_interrupted else natural
     rows = [
         ("trials", f"{result.evaluations:,} ({result.distinct_evaluations:,} distinct), {ending}"),
         ("outcomes", outcomes or "none"),
