@@ -39,6 +39,9 @@ CONTENDER_TAG = "phaze_opt.contender"
 NOTE_TAG = "mlflow.note.content"
 EXPANDED = {"mlflow.runType": "evaluation"}
 """MLflow's list opens the parent of runs of this type."""
+COLOUR_TAG = "mlflow.runColor"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#332288", "#882255", "#999933")
+"""One for each strategy and all its runs, in the order of the study; Okabe and Ito's, then Tol's."""
 FIRST_CELL_MS = 1000
 Child = tuple[str, bool]
 """Run id, and whether the run is finished."""
@@ -65,6 +68,7 @@ class StudyWriter:
     _start_ms: int = 0
     _is_known: bool = False
     _contenders: dict[str, str] = field(default_factory=dict)
+    _colours: dict[str, str] = field(default_factory=dict)
     _cells: dict[str, str] = field(default_factory=dict)
     _indices: dict[str, int] = field(default_factory=dict)
     _seconds: dict[str, Sequence[float]] = field(default_factory=dict)
@@ -126,20 +130,24 @@ class StudyWriter:
         key, contender = record["key"], record["contender"]
         self._note_cell(record)
         name = contender["name"]
+        colour = {COLOUR_TAG: self._colours[key]}
         if name not in self._contenders:
             start_ms = self._start_ms - 1 - len(self._contenders)
             tags = {PARENT_TAG: self.run_id, ROLE_TAG: ROLE_CONTENDER, CONTENDER_TAG: name, **EXPANDED}
-            self._contenders[name] = self._create(name, start_ms, {**tags, **contender["tags"]})
+            self._contenders[name] = self._create(name, start_ms, {**tags, **contender["tags"], **colour})
         self._log(self._contenders[name], params=contender["params"])
         if key not in self._cells:
-            tags = {PARENT_TAG: self._contenders[name], ROLE_TAG: ROLE_CELL, CELL_TAG: key, **record["tags"]}
+            tags = {PARENT_TAG: self._contenders[name], ROLE_TAG: ROLE_CELL, CELL_TAG: key, **record["tags"], **colour}
             self._cells[key] = self._create(record["name"], self._cell_start_ms(key), tags)
         self._log(self._cells[key], params=record["params"])
 
     def _note_cell(self, record: Record) -> None:
         key = record["key"]
         self._indices[key] = record["index"]
-        self._charged_s.setdefault(record["contender"]["name"], {})[key] = record["charged_s"]
+        contender = record["contender"]["name"]
+        self._charged_s.setdefault(contender, {})[key] = record["charged_s"]
+        place = list(self._charged_s).index(contender)
+        self._colours[key] = COLOURS[place % len(COLOURS)]
 
     def _write_trial(self, record: Record) -> None:
         key, number = record["key"], record["number"]
@@ -151,7 +159,9 @@ class StudyWriter:
         end_ms = start_ms + round(1000 * record["wall_s"])
         if not run_id:
             tags = {PARENT_TAG: self._cells[key], ROLE_TAG: ROLE_TRIAL, CELL_TAG: key, NUMBER_TAG: str(number)}
-            run_id = self._create(f"trial {number:04d}", start_ms, {**tags, **record["tags"]})
+            run_id = self._create(
+                f"trial {number:04d}", start_ms, {**tags, **record["tags"], COLOUR_TAG: self._colours[key]}
+            )
             trials[number] = (run_id, False)
         self._log(run_id, metric_entities(record["metrics"], end_ms, step=number), record["params"])
         self.client.set_terminated(run_id, "FINISHED", end_time=end_ms)
