@@ -16,10 +16,12 @@ from phaze_opt.cli.output import console, out, print_json
 
 if TYPE_CHECKING:
     from phaze_opt.study.config import StudyConfig
+    from phaze_opt.study.engine import StudyEngine
     from phaze_opt.study.result import StudyResult
     from phaze_opt.track.protocol import Delivery, StudyTrackingSession
 
 MAX_JOBS = 1024
+MACHINES = "Beyond one machine"
 
 WorkDirOption = Annotated[
     Path,
@@ -69,6 +71,28 @@ def run(
         bool,
         typer.Option("--resume", help="Continue what the working directory holds of this study, or start it."),
     ] = False,
+    storage: Annotated[
+        str,
+        typer.Option(
+            "--storage",
+            help="Share evaluations with other machines: postgresql://USER@HOST/DATABASE.",
+            rich_help_panel=MACHINES,
+        ),
+    ] = "",
+    worker: Annotated[
+        bool,
+        typer.Option(
+            "--worker", help="Search only; tracking and report are another machine's.", rich_help_panel=MACHINES
+        ),
+    ] = False,
+    dask: Annotated[
+        str,
+        typer.Option(
+            "--dask",
+            help="Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs processes).",
+            rich_help_panel=MACHINES,
+        ),
+    ] = "",
     work_dir: WorkDirOption = Path(),
     tracking_uri: TrackingUriOption = "",
     experiment: ExperimentOption = "",
@@ -81,17 +105,21 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
+    from phaze_opt.study.engine import shared_engine
     from phaze_opt.study.study_file import read_study
     from phaze_opt.track.guard import open_study_tracker
     from phaze_opt.track.protocol import TrackerConfig
 
     config = read_study(file)
+    engine = shared_engine(storage=storage, dask=dask)
     started = time.monotonic()
     session = open_study_tracker(
-        tracker if tracking else "null",
+        tracker if tracking and not worker else "null",
         TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir),
     )
-    result = _run(config, session, work_dir=work_dir, jobs=jobs, is_resumed=resume, is_quiet=json)
+    result = _run(
+        config, session, work_dir=work_dir, jobs=jobs, is_resumed=resume, is_quiet=json, engine=engine, is_worker=worker
+    )
     files, delivery = _deliver(result, session)
     wall_s = time.monotonic() - started
     if json:
@@ -113,6 +141,8 @@ def _run(
     jobs: int,
     is_resumed: bool,
     is_quiet: bool,
+    engine: StudyEngine,
+    is_worker: bool,
 ) -> StudyResult:
     """Run the study under a progress bar on standard error."""
     from phaze_opt.cli.study_progress import study_bar
@@ -126,6 +156,8 @@ def _run(
             is_resumed=is_resumed,
             observers=(session,),
             on_progress=show,
+            engine=engine,
+            is_worker=is_worker,
         )
 
 

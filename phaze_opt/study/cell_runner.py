@@ -15,8 +15,9 @@ from phaze_opt.study.compiled_conditions import CompiledConditions
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.directory import StudyDirectory
 from phaze_opt.study.engine import StudyEngine
+from phaze_opt.study.evaluator_source import EvaluatorSource, ThisProcess
 from phaze_opt.study.plan import Cell, search_config
-from phaze_opt.study.store import WAIT_S, EvaluationStore, StoreEvaluator
+from phaze_opt.study.store import WAIT_S, EvaluationStore
 
 MAX_SIDE_BY_SIDE = 16
 """Searches that one process keeps open at a time."""
@@ -32,6 +33,7 @@ class CellRunner:
         engine: makes objectives and bounds.
         store: of evaluations.
         on_trial: told of every trial, with the cell and the number of its trials so far.
+        source: who evaluates.
     """
 
     config: StudyConfig
@@ -39,6 +41,7 @@ class CellRunner:
     engine: StudyEngine
     store: EvaluationStore
     on_trial: Callable[[Cell, int], None] | None = None
+    source: EvaluatorSource = field(default_factory=ThisProcess)
     _compiled: CompiledConditions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +91,7 @@ class CellRunner:
         )
         loop.on_progress = partial(self._note, cell)
         started = time.perf_counter()
-        yield from loop.steps(StoreEvaluator(self.store, digest, build))
+        yield from loop.steps(self.source.evaluator(self.store, condition, build))
         self._write(cell, loop, wall_s=time.perf_counter() - started)
 
     def _write(self, cell: Cell, loop: SearchLoop, *, wall_s: float) -> None:

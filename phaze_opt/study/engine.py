@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from phaze_opt.objective.evaluation import Evaluation
@@ -51,6 +52,8 @@ class StudyEngine:
         build_objective: makes the objective of a condition.
         build_bounder: makes what strategies and pruners probe; None where nothing bounds the objective.
         open_store: opens the store of evaluations, given its directory in the study's.
+        is_shared: other machines use the same store, so every worker starts at another search.
+        dask: Dask cluster that evaluates (``tcp://host:port`` or ``local``); empty for none.
         find_references: evaluates the reference machines of a condition; None for none.
         find_truth: solves a condition of one objective exactly; None if nothing in it is feasible.
     """
@@ -58,4 +61,27 @@ class StudyEngine:
     build_objective: Callable[[Condition], PointObjective] = build_objective
     build_bounder: Callable[[Condition, PointObjective], PointBounder] | None = build_bounder
     open_store: Callable[[Path], EvaluationStore] = open_local_store
+    is_shared: bool = False
+    dask: str = ""
     find_references: Callable[[Condition], Mapping[str, Evaluation]] | None = find_references
+
+
+def shared_engine(*, storage: str = "", dask: str = "") -> StudyEngine:
+    """The package's own engine, beyond one process.
+
+    Args:
+        storage: address of an Optuna RDB storage that workers on many machines share; empty for none.
+        dask: address of a Dask cluster, or ``local``; empty for none.
+
+    Raises:
+        PluginError: the driver of the database is missing.
+        InputError: the address is wrong, or the database does not answer.
+    """
+    if not storage:
+        return StudyEngine(dask=dask)
+    from phaze_opt.study.mirrored_store import open_mirrored_store
+    from phaze_opt.study.rdb_storage import open_rdb_storage
+
+    # Tables are made here, once, before worker processes come at the same time.
+    open_rdb_storage(storage).engine.dispose()
+    return StudyEngine(open_store=partial(open_mirrored_store, url=storage), is_shared=True, dask=dask)

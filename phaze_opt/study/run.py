@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -14,6 +17,7 @@ from phaze_opt.study.conclude import Conclusion
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.directory import StudyDirectory, open_study_directory, study_id
 from phaze_opt.study.engine import StudyEngine
+from phaze_opt.study.evaluator_source import open_evaluator_source
 from phaze_opt.study.events import StudyObserver
 from phaze_opt.study.load import load_study
 from phaze_opt.study.narrate import Narrator
@@ -36,6 +40,7 @@ def run_study(
     observers: Sequence[StudyObserver] = (),
     on_progress: Callable[[StudyProgress], None] | None = None,
     engine: StudyEngine | None = None,
+    is_worker: bool = False,
 ) -> StudyResult:
     """Run a study to its end or until Ctrl-C; everything finished is kept and returned.
 
@@ -51,6 +56,7 @@ def run_study(
         observers: told of every finished search, in the order of the plan.
         on_progress: called after every trial of any search.
         engine: what it runs on; the package's own objective, bounds and local files unless given.
+        is_worker: run the searches only, and leave references, true optima and chip tables to another machine.
 
     Raises:
         InputError: the plan is faulty (nothing is written then), or the directory cannot be written.
@@ -71,7 +77,8 @@ def run_study(
         try:
             for _ in run.search():
                 narrator.tell_finished()
-            run.conclude()
+            if not is_worker:
+                run.conclude()
         except KeyboardInterrupt:
             is_interrupted = True
         result = replace(load_study(directory.path), is_interrupted=is_interrupted)
@@ -110,7 +117,9 @@ class _Run:
         self._report(Stage.SEARCHES, "")
         if self._num_finished:
             yield self.cells[0]
-        workers = min(self.jobs, len(missing))
+        if self.engine.is_shared:
+            missing = _rotate(missing)
+        workers = 1 if self.engine.dask else min(self.jobs, len(missing))
         for cell in self._run_here(missing) if workers < 2 else self._run_elsewhere(missing, workers):
             self._num_finished += 1
             self._report(Stage.SEARCHES, cell.key)
@@ -122,8 +131,11 @@ class _Run:
 
     def _run_here(self, cells: Sequence[Cell]) -> Iterator[Cell]:
         """In this process."""
-        with closing(self.engine.open_store(self.directory.evaluations)) as store:
-            runner = CellRunner(self.config, self.directory, self.engine, store, self._note_trial)
+        with (
+            closing(self.engine.open_store(self.directory.evaluations)) as store,
+            open_evaluator_source(self.engine.dask, self.engine.build_objective, num_workers=self.jobs) as source,
+        ):
+            runner = CellRunner(self.config, self.directory, self.engine, store, self._note_trial, source)
             yield from runner.run_all(cells)
 
     def _run_elsewhere(self, cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
@@ -155,3 +167,9 @@ class _Run:
                 num_items=num_items,
             )
         )
+
+
+def _rotate(cells: Sequence[Cell]) -> list[Cell]:
+    """The same searches from another one on, so that workers on many machines meet seldom; changes times only."""
+    start = zlib.crc32(f"{socket.gethostname()}-{os.getpid()}".encode()) % max(1, len(cells))
+    return [*cells[start:], *cells[:start]]
