@@ -115,7 +115,8 @@ class LocalSearch:
     def best_by_stage(self) -> tuple[LocalDesign, ...]:
         """The union of the top-k designs of every stage and tensor width, best first."""
         stages = {stage for design in self.designs for stage in design.stages}
-        chosen: dict[DesignPoint, LocalDesign] = {}
+        whole = sorted(self.designs, key=lambda design: (-design.score, design.point))[: self.options.top_k]
+        chosen = {design.point: design for design in whole}
         for stage in sorted(stages, key=lambda key: (key.model, key.tensor_parallel, key.layer)):
             own = sorted((d for d in self.designs if stage in d.stages), key=lambda d: (-d.score, d.point))
             chosen.update((design.point, design) for design in own[: self.options.top_k])
@@ -164,6 +165,9 @@ class LocalSearch:
             kept = tuple(counts for counts in grower.grow(graphs) if block.is_kept(counts))
             if kept:
                 ways.setdefault(kept[-1], (kept, set()))[1].add(key)
+        if not ways:
+            # Nothing is known of operators (a toy), or growth ends below the area band: the corners are all there is.
+            return [Way((counts,), frozenset()) for counts in dict.fromkeys(block.corners() or ())]
         order = sorted(ways, key=lambda end: (annotation.cost(grower, end), end.tc, end.vc))
         return [Way(ways[end][0], frozenset(ways[end][1])) for end in order]
 

@@ -1,0 +1,166 @@
+"""Strategy `wham` on the real objective: the optimum of small spaces, its limits, its options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.counting_probe import CountingProbe
+from phaze_opt.search.goals import goal_directions, goal_values
+from phaze_opt.search.objective_bounder import ObjectiveBounder
+from phaze_opt.search.options import OptionValue
+from phaze_opt.search.probe import PhaseView
+from phaze_opt.search.result import SearchResult
+from phaze_opt.search.run import run_search
+from phaze_opt.search.strategy import Goal, StrategyContext
+from phaze_opt.search.wham.strategy import WhamStrategy
+from phaze_opt.space.axes import Axes, powers_of_two
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2
+from phaze_opt.workload.config import load_model
+
+
+def small_space() -> SearchSpace:
+    """A few hundred points with an area band and axes that do not double."""
+    axes = Axes(
+        num_tc=(1, 3, 6, 12),
+        num_vc=(1, 4, 8, 16),
+        tc_width=(32, 96),
+        tc_depth=powers_of_two(32, 64),
+        glb_bytes=(4 * MEBI, 16 * MEBI),
+        hbm_bytes=(32 * GIBI, 80 * GIBI),
+        micro_batch=(2,),
+    )
+    return SearchSpace("small", axes, area_budget_um2=40.0 * UM2_PER_MM2, min_area_fraction=0.3)
+
+
+def make_scenario(*models: str, **changes: object) -> Scenario:
+    cluster = Cluster(16, load_network("two-level", num_devices=16))
+    defaults: dict[str, object] = {"global_batch": 64, "tensor_parallel": (1, 2)}
+    names = models or ("tiny",)
+    return Scenario(models=tuple(load_model(name) for name in names), cluster=cluster, **(defaults | changes))
+
+
+@cache
+def enumerated() -> tuple[Evaluation, ...]:
+    """Every point of the small space, evaluated."""
+    objective = Objective(make_scenario())
+    return tuple(objective.evaluate(point) for point in small_space().points())
+
+
+def best_of_all(goal: Goal) -> float:
+    """The optimum of the small space."""
+    return max(goal_values(goal, evaluation)[0] for evaluation in enumerated() if evaluation.is_feasible)
+
+
+def search(
+    tmp_path: Path,
+    scenario: Scenario,
+    *,
+    goal: Goal = Goal.THROUGHPUT,
+    seed: int = 0,
+    num_trials: int = 30,
+    options: Mapping[str, OptionValue] | None = None,
+    pruner: str = "",
+) -> SearchResult:
+    config = SearchConfig(
+        strategy="wham",
+        goal=goal,
+        seed=seed,
+        num_trials=num_trials,
+        num_starts=1,
+        work_dir=tmp_path,
+        options=options or {},
+        pruner=pruner,
+    )
+    return run_search(config, scenario=scenario, space=small_space())
+
+
+@pytest.mark.parametrize("goal", [Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP])
+def test_finds_the_enumerated_optimum_from_any_start(tmp_path: Path, goal: Goal) -> None:
+    for seed in range(3):
+        result = search(tmp_path, make_scenario(), goal=goal, seed=seed, options={"max_probes": 120})
+        assert result.best is not None
+        assert goal_values(goal, result.best)[0] >= best_of_all(goal) * 0.995
+        assert result.probes <= 120
+
+
+def test_proposes_points_of_the_space_and_none_twice(tmp_path: Path) -> None:
+    result = search(tmp_path, make_scenario("tiny", "opt-350m"), num_trials=20)
+    assert result.distinct_evaluations == len(result.trials) == 20
+    assert all(small_space().contains(record.point) for record in result.trials)
+
+
+def test_front_and_pruner_go_with_it(tmp_path: Path) -> None:
+    result = search(tmp_path, make_scenario(), goal=Goal.PARETO, num_trials=24, pruner="critical-path")
+    assert len(result.pareto_front) > 2
+    ratios = [record.values[0] / record.values[1] for record in result.trials if record.values]
+    assert max(ratios) == pytest.approx(best_of_all(Goal.THROUGHPUT_PER_TDP) * 16, rel=0.01)
+
+
+def test_a_power_budget_is_kept_to(tmp_path: Path) -> None:
+    free = search(tmp_path / "free", make_scenario())
+    assert free.best is not None
+    budget = free.best.tdp_w * 0.8
+    result = search(tmp_path / "capped", make_scenario(max_tdp_w=budget))
+    truth = max(entry.throughput_samples_per_s for entry in enumerated() if entry.tdp_w <= budget)
+    assert result.best is not None
+    assert result.best.throughput_samples_per_s >= 0.995 * truth
+
+
+@dataclass(slots=True)
+class WatchedBounder:
+    """Notes what is looked at."""
+
+    inner: ObjectiveBounder
+    points: set[DesignPoint] = field(default_factory=set)
+
+    def bound(self, points: list[DesignPoint]) -> object:
+        self.points.update(points)
+        return self.inner.bound(points)
+
+    def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:
+        self.points.add(point)
+        return self.inner.phases(point)
+
+
+def watched_run(**options: OptionValue) -> tuple[set[DesignPoint], CountingProbe]:
+    """The architectures that the first ask looks at, without any starting point."""
+    bounder = WatchedBounder(ObjectiveBounder(Objective(make_scenario())))
+    probe = CountingProbe(lambda: bounder, Goal.THROUGHPUT, limit=10**6, who="wham")  # type: ignore[arg-type, return-value]
+    context = StrategyContext(small_space(), goal_directions(Goal.THROUGHPUT), 20, 0, options, probe)
+    assert len(WhamStrategy().start(context).ask(4)) == 4
+    return bounder.points, probe
+
+
+def test_without_the_outer_loop_buffer_and_memory_stay() -> None:
+    looked_at, _ = watched_run(outer_loop=False)
+    assert {(point.glb_bytes, point.hbm_bytes) for point in looked_at} == {(4 * MEBI, 80 * GIBI)}
+    looked_at, _ = watched_run()
+    assert {point.glb_bytes for point in looked_at} == {4 * MEBI, 16 * MEBI}
+    assert {point.hbm_bytes for point in looked_at} == {32 * GIBI, 80 * GIBI}
+
+
+@pytest.mark.parametrize("limit", [1, 7, 30])
+def test_looks_at_no_more_architectures_than_allowed(limit: int) -> None:
+    looked_at, probe = watched_run(max_probes=limit)
+    assert probe.num_probes <= limit
+    assert all(small_space().contains(point) for point in looked_at)
+
+
+def test_options_are_checked() -> None:
+    context = StrategyContext(small_space(), ("maximize",), 5, 0, {"top_k": 0})
+    with pytest.raises(InputError, match="top_k"):
+        WhamStrategy().start(context)

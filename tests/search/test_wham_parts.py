@@ -1,0 +1,207 @@
+"""The parts of `wham`: mobility, list schedules, growth, the dimension pruner, kept blocks, neighbours, metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phaze_opt.search.wham.annotation import TC, VC, AnnotatedGraph, CoreCounts
+from phaze_opt.search.wham.criticality import find_mobility, schedule_graph
+from phaze_opt.search.wham.dimension_pruner import prune_dimensions
+from phaze_opt.search.wham.growth import Grower
+from phaze_opt.search.wham.kept_block import Counts, Dimensions, KeptBlock
+from phaze_opt.search.wham.metric import metrics_of
+from phaze_opt.search.wham.neighbourhood import neighbours
+from phaze_opt.space.axes import Axes, powers_of_two
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.testing.problems import tiny_space
+from phaze_opt.units import GIBI, MEBI
+
+
+def make_graph(
+    types: Sequence[tuple[int, ...]],
+    edges: Sequence[tuple[int, int]],
+    one_s: Sequence[float],
+    spread_s: Sequence[float] | None = None,
+    *,
+    ends: int = 16,
+    floor_s: float = 0.0,
+) -> AnnotatedGraph:
+    """A graph whose one-core latencies do not depend on the counts; ``spread_s`` is that over ``ends`` cores."""
+    count = len(types)
+    return AnnotatedGraph(
+        repeats=1,
+        types=tuple(types),
+        before=tuple(tuple(a for a, b in edges if b == index) for index in range(count)),
+        after=tuple(tuple(b for a, b in edges if a == index) for index in range(count)),
+        order=tuple(range(count)),
+        many_tc=(tuple(one_s) if spread_s is None else (0.0,) * count, tuple(spread_s or one_s)),
+        many_vc=(tuple(one_s), tuple(one_s)),
+        tc_end=CoreCounts(ends, 1),
+        vc_end=CoreCounts(1, ends),
+        floor_s=floor_s,
+        collective_s=0.0,
+    )
+
+
+def roomy_space() -> SearchSpace:
+    """Up to 16 cores of each type always fit."""
+    axes = Axes(
+        num_tc=powers_of_two(1, 16),
+        num_vc=powers_of_two(1, 16),
+        tc_width=(32, 64),
+        tc_depth=(32,),
+        glb_bytes=(8 * MEBI,),
+        hbm_bytes=(32 * GIBI,),
+        micro_batch=(1,),
+    )
+    return SearchSpace("roomy", axes, area_budget_um2=1e9, min_area_fraction=0.0)
+
+
+def paths(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Every path of a graph, extended one operator at a time."""
+    found = [[index] for index in range(count)]
+    for path in found:
+        found.extend([*path, b] for a, b in edges if a == path[-1])
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9))
+def test_mobility_is_what_enumerating_all_paths_says(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 8))
+    edges = [(a, b) for a in range(count) for b in range(a + 1, count) if rng.random() < 0.4]
+    durations = [float(value) for value in rng.integers(0, 9, count)]
+    mobility = find_mobility(make_graph([(TC,)] * count, edges, durations), durations)
+    every = [(path, sum(durations[index] for index in path)) for path in paths(count, edges)]
+    longest = max(length for _, length in every)
+    assert mobility.length_s == longest
+    for index in range(count):
+        through = max(length for path, length in every if index in path)
+        assert mobility.slack_s[index] == pytest.approx(longest - through)
+        until = max(sum(durations[i] for i in path[:-1]) for path, _ in every if path[-1] == index)
+        assert mobility.asap_s[index] == until
+
+
+def test_two_operators_on_one_core_wait_and_say_for_how_long() -> None:
+    graph = make_graph([(TC,), (TC,), (VC,)], [(0, 2), (1, 2)], [3.0, 3.0, 1.0])
+    crowded = schedule_graph(graph, CoreCounts(1, 1))
+    assert (crowded.makespan_s, crowded.conflict_s) == (7.0, (3.0, 0.0))
+    roomy = schedule_graph(graph, CoreCounts(2, 1))
+    assert (roomy.makespan_s, roomy.conflict_s) == (4.0, (0.0, 0.0))
+
+
+def test_a_wait_within_the_mobility_is_no_conflict() -> None:
+    graph = make_graph([(TC,), (TC,)], [], [5.0, 2.0])
+    # The short operator may start until 3; it waits until 5, of which 2 delay the critical path.
+    assert schedule_graph(graph, CoreCounts(1, 1)).conflict_s == (2.0, 0.0)
+    chain = make_graph([(TC,), (VC,), (TC,)], [(0, 1)], [2.0, 6.0, 3.0])
+    assert schedule_graph(chain, CoreCounts(1, 1)).conflict_s == (0.0, 0.0)
+
+
+def test_growth_stops_where_no_conflict_is_left() -> None:
+    space = roomy_space()
+    grower = Grower(KeptBlock(space, Dimensions(0, 0, 0)))
+    graph = make_graph([(TC,)] * 3 + [(VC,)], [(0, 3), (1, 3), (2, 3)], [3.0, 3.0, 3.0, 1.0])
+    trace = grower.grow([graph])
+    # Three parallel operators: 1, 2, then 4 tensor cores; the single vector operator never asks for a second core.
+    assert trace == (Counts(0, 0), Counts(1, 0), Counts(2, 0))
+    assert [grower.state([graph], counts).time_s for counts in trace] == [10.0, 7.0, 4.0]
+
+
+def test_growth_spreads_one_operator_until_the_budget_or_the_floor() -> None:
+    space = roomy_space()
+    block = KeptBlock(space, Dimensions(0, 0, 0))
+    chain = make_graph([(TC,)], [], [16.0], [1.0])
+    assert Grower(block).grow([chain])[-1] == Counts(4, 0)
+    assert Grower(block).state([chain], Counts(4, 0)).time_s == 1.0
+    floored = make_graph([(TC,)], [], [16.0], [1.0], floor_s=4.0)
+    assert Grower(block).grow([floored])[-1] == Counts(2, 0)
+    assert Grower(block).state([floored], Counts(2, 0)).time_s == 4.0
+
+
+def test_each_growth_step_shortens_the_stage_and_fits() -> None:
+    block = KeptBlock(tiny_space(), Dimensions(1, 2, 1))
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        count = int(rng.integers(2, 7))
+        edges = [(a, b) for a in range(count) for b in range(a + 1, count) if rng.random() < 0.3]
+        types = [((TC,), (VC,), (TC, VC))[int(rng.integers(3))] for _ in range(count)]
+        one = [float(value) for value in rng.uniform(1, 5, count)]
+        graph = make_graph(types, edges, one, [value / 12 for value in one])
+        grower = Grower(block)
+        trace = grower.grow([graph])
+        assert all(block.fits(counts) for counts in trace)
+        times = [grower.state([graph], counts).time_s for counts in trace]
+        assert all(after < before for before, after in pairwise(times))
+        assert all((b.tc - a.tc) + (b.vc - a.vc) == 1 for a, b in pairwise(trace))
+
+
+def test_pruner_finds_the_top_of_a_hill_without_seeing_all_shapes() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def hill(shape: tuple[int, int]) -> float:
+        seen.append(shape)
+        return -abs(shape[0] - 5) - abs(shape[1] - 4)
+
+    scores = prune_dimensions((7, 7), hill, hysteresis=1)
+    assert max(scores, key=lambda shape: scores[shape]) == (5, 4)
+    assert len(seen) == len(set(seen)) == len(scores) < 64
+
+
+def test_pruner_crosses_as_many_dips_as_its_hysteresis() -> None:
+    row = {7: 5.0, 6: 4.0, 5: 3.0, 4: 9.0}
+
+    def score(shape: tuple[int, int]) -> float:
+        return row.get(shape[0], 0.0)
+
+    assert max(prune_dimensions((7, 0), score, hysteresis=1).values()) == 5.0
+    assert max(prune_dimensions((7, 0), score, hysteresis=2).values()) == 9.0
+
+
+def test_pruner_passes_shapes_without_any_design_and_stops_when_told() -> None:
+    assert prune_dimensions((2, 0), lambda shape: -math.inf if shape[0] else 1.0, hysteresis=0)[0, 0] == 1.0
+    assert prune_dimensions((2, 0), lambda shape: None, hysteresis=3) == {}
+
+
+def test_kept_blocks_are_what_enumerating_the_space_gives() -> None:
+    space = tiny_space()
+    points = list(space.points())
+    for glb, width, depth in np.ndindex(space.axes.shape[:3]):
+        block = KeptBlock(space, Dimensions(glb, width, depth))
+        kept = {(p[3], p[4]) for p in map(space.positions, points) if p[:3] == (glb, width, depth)}
+        assert {(a, b) for a in range(5) for b in range(5) if block.is_kept(Counts(a, b))} == kept
+        corners = block.corners()
+        assert (corners is None) == (not kept)
+        if corners is not None:
+            assert corners[0].tc == max(tc for tc, _ in kept)
+            assert corners[1].vc == max(vc for _, vc in kept)
+            assert space.contains(block.point(corners[0], hbm=0, micro_batch=1))
+    assert not block.fits(Counts(5, 0))
+    assert not block.fits(Counts(-1, 0))
+
+
+def test_neighbours_are_kept_and_mutual() -> None:
+    space = tiny_space()
+    for point in list(space.points())[::7]:
+        around = neighbours(space, point)
+        assert around
+        assert all(space.contains(other) and other != point for other in around)
+        assert {other.micro_batch for other in around} == {point.micro_batch}
+        assert all(point in neighbours(space, other) for other in around)
+        fixed = neighbours(space, point, is_buffer_fixed=True)
+        assert {(other.glb_bytes, other.hbm_bytes) for other in fixed} <= {(point.glb_bytes, point.hbm_bytes)}
+
+
+def test_metrics_of_a_front_are_throughput_and_its_ratios() -> None:
+    metrics = metrics_of(("maximize", "minimize", "minimize"))
+    assert [metric.score((12.0, 4.0, 3.0)) for metric in metrics] == [12.0, 3.0, 4.0]
+    assert metrics[0].score(()) == -math.inf
+    assert [metric.score((5.0,)) for metric in metrics_of(("minimize",))] == [-5.0]
