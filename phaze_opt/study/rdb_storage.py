@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 HEARTBEAT_S = 5
 GRACE_S = 30
+MAX_ATTEMPTS = 5
+AGAIN_S = 0.5
 """A trial whose last heartbeat is older than this belongs to a dead worker, s."""
 
 
@@ -29,18 +32,10 @@ def open_rdb_storage(url: str, *, heartbeat_s: int = HEARTBEAT_S, grace_s: int =
         PluginError: the database's driver is missing.
         InputError: the address is malformed, or the database does not answer.
     """
-    from optuna.storages import RDBStorage
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-    address = with_driver(url)
     try:
-        with quiet_optuna():
-            return RDBStorage(
-                address,
-                engine_kwargs={"pool_pre_ping": True},
-                heartbeat_interval=heartbeat_s,
-                grace_period=grace_s,
-            )
+        return _open(with_driver(url), heartbeat_s=heartbeat_s, grace_s=grace_s)
     except (ImportError, NoSuchModuleError) as error:
         message = f"--storage needs the driver of its database ({error}); install phaze-opt[postgres]"
         raise PluginError(message) from error
@@ -51,6 +46,27 @@ def open_rdb_storage(url: str, *, heartbeat_s: int = HEARTBEAT_S, grace_s: int =
         reason = str(error.__cause__ or error).splitlines()[0]
         message = f"the database does not answer ({reason}); check the address and that the server runs"
         raise InputError(message, source=f"--storage {hide_password(url)}") from error
+
+
+def _open(address: str, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
+    """Open a storage; tables that another machine makes at the same moment are waited for."""
+    from optuna.storages import RDBStorage
+    from sqlalchemy.exc import IntegrityError, ProgrammingError
+
+    for attempt in range(MAX_ATTEMPTS):
+        try:
+            with quiet_optuna():
+                return RDBStorage(
+                    address,
+                    engine_kwargs={"pool_pre_ping": True},
+                    heartbeat_interval=heartbeat_s,
+                    grace_period=grace_s,
+                )
+        except (IntegrityError, ProgrammingError):
+            if attempt == MAX_ATTEMPTS - 1:
+                raise
+            time.sleep(AGAIN_S)
+    raise AssertionError
 
 
 def with_driver(url: str) -> str:

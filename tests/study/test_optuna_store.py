@@ -116,7 +116,6 @@ def test_a_slow_worker_keeps_its_claim_by_heartbeats(url: str) -> None:
 
 
 def test_workers_that_race_evaluate_every_point_exactly_once(url: str) -> None:
-    open_store(url).close()  # makes the tables before the others come
     workers = [start_worker("race", url) for _ in range(3)]
     claimed = [line for worker in workers for line in worker.communicate(timeout=60)[0].splitlines()]
     assert all(worker.returncode == 0 for worker in workers)
