@@ -69,7 +69,13 @@ def main() -> None:
     ]
     record = {
         "_meta": {
-            "command": "python experiments/tracking/bench.py",
+            "command": " ".join(
+                (
+                    "python experiments/tracking/bench.py",
+                    f"--evaluations {arguments.evaluations}",
+                    f"--seeds {arguments.seeds}",
+                )
+            ),
             "phaze_opt": phaze_opt.__version__,
             "mlflow": version("mlflow"),
             "python": platform.python_version(),

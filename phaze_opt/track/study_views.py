@@ -33,6 +33,8 @@ STRATEGY_METRICS = (
     "charged_s",
 )
 """Columns of the strategies, as far as the study has them."""
+COMPLETE_METRICS = ("median_regret_pct", "mean_regret_pct", "mean_rank", "probes", "charged_s")
+"""Those that no strategy lacks: parallel coordinates leave out a run that lacks one."""
 SEED_METRICS = (
     "regret_pct",
     "throughput_samples_per_s",
@@ -46,7 +48,7 @@ TRIAL_METRICS = ("throughput_samples_per_s", "throughput_per_tdp", "area_mm2", "
 MAX_COLUMNS = 8
 RUN_NAME = "attributes.`Run Name`"
 COLUMN_WIDTH = 145
-NAME_WIDTH = 320
+NAME_WIDTH = 400
 CARD_HEIGHT = 380
 SECTION = "Answers"
 OTHERS = "Model metrics"
@@ -124,14 +126,19 @@ def _strategies(metrics: Sequence[str]) -> StudyView:
     shown = [name for name in STRATEGY_METRICS if name in metrics] or list(metrics) or list(STRATEGY_METRICS)
     shown = shown[:MAX_COLUMNS]
     bars = [_bar(name) for name in shown[:4]]
-    charts = (*bars[:1], _line(CURVE), *bars[1:], _parallel(("strategy",), shown[:6]))
+    charts = (
+        *bars[:1],
+        _line(CURVE),
+        *bars[1:],
+        _parallel(("strategy",), [name for name in shown if name in COMPLETE_METRICS]),
+    )
     columns = tuple(metric_column(name) for name in shown)
     return StudyView("strategies", "strategies", ROLE_CONTENDER, columns, columns[0], True, charts)
 
 
 def _conditions() -> StudyView:
     """Where a strategy wins: searches of one workload, setting and strategy averaged."""
-    group_by = ("workload", "setting", "strategy")
+    group_by = ("workload", "strategy", "setting")
     columns = tuple(metric_column(name) for name in SEED_METRICS)
     charts = (_bar("regret_pct"), _line(CURVE), _bar("evaluations_to_1pct"))
     order = metric_column("regret_pct")
