@@ -160,6 +160,17 @@ def test_looks_at_no_more_architectures_than_allowed(limit: int) -> None:
     assert all(small_space().contains(point) for point in looked_at)
 
 
+@pytest.mark.parametrize("limit", [1, 7, 30])
+def test_looks_at_no_more_architectures_than_the_probe_grants(limit: int) -> None:
+    bounder = ObjectiveBounder(Objective(make_scenario()))
+    probe = CountingProbe(lambda: bounder, Goal.THROUGHPUT, limit=limit, who="wham")
+    context = StrategyContext(small_space(), goal_directions(Goal.THROUGHPUT), 20, 0, {}, probe)
+    run = WhamStrategy().start(context)
+    for _ in range(5):
+        assert len(run.ask(4)) == 4
+    assert probe.num_probes <= limit
+
+
 def test_options_are_checked() -> None:
     context = StrategyContext(small_space(), ("maximize",), 5, 0, {"top_k": 0})
     with pytest.raises(InputError, match="top_k"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from phaze_opt.search.wham.annotation import AnnotatedGraph, CoreCounts, StageKey, annotate
 from phaze_opt.search.wham.criticality import GraphSchedule
@@ -111,6 +111,20 @@ class LocalSearch:
         """Visit just these array shapes, such as were good at another GLB size."""
         for shape in shapes:
             self._score_shape(shape, is_descended=False)
+
+    def descend(self, shapes: Sequence[Shape]) -> None:
+        """Bound what growth passed on the way to the ends of these shapes."""
+        for shape in shapes:
+            self._score_shape(shape, is_descended=True)
+
+    def take_over(self, designs: Sequence[LocalDesign]) -> None:
+        """Bound designs of another GLB size as they are at this one, where the space keeps them."""
+        glb_bytes = self.space.axes.glb_bytes[self.glb]
+        for design in designs:
+            point = replace(design.point, glb_bytes=glb_bytes)
+            if self.space.contains(point):
+                self.scout.look([point])
+                self.designs.append(LocalDesign(point, design.stages, self.score_of(point)))
 
     def best_by_stage(self) -> tuple[LocalDesign, ...]:
         """The union of the top-k designs of every stage and tensor width, best first."""

@@ -9,7 +9,7 @@ from phaze_opt.space.search_space import SearchSpace
 
 GLB, WIDTH, DEPTH, NUM_TC, NUM_VC, HBM = range(6)
 _NUM_AXES = 6
-_TRADES = tuple(permutations((GLB, WIDTH, DEPTH, NUM_TC, NUM_VC), 2))
+_TRADES = tuple(permutations(range(_NUM_AXES), 2))
 """(one step up, one step down)."""
 
 

@@ -1,9 +1,10 @@
 """The loop over GLB sizes and HBM capacities around local searches, which the paper lacks.
 
 WHAM sizes no buffer: from the wrong one its result is far off. The first local search visits array shapes from the
-largest; at every other GLB size the shapes that were good there are grown again, and a direction is given up once the
-metric has worsened too often. HBM capacities are tried on the best design of every GLB size visited; micro-batches cost
-nothing, as one probe bounds them all. A second local search then visits array shapes at the best GLB and HBM.
+largest; at every other GLB size the shapes that were good there are grown again, designs found at the size beside it
+are tried as they are, and a direction is given up once the metric has worsened too often. HBM capacities are tried on
+the best design of every GLB size visited; micro-batches cost nothing, as one probe bounds them all. A second local
+search then visits array shapes at the best GLB and HBM.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class OuterLoop:
         """Search from one GLB size and HBM capacity, given as positions on their axes; only there unless looped."""
         first = self._local(glb, hbm)
         first.prune(self._largest, is_descended=not is_looped)
+        if is_looped:
+            first.descend(_good_shapes(self.space, first.best_by_stage()))
         self.designs += first.best_by_stage()
         if not is_looped:
             return
@@ -69,10 +72,13 @@ class OuterLoop:
     def _walk(self, first: LocalSearch, *, step: int) -> None:
         """Regrow the best shapes at ever larger, or ever smaller, GLB sizes."""
         shapes, best, worsened = _good_shapes(self.space, first.best_by_stage()), self._best(first.glb), 0
+        carried = first.best_by_stage()[:NUM_SHAPES]
         glb = first.glb + step
         while 0 <= glb < len(self.space.axes.glb_bytes) and self.scout.num_left and worsened <= self.options.hysteresis:
             search = self._local(glb, first.hbm)
             search.regrow(shapes)
+            search.take_over(carried)
+            carried = search.best_by_stage()[:NUM_SHAPES]
             self.designs += search.best_by_stage()
             self._other_hbm(search)
             score = self._best(glb)

@@ -16,7 +16,7 @@ class Scout:
     Attributes:
         probe: bounds and estimates.
         micro_batches: values of that axis; one architecture is bounded at all of them, which counts once.
-        limit: architectures that may be looked at; never more than the probe grants.
+        limit: architectures that may be looked at; no more than the probe grants.
     """
 
     probe: Probe
@@ -28,7 +28,7 @@ class Scout:
     @property
     def num_left(self) -> int:
         """Further architectures that may be looked at."""
-        return max(0, min(self.limit - len(self._architectures), self.probe.num_left))
+        return max(0, self.limit - len(self._architectures))
 
     def look(self, points: Iterable[DesignPoint]) -> None:
         """Bound the architectures of some points at every micro-batch, as many of the new ones as are left."""

@@ -69,7 +69,8 @@ class WhamStrategy:
         options = resolve_options(self.name, context.options, known=OPTIONS)
         scout = None
         if context.probe is not None:
-            scout = Scout(context.probe, context.space.axes.micro_batch, int(options["max_probes"]))
+            limit = min(int(options["max_probes"]), context.probe.num_left)
+            scout = Scout(context.probe, context.space.axes.micro_batch, limit)
         return WhamRun(
             context=context,
             scout=scout,
@@ -157,13 +158,19 @@ class WhamRun:
         return axes.glb_bytes.index(best.glb_bytes), axes.hbm_bytes.index(best.hbm_bytes)
 
     def _refine(self, column: int) -> None:
-        """Look around the best design, and around what is better still, until nothing better shows itself."""
+        """Look around the best design, and around what is better still; then around the next best, one for each ask."""
         metric = self.metrics[column]
         expanded = self._expanded.setdefault(column, set())
         while True:
             known = self._values if self.scout is None else {**self.scout.bounds, **self._values}
             best = self._best_known(known, metric)
-            if best is None or replace(best, micro_batch=1) in expanded:
+            if best is None:
+                return
+            is_new = replace(best, micro_batch=1) not in expanded
+            if not is_new:
+                others = {p: values for p, values in known.items() if replace(p, micro_batch=1) not in expanded}
+                best = self._best_known(others, metric)
+            if best is None or (self.scout is not None and self.scout.num_left == 0):
                 return
             expanded.add(replace(best, micro_batch=1))
             around = neighbours(self.context.space, best, is_buffer_fixed=not self.is_looped)
@@ -172,6 +179,8 @@ class WhamRun:
                 return
             self.scout.look(around)
             self._open_looked_at()
+            if not is_new:
+                return
 
     def _best_known(self, known: dict[DesignPoint, tuple[float, ...]], metric: Metric) -> DesignPoint | None:
         """The point of best value, or bound where it has no value yet; the smaller design among equals."""
@@ -179,7 +188,7 @@ class WhamRun:
         if not scored:
             return None
         top = max(score for score, _ in scored)
-        return min((point for score, point in scored if score >= top * (1 - ROUNDING)), key=size_of)
+        return min((point for score, point in scored if score >= top - ROUNDING * abs(top)), key=size_of)
 
     def _open_looked_at(self) -> None:
         """Everything that was looked at may be proposed."""
