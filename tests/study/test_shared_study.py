@@ -1,0 +1,81 @@
+"""Studies beyond one process: many machines on one database, a Dask cluster; the table never changes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from shared_worker import shared_engine_of
+from toy_study import CONFIG, ENGINE, build_slow, table
+
+from phaze_opt.errors import InputError
+from phaze_opt.study.engine import StudyEngine, shared_engine
+from phaze_opt.study.load import open_evaluations
+from phaze_opt.study.run import run_study
+
+OUTSIDE = Path(__file__).parent / "outside"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    return table(run_study(CONFIG, work_dir=tmp_path_factory.mktemp("alone"), engine=ENGINE))
+
+
+def start_machine(url: str, work_dir: Path, objective: str = "slow") -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(OUTSIDE / "shared_worker.py"), url, str(work_dir), objective])
+
+
+def engine_of(url: str) -> StudyEngine:
+    engine = shared_engine_of(url, "slow")
+    assert isinstance(engine, StudyEngine)
+    return engine
+
+
+def test_two_machines_share_a_study_and_both_end_with_its_table(
+    undisturbed: list[object], database: str, tmp_path: Path
+) -> None:
+    other = start_machine(database, tmp_path / "other")
+    here = run_study(CONFIG, work_dir=tmp_path / "here", engine=engine_of(database))
+    assert other.wait(timeout=120) == 0
+    there = run_study(CONFIG, work_dir=tmp_path / "other", engine=engine_of(database), is_resumed=True)
+    assert table(here) == table(there) == undisturbed
+    # Reports are rebuilt from the directory alone, so it holds what the other machine evaluated too.
+    for condition in here.conditions:
+        evaluation_of = open_evaluations(here, condition)
+        for cell in here.cells:
+            if cell.cell.condition.key == condition.key:
+                assert all(evaluation_of(trial.point).status.value == trial.status for trial in cell.trials)
+
+
+@pytest.mark.slow
+def test_machines_killed_at_any_moment_cost_nothing_but_time(
+    undisturbed: list[object], database: str, tmp_path: Path
+) -> None:
+    steady = start_machine(database, tmp_path / "steady")
+    for number in range(3):
+        victim = start_machine(database, tmp_path / f"victim{number}")
+        time.sleep(3.0 + 0.7 * number)
+        victim.kill()
+        victim.wait()
+    assert steady.wait(timeout=240) == 0
+    result = run_study(CONFIG, work_dir=tmp_path / "steady", engine=engine_of(database), is_resumed=True)
+    assert table(result) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_cluster_changes_nothing(undisturbed: list[object], tmp_path: Path) -> None:
+    engine = replace(ENGINE, build_objective=build_slow, dask="local")
+    assert table(run_study(CONFIG, work_dir=tmp_path, engine=engine, jobs=2)) == undisturbed
+
+
+def test_addresses_that_lead_nowhere_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phaze_opt.search.dask_evaluator.CONNECT_S", 0.5)
+    with pytest.raises(InputError, match="does not answer"):
+        shared_engine(storage="postgresql://nobody@127.0.0.1:1/nothing")
+    with pytest.raises(InputError, match="no Dask scheduler answers"):
+        run_study(CONFIG, work_dir=tmp_path, engine=replace(ENGINE, dask="tcp://127.0.0.1:1"))
