@@ -39,6 +39,7 @@ from phaze_opt.cli.options import (
 )
 from phaze_opt.cli.output import console, print_json
 from phaze_opt.cli.search_config import build_config, one_of
+from phaze_opt.cli.search_extras import find_pipeline, find_regret
 from phaze_opt.cli.search_output import common_reason, print_result, result_to_json
 from phaze_opt.errors import InputError
 
@@ -189,6 +190,14 @@ def search(
     tracker: Annotated[
         str, typer.Option("--tracker", help="Tracker plug-in that records.", rich_help_panel=RECORDS)
     ] = "mlflow",
+    heterogeneous: Annotated[
+        bool,
+        typer.Option(
+            "--heterogeneous",
+            help="Also place one design per pipeline stage, and report its gain.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
@@ -198,6 +207,9 @@ def search(
     from phaze_opt.track.protocol import TrackerConfig
 
     names, option = one_of(model, models)
+    if heterogeneous and option == "--models":
+        message = "needs one --model: stages of a pipeline belong to one model"
+        raise InputError(message, source="--heterogeneous")
     constants = load_constants()
     scenario = build_scenario(
         load_models(names, option=option),
@@ -241,10 +253,12 @@ def search(
     result = _run(config, scenario, points, session, is_quiet=json)
     references = evaluate_references(scenario, points.axes.micro_batch, constants=constants)
     delivery = _deliver(session, result, config=config, scenario=scenario, space=points, references=references)
+    regret = find_regret(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
+    pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
     if json:
-        print_json(result_to_json(result, session))
+        print_json(result_to_json(result, session, regret=regret, pipeline=pipeline))
     else:
-        print_result(result, points, references, session)
+        print_result(result, points, references, session, regret=regret, pipeline=pipeline)
     _conclude(result, delivery)
 
 
@@ -262,7 +276,7 @@ def _open_space(
             counts = dict.fromkeys(
                 ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned"), 0
             )
-            places = {"tracking_uri": "", "run_id": ""}
+            places = {"regret": None, "tracking_uri": "", "run_id": ""}
             print_json({"best": None, **counts, "wall_s": 0.0, **places, "reason": str(error)})
         console().print(f"infeasible: {error}", soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE) from None

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli.output import console, out
 
 if TYPE_CHECKING:
     from phaze_opt.objective.evaluation import Evaluation
+    from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
     from phaze_opt.search.result import SearchResult
     from phaze_opt.space.search_space import SearchSpace
     from phaze_opt.track.protocol import TrackingSession
 
 
-def result_to_json(result: SearchResult, session: TrackingSession) -> dict[str, Any]:
+def result_to_json(
+    result: SearchResult,
+    session: TrackingSession,
+    *,
+    regret: float | None,
+    pipeline: HeterogeneousEvaluation | None,
+) -> dict[str, Any]:
     """The line that ``--json`` prints."""
     from phaze_opt.objective.serialize import evaluation_to_json
 
@@ -28,6 +36,7 @@ def result_to_json(result: SearchResult, session: TrackingSession) -> dict[str, 
         "placements": result.placements,
         "pruned": result.pruned,
         "wall_s": result.wall_s,
+        "regret": regret,
         "is_interrupted": result.is_interrupted,
         "pareto_front": [
             {
@@ -37,17 +46,52 @@ def result_to_json(result: SearchResult, session: TrackingSession) -> dict[str, 
             }
             for record in result.pareto_front
         ],
+        "heterogeneous": None if pipeline is None else pipeline_to_json(pipeline),
         "search_id": result.search_id,
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
     }
 
 
+def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
+    """A heterogeneous pipeline as JSON."""
+    data = {
+        name: getattr(pipeline, name)
+        for name in (
+            "throughput_samples_per_s",
+            "throughput_per_tdp",
+            "mean_area_mm2",
+            "largest_area_mm2",
+            "mean_tdp_w",
+            "micro_batch",
+            "num_designs",
+            "num_candidates",
+        )
+    }
+    has_uniform = pipeline.uniform is not None
+    data["gain"] = pipeline.gain if has_uniform else None
+    data["gain_per_tdp"] = pipeline.gain_per_tdp if has_uniform else None
+    data["tensor_parallel"] = pipeline.placement.tensor_parallel
+    data["data_parallel"] = pipeline.placement.data_parallel
+    data["stages"] = [
+        {"architecture": asdict(stage.point), "layers": [list(entry) for entry in stage.layers]}
+        for stage in pipeline.stages
+    ]
+    return data
+
+
 def print_result(
-    result: SearchResult, space: SearchSpace, references: Mapping[str, Evaluation], session: TrackingSession
+    result: SearchResult,
+    space: SearchSpace,
+    references: Mapping[str, Evaluation],
+    session: TrackingSession,
+    *,
+    regret: float | None,
+    pipeline: HeterogeneousEvaluation | None,
 ) -> None:
     """What a hardware architect acts on."""
-    from phaze_opt.report.tables import limits_sentence, search_tables
+    from phaze_opt.report.heterogeneous import heterogeneous_contents
+    from phaze_opt.report.tables import draw_table, limits_sentence, search_tables
 
     screen = out()
     if result.is_interrupted:
@@ -59,6 +103,11 @@ def print_result(
         for table in search_tables(result, references=references, space_size=space.size):
             screen.print(table)
         screen.print(limits_sentence(result.best))
+        if regret is not None:
+            screen.print(f"Against the true optimum of this space, found by a study here, it falls {regret:.2%} short.")
+        if pipeline is not None:
+            for content in heterogeneous_contents(pipeline):
+                screen.print(draw_table(content))
         screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
     if session.url_hint:
         screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)

@@ -24,6 +24,11 @@ STUDIES = "phaze-opt-studies"
 _DIGEST_CHARACTERS = 12
 
 
+def truths_directory(work_dir: Path) -> Path:
+    """Where true optima are kept, for all studies and searches of a working directory."""
+    return work_dir / STUDIES / "truths"
+
+
 @dataclass(frozen=True, slots=True)
 class StudyDirectory:
     """Paths of one study."""

@@ -45,12 +45,12 @@ class Condition:
     @property
     def evaluations_digest(self) -> str:
         """Equal where evaluations of a point are equal: scenario, constants and package; not goal and space."""
-        return _digest(__version__, self.scenario.digest, self.constants.digest)
+        return evaluations_digest(self.scenario, self.constants)
 
     @property
     def problem_digest(self) -> str:
         """Equal where optima are equal: also the space and the goal. What a certificate is matched by."""
-        return _digest(self.evaluations_digest, self.space.digest, self.goal.value)
+        return problem_digest(self.scenario, self.constants, space=self.space, goal=self.goal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,16 @@ def search_config(study: StudyConfig, cell: Cell) -> SearchConfig:
         max_seconds=study.budget.seconds,
         name=f"{study.name}: {cell.key}",
     )
+
+
+def evaluations_digest(scenario: Scenario, constants: Constants) -> str:
+    """Equal where evaluations of a point are equal."""
+    return _digest(__version__, scenario.digest, constants.digest)
+
+
+def problem_digest(scenario: Scenario, constants: Constants, *, space: SearchSpace, goal: Goal) -> str:
+    """Equal where optima are equal."""
+    return _digest(evaluations_digest(scenario, constants), space.digest, goal.value)
 
 
 def _digest(*parts: str) -> str:

@@ -1,0 +1,52 @@
+"""What ``phaze-opt search`` adds to its result: regret where the optimum is known, a pipeline of several designs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phaze_opt.cli.output import console
+
+if TYPE_CHECKING:
+    from phaze_opt.hardware.constants import Constants
+    from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+    from phaze_opt.objective.scenario import Scenario
+    from phaze_opt.search.config import SearchConfig
+    from phaze_opt.search.result import SearchResult
+    from phaze_opt.space.search_space import SearchSpace
+
+
+def find_regret(
+    result: SearchResult,
+    config: SearchConfig,
+    *,
+    scenario: Scenario,
+    space: SearchSpace,
+    constants: Constants,
+    work_dir: Path,
+) -> float | None:
+    """Relative regret of the best design, if a study in the working directory has found the true optimum."""
+    from phaze_opt.search.goals import goal_directions
+    from phaze_opt.study.directory import truths_directory
+    from phaze_opt.study.plan import problem_digest
+    from phaze_opt.study.truth import known_truth
+
+    if result.best is None or len(goal_directions(config.goal)) > 1:
+        return None
+    digest = problem_digest(scenario, constants, space=space, goal=config.goal)
+    record = known_truth(digest, cache_dir=truths_directory(work_dir))
+    if record is None or record.truth is None:
+        return None
+    return 1.0 - result.trials[result.best_number].values[0] / record.truth.value
+
+
+def find_pipeline(result: SearchResult, scenario: Scenario, *, is_wanted: bool) -> HeterogeneousEvaluation | None:
+    """The best pipeline of one design per stage among the designs of a search; None if not asked for or none fits."""
+    if not is_wanted or result.best is None:
+        return None
+    from phaze_opt.objective.evaluate import Objective
+    from phaze_opt.search.heterogeneous import heterogeneous_of_search
+
+    screen = console()
+    with screen.status("placing one design per stage"):
+        return heterogeneous_of_search(result, Objective(scenario))
