@@ -104,10 +104,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("truths", type=Path)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--first-seed", type=int, default=0)
     arguments = parser.parse_args()
     started = time.monotonic()
     rows: list[dict[str, object]] = []
     for seed, model, network, goal, variant in cases():
+        if seed < arguments.first_seed:
+            continue
         path = arguments.truths / f"{model}-{network}.json"
         if time.monotonic() - started > arguments.seconds:
             break
