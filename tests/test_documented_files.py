@@ -12,7 +12,7 @@ from phaze_opt.schedule.instance import parse_instance
 from phaze_opt.schedule.problem import ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.space.search_space import load_space
-from phaze_opt.study.study_file import read_study
+from phaze_opt.study.files.study_file import read_study
 
 TEXT = (Path(__file__).parents[1] / "docs" / "files.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)

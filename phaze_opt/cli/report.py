@@ -43,7 +43,7 @@ def report(
     from phaze_opt.report.study.drawings import draw_winners
     from phaze_opt.report.study.page import write_study_report
     from phaze_opt.report.study.read import read_inputs
-    from phaze_opt.study.directory import find_study
+    from phaze_opt.study.disk.directory import find_study
     from phaze_opt.study.load import load_study
     from phaze_opt.track.destination import resolve_destination
     from phaze_opt.track.protocol import TrackerConfig

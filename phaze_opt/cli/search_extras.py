@@ -27,7 +27,7 @@ def find_regret(
 ) -> float | None:
     """Relative regret of the best design, if a study in the working directory has found the true optimum."""
     from phaze_opt.search.goals import goal_directions
-    from phaze_opt.study.directory import truths_directory
+    from phaze_opt.study.disk.directory import truths_directory
     from phaze_opt.study.plan import problem_digest
     from phaze_opt.study.truth import known_truth
 

@@ -16,8 +16,8 @@ from phaze_opt.cli.output import console, out, print_json
 
 if TYPE_CHECKING:
     from phaze_opt.study.config import StudyConfig
-    from phaze_opt.study.engine import StudyEngine
     from phaze_opt.study.result import StudyResult
+    from phaze_opt.study.running.engine import StudyEngine
     from phaze_opt.track.protocol import Delivery, StudyTrackingSession
 
 MAX_JOBS = 1024
@@ -105,8 +105,8 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
-    from phaze_opt.study.engine import shared_engine
-    from phaze_opt.study.study_file import read_study
+    from phaze_opt.study.files.study_file import read_study
+    from phaze_opt.study.running.engine import shared_engine
     from phaze_opt.track.guard import open_study_tracker
     from phaze_opt.track.protocol import TrackerConfig
 
@@ -166,7 +166,7 @@ def _deliver(result: StudyResult, session: StudyTrackingSession) -> tuple[dict[s
     from phaze_opt.report.study.drawings import draw_winners
     from phaze_opt.report.study.page import write_study_report
     from phaze_opt.report.study.read import read_inputs
-    from phaze_opt.study.directory import StudyDirectory
+    from phaze_opt.study.disk.directory import StudyDirectory
 
     screen = console()
     files: dict[str, Path] = {}
@@ -199,7 +199,7 @@ def _conclude(result: StudyResult, delivery: Delivery, file: Path) -> None:
 def list_command(*, work_dir: WorkDirOption = Path(), json: JsonOption = False) -> None:
     """List the studies of the working directory, latest first."""
     from phaze_opt.cli.study_output import list_rows, print_list
-    from phaze_opt.study.directory import list_studies
+    from phaze_opt.study.disk.directory import list_studies
 
     rows = list_rows(list_studies(work_dir))
     if json:
@@ -221,7 +221,7 @@ def compare(
     """Hold two studies side by side: the contenders and conditions that both have."""
     from phaze_opt.cli.study_output import comparison_to_json, print_comparison
     from phaze_opt.study.compare import compare_studies
-    from phaze_opt.study.directory import find_study
+    from phaze_opt.study.disk.directory import find_study
     from phaze_opt.study.load import load_study
 
     studies = [load_study(find_study(name, work_dir=work_dir).path) for name in (first, second)]

@@ -12,7 +12,7 @@ from phaze_opt.cli.output import out
 if TYPE_CHECKING:
     from phaze_opt.report.content import TableContent
     from phaze_opt.study.compare import StudyComparison
-    from phaze_opt.study.directory import StudyDirectory
+    from phaze_opt.study.disk.directory import StudyDirectory
     from phaze_opt.study.result import StudyResult
     from phaze_opt.study.scores import ContenderScore, StudySummary
     from phaze_opt.track.protocol import StudyTrackingSession
@@ -23,7 +23,7 @@ _COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "place
 def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s: float) -> dict[str, Any]:
     """The line that ``--json`` prints; ``best`` is that of the first condition, counts are of all searches together."""
     from phaze_opt.objective.serialize import evaluation_to_json
-    from phaze_opt.study.best import best_evaluation
+    from phaze_opt.study.judging.best import best_evaluation
     from phaze_opt.study.summary import summarise
 
     found = {condition.key: best_evaluation(result, condition) for condition in result.conditions}
@@ -117,7 +117,7 @@ def _evaluations(score: ContenderScore, target: float) -> str:
 def list_rows(studies: Sequence[StudyDirectory]) -> list[dict[str, Any]]:
     """A row per study."""
     from phaze_opt.errors import InputError
-    from phaze_opt.study.directory import read_plan
+    from phaze_opt.study.disk.directory import read_plan
 
     rows = []
     for study in studies:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from phaze_opt.study.config import Contender
-from phaze_opt.study.findings.wording import counted, figure, listed, percent
-from phaze_opt.study.judged_condition import Sample, budget_of, judge_sample
+from phaze_opt.study.judging.findings.wording import counted, figure, listed, percent
+from phaze_opt.study.judging.judged_condition import Sample, budget_of, judge_sample
+from phaze_opt.study.judging.scoring import Yardstick, by_condition_and_contender, yardstick_of
+from phaze_opt.study.judging.significance import seed_test
+from phaze_opt.study.judging.statistics.effects import vargha_delaney
+from phaze_opt.study.judging.statistics.rank_tests import holm_adjust
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, StudyResult, Truth, TruthKind
-from phaze_opt.study.scoring import Yardstick, by_condition_and_contender, yardstick_of
-from phaze_opt.study.significance import seed_test
-from phaze_opt.study.statistics.effects import vargha_delaney
-from phaze_opt.study.statistics.rank_tests import holm_adjust
 
 Grouped = Mapping[str, Mapping[str, tuple[CellResult, ...]]]
 """Searches by key of the condition and name of the contender."""

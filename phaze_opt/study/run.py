@@ -11,22 +11,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phaze_opt.errors import InputError
-from phaze_opt.study.cell_log import read_cell
-from phaze_opt.study.cell_runner import CellRunner
-from phaze_opt.study.conclude import Conclusion
 from phaze_opt.study.config import StudyConfig
-from phaze_opt.study.directory import StudyDirectory, open_study_directory, study_id
-from phaze_opt.study.engine import StudyEngine
-from phaze_opt.study.evaluator_source import open_evaluator_source
+from phaze_opt.study.disk.cell_log import read_cell
+from phaze_opt.study.disk.directory import StudyDirectory, open_study_directory, study_id
+from phaze_opt.study.disk.plan_file import plan_to_json, write_plan
 from phaze_opt.study.events import StudyObserver
+from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study
-from phaze_opt.study.narrate import Narrator
 from phaze_opt.study.plan import Cell, Condition
-from phaze_opt.study.plan_file import plan_to_json, write_plan
 from phaze_opt.study.progress import Stage, StudyProgress
-from phaze_opt.study.resolve import plan_cells, resolve_study
 from phaze_opt.study.result import StudyResult
-from phaze_opt.study.workers import WorkerPool
+from phaze_opt.study.running.cell_runner import CellRunner
+from phaze_opt.study.running.conclude import Conclusion
+from phaze_opt.study.running.engine import StudyEngine
+from phaze_opt.study.running.evaluator_source import open_evaluator_source
+from phaze_opt.study.running.narrate import Narrator
+from phaze_opt.study.running.workers import WorkerPool
 
 MAX_JOBS = 1024
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from phaze_opt.study.contender_scores import condition_scores, overall_scores
-from phaze_opt.study.findings.write import write_findings
-from phaze_opt.study.judged_condition import judge_conditions
-from phaze_opt.study.metrics import cell_metrics, contender_metrics
-from phaze_opt.study.price import price_of_generality
+from phaze_opt.study.generality.price import price_of_generality
+from phaze_opt.study.judging.contender_scores import condition_scores, overall_scores
+from phaze_opt.study.judging.findings.write import write_findings
+from phaze_opt.study.judging.judged_condition import judge_conditions
+from phaze_opt.study.judging.metrics import cell_metrics, contender_metrics
+from phaze_opt.study.judging.significance import condition_tests, rank_over_conditions
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.scores import (
     CellScore,
@@ -17,7 +18,6 @@ from phaze_opt.study.scores import (
     Ranking,
     StudySummary,
 )
-from phaze_opt.study.significance import condition_tests, rank_over_conditions
 
 __all__ = [
     "CellScore",

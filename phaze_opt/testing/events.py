@@ -22,8 +22,8 @@ from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, 
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
+from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.plan import Cell
-from phaze_opt.study.resolve import plan_cells, resolve_study
 from phaze_opt.study.result import CellResult, StudyTrial
 from phaze_opt.units import GIBI, GIGA, MEBI
 

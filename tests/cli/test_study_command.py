@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.cli.main import main
-from phaze_opt.study.directory import find_study
+from phaze_opt.study.disk.directory import find_study
 from phaze_opt.study.load import load_study
 
 STUDY = """\

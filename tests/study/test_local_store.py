@@ -12,8 +12,8 @@ import pytest
 
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.local_store import LocalStore
-from phaze_opt.study.store import EvaluationStore, StoreEvaluator
+from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 POINT = DesignPoint(4, 64, 32, 32, 32, 1 << 24, 1 << 35, 2)
@@ -64,7 +64,7 @@ _HOLD = """
 import sys, time
 from pathlib import Path
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.local_store import LocalStore
+from phaze_opt.study.stores.local_store import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 print(store.claim("a", DesignPoint(*map(int, sys.argv[2:]))), flush=True)
 time.sleep(60)

@@ -12,8 +12,8 @@ import pytest
 from phaze_opt.errors import InputError, SolverError
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.optuna_store import OptunaStore
-from phaze_opt.study.rdb_storage import hide_password, open_rdb_storage, with_driver
+from phaze_opt.study.stores.optuna_store import OptunaStore
+from phaze_opt.study.stores.rdb_storage import hide_password, open_rdb_storage, with_driver
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 WORKER = Path(__file__).parent / "outside" / "store_worker.py"

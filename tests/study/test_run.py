@@ -20,16 +20,16 @@ from phaze_opt.errors import InputError, PluginError, SolverError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.run import run_search
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.cell_runner import CellRunner
 from phaze_opt.study.config import Budget, Contender, Setting, Workload
-from phaze_opt.study.directory import StudyDirectory
+from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
+from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study, open_evaluations
-from phaze_opt.study.local_store import LocalStore
 from phaze_opt.study.plan import search_config
 from phaze_opt.study.progress import StudyProgress
-from phaze_opt.study.resolve import plan_cells, resolve_study
 from phaze_opt.study.run import run_study
+from phaze_opt.study.running.cell_runner import CellRunner
+from phaze_opt.study.stores.local_store import LocalStore
 
 HERE = Path(__file__).parent / "outside"
 

@@ -10,9 +10,9 @@ from phaze_opt.errors import InputError, PluginError
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
-from phaze_opt.study.resolve import resolve_study
-from phaze_opt.study.study_file import read_study
-from phaze_opt.study.toml_places import line_of
+from phaze_opt.study.files.resolve import resolve_study
+from phaze_opt.study.files.study_file import read_study
+from phaze_opt.study.files.toml_places import line_of
 
 STUDIES = Path(__file__).parents[2] / "studies"
 

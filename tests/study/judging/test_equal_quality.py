@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from phaze_opt.study.equal_quality import equal_quality
+from phaze_opt.study.judging.equal_quality import equal_quality
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.summary import summarise
 

@@ -16,9 +16,9 @@ from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.search.probe import PointBound
 from phaze_opt.search.strategy import Goal
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.generality import build_chip_table, candidate_chips
+from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
+from phaze_opt.study.generality.price import price_of_generality
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.price import price_of_generality
 from phaze_opt.study.result import ChipTable, StudyResult
 from phaze_opt.testing.events import example_evaluation
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phaze_opt.study.statistics.bootstrap import difference_interval, mean_interval
+from phaze_opt.study.judging.statistics.bootstrap import difference_interval, mean_interval
 
 
 def test_data_that_do_not_vary_have_no_width() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phaze_opt.study.statistics.equal_quality import equal_quality_ratio, evaluations_at_equal_quality
+from phaze_opt.study.judging.statistics.equal_quality import equal_quality_ratio, evaluations_at_equal_quality
 
 
 def falling(*steps: float) -> np.ndarray:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phaze_opt.study.statistics.effects import cliffs_delta, effect_word, paired_superiority, vargha_delaney
-from phaze_opt.study.statistics.rank_tests import (
+from phaze_opt.study.judging.statistics.effects import cliffs_delta, effect_word, paired_superiority, vargha_delaney
+from phaze_opt.study.judging.statistics.rank_tests import (
     cliques,
     friedman_p,
     holm_adjust,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.study.statistics.regret import (
+from phaze_opt.study.judging.statistics.regret import (
     area_under_curve,
     evaluations_to,
     half_reached_by,

@@ -8,9 +8,9 @@ import pytest
 
 from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Budget, Generality, Judgement
+from phaze_opt.study.judging.statistics.hypervolume import hypervolume
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import ChipTable, StudyResult, TruthKind
-from phaze_opt.study.statistics.hypervolume import hypervolume
 from phaze_opt.study.summary import StudySummary, cell_metrics, contender_metrics, summarise
 
 Study = Callable[..., StudyResult]

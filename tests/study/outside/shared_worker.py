@@ -9,11 +9,11 @@ from pathlib import Path
 
 from toy_study import CONFIG, ENGINE, build_slow, build_toy
 
-from phaze_opt.study.local_store import LocalStore
-from phaze_opt.study.mirrored_store import MirroredStore
-from phaze_opt.study.optuna_store import OptunaStore
-from phaze_opt.study.rdb_storage import open_rdb_storage
 from phaze_opt.study.run import run_study
+from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.mirrored_store import MirroredStore
+from phaze_opt.study.stores.optuna_store import OptunaStore
+from phaze_opt.study.stores.rdb_storage import open_rdb_storage
 
 
 def open_store(directory: Path, *, url: str) -> MirroredStore:

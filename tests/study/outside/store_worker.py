@@ -7,8 +7,8 @@ import time
 
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.optuna_store import OptunaStore
-from phaze_opt.study.rdb_storage import open_rdb_storage
+from phaze_opt.study.stores.optuna_store import OptunaStore
+from phaze_opt.study.stores.rdb_storage import open_rdb_storage
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 DIGEST = "d" * 64

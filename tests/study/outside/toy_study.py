@@ -15,10 +15,10 @@ from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.search.strategy import Goal
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
-from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
+from phaze_opt.study.running.engine import StudyEngine
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 CONFIG = StudyConfig(

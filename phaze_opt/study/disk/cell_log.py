@@ -1,0 +1,174 @@
+"""The trials of one search of a study: gathered while it runs, written whole when it is finished."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from phaze_opt.errors import InputError
+from phaze_opt.search.result import SearchResult, TrialRecord
+from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.plan import Cell
+from phaze_opt.study.result import CellResult, StudyTrial
+from phaze_opt.study.stores.store import EvaluationStore
+
+_COUNTS = ("probes", "pruned", "ilp_solves", "placements")
+
+
+@dataclass(slots=True)
+class CellLog:
+    """Gives a search the evaluations of the whole study; its trials are kept until it is finished.
+
+    A search that is cut short leaves no trials behind, only evaluations: when it runs again its strategy is replayed
+    from its seed, and what is known costs nothing.
+
+    Attributes:
+        store: of the study.
+        digest: `Condition.evaluations_digest`.
+    """
+
+    store: EvaluationStore
+    digest: str
+    _held: dict[DesignPoint, KnownEvaluation] = field(default_factory=dict)
+
+    def known(self, point: DesignPoint) -> KnownEvaluation | None:
+        """The evaluation of a point, done by any search of the study."""
+        held = self._held.get(point)
+        if held is None:
+            held = self.store.known(self.digest, point)
+            if held is not None:
+                self._held[point] = held
+        return held
+
+    def has_trial(self, number: int, point: DesignPoint) -> bool:  # noqa: ARG002
+        """Never: no trial outlives a search that was cut short."""
+        return False
+
+    def append(self, record: TrialRecord) -> None:
+        """Let the evaluation go; the loop keeps the record."""
+        self._held.pop(record.point, None)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def cell_result(cell: Cell, search: SearchResult) -> CellResult:
+    """What a study keeps of a finished search."""
+    return CellResult(
+        cell=cell,
+        trials=tuple(
+            StudyTrial(
+                number=record.number,
+                point=record.point,
+                values=record.values,
+                status=record.evaluation.status.value,
+                wall_s=record.wall_s,
+                is_repeat=record.is_repeat,
+            )
+            for record in search.trials
+        ),
+        probes=search.probes,
+        pruned=search.pruned,
+        ilp_solves=search.ilp_solves,
+        placements=search.placements,
+        overhead_s=search.overhead_s,
+        is_exhausted=search.is_exhausted,
+        search_id=search.search_id,
+    )
+
+
+def write_cell(path: Path, result: CellResult) -> None:
+    """Write a finished search: a line per trial and a last line that sums up; the file is whole or not there.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    lines: list[dict[str, Any]] = [
+        {
+            "number": trial.number,
+            "point": astuple(trial.point),
+            "values": trial.values,
+            "status": trial.status,
+            "wall_s": trial.wall_s,
+            "is_repeat": trial.is_repeat,
+        }
+        for trial in result.trials
+    ]
+    summary = {
+        "cell": result.cell.key,
+        "search_id": result.search_id,
+        "trials": len(result.trials),
+        **{name: getattr(result, name) for name in _COUNTS},
+        "overhead_s": result.overhead_s,
+        "is_exhausted": result.is_exhausted,
+    }
+    replace_file(path, "".join(json.dumps(line) + "\n" for line in [*lines, {"summary": summary}]))
+
+
+def read_cell(path: Path, cell: Cell) -> CellResult | None:
+    """A finished search; None if it is not finished.
+
+    Raises:
+        InputError: the file is not what `write_cell` writes.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+        raise InputError(message, source=str(path)) from error
+    try:
+        return _parse_cell([json.loads(line) for line in lines], cell)
+    except (ValueError, KeyError, TypeError, IndexError, InputError) as error:
+        message = f"holds no finished search ({type(error).__name__}); remove it and --resume to search again"
+        raise InputError(message, source=str(path)) from error
+
+
+def _parse_cell(lines: Sequence[dict[str, Any]], cell: Cell) -> CellResult:
+    """A search from its lines."""
+    summary = lines[-1]["summary"]
+    trials = tuple(
+        StudyTrial(
+            number=int(line["number"]),
+            point=DesignPoint(*line["point"]),
+            values=tuple(float(value) for value in line["values"]),
+            status=str(line["status"]),
+            wall_s=float(line["wall_s"]),
+            is_repeat=bool(line["is_repeat"]),
+        )
+        for line in lines[:-1]
+    )
+    if len(trials) != summary["trials"]:
+        message = f"{len(trials)} of {summary['trials']} trials"
+        raise ValueError(message)
+    return CellResult(
+        cell=cell,
+        trials=trials,
+        **{name: int(summary[name]) for name in _COUNTS},
+        overhead_s=float(summary["overhead_s"]),
+        is_exhausted=bool(summary["is_exhausted"]),
+        search_id=str(summary["search_id"]),
+    )
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file at once: readers see what was there before, or all of the new.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        message = f"cannot be written: {error.strerror or error}; choose another working directory"
+        raise InputError(message, source=str(path)) from error

@@ -1,0 +1,155 @@
+"""``study.json``: the resolved plan of a study, whole enough to rebuild every condition without any other file."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from phaze_opt import __version__
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.constants import Constant, Constants, Option
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.disk.cell_log import replace_file
+from phaze_opt.study.disk.directory import StudyDirectory, read_plan
+from phaze_opt.study.disk.plain import from_plain, to_plain
+from phaze_opt.study.plan import Condition
+
+FORMAT = 1
+_LIBRARIES = ("numpy", "optuna", "highspy", "pyomo", "scipy", "scikit-learn")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlan:
+    """What a plan file holds.
+
+    Attributes:
+        config: of the study.
+        conditions: settings x workloads.
+        evaluations_digests: of each condition, by its key, as they were when the study was run.
+        problem_digests: likewise.
+        provenance: versions and machine.
+    """
+
+    config: StudyConfig
+    conditions: tuple[Condition, ...]
+    evaluations_digests: Mapping[str, str]
+    problem_digests: Mapping[str, str]
+    provenance: Mapping[str, str]
+
+
+def plan_to_json(config: StudyConfig, conditions: Sequence[Condition]) -> dict[str, Any]:
+    """The resolved plan as JSON values."""
+    return {
+        "format": FORMAT,
+        "config": to_plain(StudyConfig, config),
+        "conditions": [_condition_to_json(condition) for condition in conditions],
+        "constants": {condition.constants.digest: _constants_to_json(condition.constants) for condition in conditions},
+        "provenance": collect_provenance(),
+    }
+
+
+def write_plan(directory: StudyDirectory, config: StudyConfig, conditions: Sequence[Condition]) -> None:
+    """Write the plan of a study in place of an earlier one.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    text = json.dumps(plan_to_json(config, conditions), indent=1, allow_nan=False)
+    replace_file(directory.plan, text + "\n")
+
+
+def load_plan(directory: StudyDirectory) -> StudyPlan:
+    """The plan of a study, as it was when it was run.
+
+    Raises:
+        InputError: it is missing, broken or of another format.
+    """
+    plan = read_plan(directory)
+    try:
+        return _parse_plan(plan)
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"holds no plan that this version understands ({type(error).__name__}); run the study again"
+        raise InputError(message, source=str(directory.plan)) from error
+
+
+def _parse_plan(plan: Mapping[str, Any]) -> StudyPlan:
+    """A plan from its JSON values."""
+    if plan["format"] != FORMAT:
+        message = f"format {plan['format']} is not {FORMAT}"
+        raise ValueError(message)
+    config = from_plain(StudyConfig, plan["config"])
+    constants = {digest: _constants_from_json(data) for digest, data in plan["constants"].items()}
+    settings = {setting.name: setting for setting in config.settings}
+    workloads = {workload.name: workload for workload in config.workloads}
+    conditions = tuple(
+        Condition(
+            settings[data["setting"]],
+            workloads[data["workload"]],
+            from_plain(Scenario, data["scenario"]),
+            _space_from_json(data["space"]),
+            constants[data["constants_digest"]],
+        )
+        for data in plan["conditions"]
+    )
+    keys = [condition.key for condition in conditions]
+    return StudyPlan(
+        config=config,
+        conditions=conditions,
+        evaluations_digests={
+            key: str(data["evaluations_digest"]) for key, data in zip(keys, plan["conditions"], strict=True)
+        },
+        problem_digests={key: str(data["problem_digest"]) for key, data in zip(keys, plan["conditions"], strict=True)},
+        provenance={str(key): str(value) for key, value in plan["provenance"].items()},
+    )
+
+
+def collect_provenance() -> dict[str, str]:
+    """Versions and machine."""
+    return {
+        "phaze-opt": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in _LIBRARIES},
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _condition_to_json(condition: Condition) -> dict[str, Any]:
+    space = to_plain(SearchSpace, condition.space)
+    # JSON has no infinity.
+    space["max_area_um2"] = None if math.isinf(condition.space.max_area_um2) else condition.space.max_area_um2
+    return {
+        "setting": condition.setting.name,
+        "workload": condition.workload.name,
+        "evaluations_digest": condition.evaluations_digest,
+        "problem_digest": condition.problem_digest,
+        "constants_digest": condition.constants.digest,
+        "scenario": to_plain(Scenario, condition.scenario),
+        "space": space,
+    }
+
+
+def _space_from_json(data: Mapping[str, Any]) -> SearchSpace:
+    cap = math.inf if data["max_area_um2"] is None else data["max_area_um2"]
+    return from_plain(SearchSpace, {**data, "max_area_um2": cap})
+
+
+def _constants_to_json(constants: Constants) -> dict[str, Any]:
+    return {
+        "entries": {key: to_plain(Constant, entry) for key, entry in constants.entries.items()},
+        "options": {key: to_plain(Option, entry) for key, entry in constants.options.items()},
+    }
+
+
+def _constants_from_json(data: Mapping[str, Any]) -> Constants:
+    return Constants(
+        {key: from_plain(Constant, entry) for key, entry in data["entries"].items()},
+        {key: from_plain(Option, entry) for key, entry in data["options"].items()},
+    )

@@ -1,0 +1,1 @@
+"""Per-model against common designs: chip tables, prices, and the best sets of k chips."""

@@ -1,0 +1,156 @@
+"""Sets of k chips that serve several models best, exactly over a table of values."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.objective.scenario import CommonMean
+
+MAX_PARTITIONED_MODELS = 8
+"""Up to this many models the best sets are found over all partitions of the models; above, by an integer program."""
+FORBIDDEN = -1e3
+"""Term of a model on a chip that it may not use: below any sum of terms that are allowed, with weights of sum 1."""
+
+
+def mean_of_shares(mean: CommonMean, shares: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """The mean that a common design is judged by; the worst case knows no weights.
+
+    Args:
+        mean: which one.
+        shares: each model's value over its own best, shape (num_models,).
+        weights: of the models, positive.
+    """
+    if mean is CommonMean.WORST:
+        return float(shares.min())
+    if mean is CommonMean.ARITHMETIC:
+        return float(np.average(shares, weights=weights))
+    if (shares <= 0.0).any():
+        return 0.0
+    return float(np.exp(np.average(np.log(shares), weights=weights)))
+
+
+def best_portfolios(
+    shares: NDArray[np.float64], weights: NDArray[np.float64], mean: CommonMean
+) -> tuple[tuple[int, ...], ...]:
+    """For k = 1 .. number of models the at most k chips that maximise a mean, each model taking the best of them.
+
+    Exact. Of sets that are equal for the worst case, one of the highest arithmetic mean.
+
+    Args:
+        shares: ``shares[model, chip]``, each model's value over its own best; 0 where infeasible.
+        weights: of the models, positive, shape (num_models,); the worst case knows them only to decide ties.
+        mean: what is maximised.
+
+    Returns:
+        Ascending indices of chips for each k; fewer than k where more do not help.
+    """
+    relevant = np.flatnonzero(~dominated_columns(shares))
+    reduced, weights = shares[:, relevant], weights / weights.sum()
+    if len(shares) <= MAX_PARTITIONED_MODELS:
+        found = _over_partitions(reduced, weights, mean)
+    else:
+        from phaze_opt.study.generality.portfolio_program import solve_portfolio
+
+        sizes = range(1, len(shares) + 1)
+        found = tuple(solve_portfolio(reduced, weights, num_chips=size, mean=mean) for size in sizes)
+    return tuple(tuple(sorted({int(relevant[chip]) for chip in chosen})) for chosen in found)
+
+
+def model_terms(shares: NDArray[np.float64], weights: NDArray[np.float64], mean: CommonMean) -> NDArray[np.float64]:
+    """What each model and chip adds to the sum that a mean grows with (of the worst case: the share itself).
+
+    A chip that a model cannot use adds a forbidding amount to the geometric mean.
+    """
+    if mean is CommonMean.WORST:
+        return shares
+    if mean is CommonMean.ARITHMETIC:
+        return weights[:, None] * shares
+    logs = np.log(np.where(shares > 0.0, shares, 1.0))
+    return np.where(shares > 0.0, weights[:, None] * logs, FORBIDDEN)
+
+
+def terms_above(shares: NDArray[np.float64], weights: NDArray[np.float64], least: float) -> NDArray[np.float64]:
+    """Terms of the arithmetic mean in which no model may fall below a share: the second choice after the worst case."""
+    return np.where(shares >= least, weights[:, None] * shares, FORBIDDEN)
+
+
+def dominated_columns(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Chips that another chip equals or exceeds for every model; of equal chips all but the first.
+
+    Replacing such a chip by the other one lowers no model's share, so some best set does without it.
+
+    Args:
+        shares: shape (num_models, num_chips).
+    """
+    num_chips = shares.shape[1]
+    is_dominated = np.zeros(num_chips, dtype=np.bool_)
+    for chip in range(num_chips):
+        column = shares[:, chip : chip + 1]
+        no_worse = (shares >= column).all(axis=0)
+        is_better = (shares > column).any(axis=0)
+        is_earlier = np.arange(num_chips) < chip
+        is_dominated[chip] = (no_worse & (is_better | is_earlier)).any()
+    return is_dominated
+
+
+def _over_partitions(
+    shares: NDArray[np.float64], weights: NDArray[np.float64], mean: CommonMean
+) -> tuple[tuple[int, ...], ...]:
+    """Each set of models served by one chip: the best partition into at most k such sets, for every k."""
+    terms = model_terms(shares, weights, mean)
+    if mean is not CommonMean.WORST:
+        return tuple(chips for _, chips in _best_partitions(terms, takes_least=False))
+    chosen = []
+    for size, (least, _) in enumerate(_best_partitions(terms, takes_least=True)):
+        above = terms_above(shares, weights, least)
+        chosen.append(_best_partitions(above, takes_least=False, rounds=size + 1)[size][1])
+    return tuple(chosen)
+
+
+def _best_partitions(
+    terms: NDArray[np.float64], *, takes_least: bool, rounds: int | None = None
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Dynamic program over sets of models (bits): cover one set more by one chip, in every round.
+
+    The set that is added holds the lowest model left, so that each partition is seen once; a round costs 3^models.
+
+    Args:
+        terms: ``terms[model, chip]``.
+        takes_least: the score is the least term of all models, else their sum.
+        rounds: largest number of chips; the number of models by default.
+
+    Returns:
+        Score and chips of the best partition into at most k sets, for k = 1 .. rounds.
+    """
+    num_models = len(terms)
+    served = _best_chips(terms, takes_least=takes_least)
+    everything = (1 << num_models) - 1
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (np.inf if takes_least else 0.0, ())}
+    answers = []
+    for _ in range(rounds or num_models):
+        longer = dict(best)
+        for covered, (value, chips) in best.items():
+            left = everything & ~covered
+            group = left
+            while group:
+                if group & left & -left:
+                    term, chip = served[group]
+                    total = min(value, term) if takes_least else value + term
+                    if covered | group not in longer or total > longer[covered | group][0]:
+                        longer[covered | group] = (total, (*chips, chip))
+                group = (group - 1) & left
+        best = longer
+        answers.append(best[everything])
+    return answers
+
+
+def _best_chips(terms: NDArray[np.float64], *, takes_least: bool) -> dict[int, tuple[float, int]]:
+    """For every set of models (bits) the best score that one chip gives it, and that chip."""
+    found = {}
+    for group in range(1, 1 << len(terms)):
+        rows = [row for row in range(len(terms)) if group >> row & 1]
+        scores = terms[rows].min(axis=0) if takes_least else terms[rows].sum(axis=0)
+        chip = int(np.argmax(scores))
+        found[group] = (float(scores[chip]), chip)
+    return found

@@ -1,0 +1,1 @@
+"""Judging finished searches: regret, ranks, tests, intervals, and findings in words."""

@@ -1,0 +1,109 @@
+"""Contenders judged over the seeds of one condition, and over all conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from phaze_opt.study.config import Judgement
+from phaze_opt.study.judging.judged_condition import JudgedCondition, Sample
+from phaze_opt.study.judging.statistics.bootstrap import mean_interval
+from phaze_opt.study.judging.statistics.rank_tests import mean_ranks
+from phaze_opt.study.judging.statistics.regret import half_reached_by, weighted_median
+from phaze_opt.study.scores import CellScore, ContenderScore
+
+
+def condition_scores(judged: JudgedCondition, judgement: Judgement) -> tuple[ContenderScore, ...]:
+    """Every contender over the seeds of one condition, least median regret first."""
+    ranks = condition_ranks(judged)
+    scores = [
+        _score(name, judged.key, [sample], [1.0], rank=ranks[name], judgement=judgement)
+        for name, sample in judged.samples.items()
+    ]
+    return tuple(sorted(scores, key=lambda score: (score.mean_rank, score.mean_regret)))
+
+
+def overall_scores(
+    judged: Sequence[JudgedCondition], names: Sequence[str], judgement: Judgement
+) -> tuple[ContenderScore, ...]:
+    """Every contender over all conditions that it has searches in, best mean rank first.
+
+    Conditions count by the weight of their workload, however many searches they have.
+    """
+    ranks = [condition_ranks(one) for one in judged]
+    scores = []
+    for name in names:
+        mine = [(one, rank[name]) for one, rank in zip(judged, ranks, strict=True) if name in one.samples]
+        samples, weights = [one.samples[name] for one, _ in mine], [one.weight for one, _ in mine]
+        rank = float(np.mean([rank for _, rank in mine]))
+        scores.append(_score(name, "", samples, weights, rank=rank, judgement=judgement))
+    return tuple(sorted(scores, key=lambda score: (score.mean_rank, score.mean_regret)))
+
+
+def condition_ranks(judged: JudgedCondition) -> Mapping[str, float]:
+    """Rank of each contender by median regret, 1 for the least, ties sharing their mean rank."""
+    names = list(judged.samples)
+    ranks = mean_ranks(np.array([[judged.samples[name].median_regret for name in names]]))
+    return dict(zip(names, ranks.tolist(), strict=True))
+
+
+def _score(
+    name: str,
+    condition: str,
+    samples: Sequence[Sample],
+    weights: Sequence[float],
+    *,
+    rank: float,
+    judgement: Judgement,
+) -> ContenderScore:
+    cells = [score for sample in samples for score in sample.scores]
+    shares = [
+        weight / len(sample.scores) for sample, weight in zip(samples, weights, strict=True) for _ in sample.scores
+    ]
+    low, high = mean_interval(
+        [sample.regrets for sample in samples],
+        weights,
+        confidence=judgement.confidence,
+        num_resamples=judgement.num_bootstrap,
+    )
+
+    def mean(quantity: Callable[[CellScore], float]) -> float:
+        return float(np.average([quantity(cell) for cell in cells], weights=shares))
+
+    targets = judgement.targets
+    return ContenderScore(
+        contender=name,
+        condition=condition,
+        num_cells=len(cells),
+        median_regret=weighted_median([cell.regret for cell in cells], shares),
+        mean_regret=mean(lambda cell: cell.regret),
+        low_regret=low,
+        high_regret=high,
+        share_reached={
+            target: float(np.average([target in cell.evaluations_to for cell in cells], weights=shares))
+            for target in targets
+        },
+        median_evaluations_to=_medians([cell.evaluations_to for cell in cells], shares, targets),
+        median_seconds_to=_medians([cell.seconds_to for cell in cells], shares, targets),
+        mean_area_under_curve=mean(lambda cell: cell.area_under_curve),
+        mean_hypervolume=mean(lambda cell: cell.hypervolume),
+        mean_distinct_evaluations=mean(lambda cell: cell.distinct_evaluations),
+        mean_probes=mean(lambda cell: cell.probes),
+        mean_pruned=mean(lambda cell: cell.pruned),
+        mean_charged_s=mean(lambda cell: cell.charged_s),
+        mean_rank=rank,
+    )
+
+
+def _medians(
+    reached: Sequence[Mapping[float, float]], shares: Sequence[float], targets: Sequence[float]
+) -> Mapping[float, float]:
+    """Per target the cost by which half of the searches had reached it; absent if less than half ever did."""
+    medians: dict[float, float] = {}
+    for target in targets:
+        arrived = [(costs[target], share) for costs, share in zip(reached, shares, strict=True) if target in costs]
+        median = half_reached_by([cost for cost, _ in arrived], [share for _, share in arrived], total=sum(shares))
+        if median is not None:
+            medians[target] = median
+    return medians

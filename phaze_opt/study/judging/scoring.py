@@ -1,0 +1,162 @@
+"""From a finished search to its score: against what it is measured, its curve, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.search.goals import goal_directions
+from phaze_opt.search.strategy import Goal
+from phaze_opt.study.judging.statistics.hypervolume import hypervolume, hypervolume_curve, normalise_gains
+from phaze_opt.study.judging.statistics.regret import area_under_curve, evaluations_to, regret_curve
+from phaze_opt.study.result import CellResult, StudyTrial, Truth, TruthKind
+from phaze_opt.study.scores import CellScore
+
+ROUNDING = 1e-9
+"""Relative difference up to which a search that beats the truth only shows rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """What several objectives are measured in: the box between the worst and the best known value of each.
+
+    Attributes:
+        worst, best: over all feasible trials, shape (num_objectives,).
+        hypervolume: share of the box that the non-dominated points of all trials dominate.
+    """
+
+    worst: NDArray[np.float64]
+    best: NDArray[np.float64]
+    hypervolume: float
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """What the regret of one condition is against; both None if nothing feasible is known.
+
+    Attributes:
+        goal: of the condition.
+        truth: of a single objective.
+        box: of several objectives.
+        beaten_truth: the truth handed in, if a search did better: then it was none, and the best known counts.
+    """
+
+    goal: Goal
+    truth: Truth | None = None
+    box: Box | None = None
+    beaten_truth: Truth | None = None
+
+
+def yardstick_of(goal: Goal, cells: Iterable[CellResult], truth: Truth | None) -> Yardstick:
+    """What cells of one condition are measured against.
+
+    Args:
+        goal: of the condition.
+        cells: all finished searches of the condition, of one study or of several that share the problem.
+        truth: certified or enumerated best value, if there is one; a best known one counts for nothing, as what is
+            known is what these cells found.
+    """
+    feasible = [trial for cell in cells for trial in cell.trials if trial.values]
+    if len(goal_directions(goal)) > 1:
+        return Yardstick(goal, box=_box(goal, feasible)) if feasible else Yardstick(goal)
+    found = max(feasible, key=lambda trial: trial.values[0], default=None)
+    if truth is not None and truth.kind is TruthKind.BEST_KNOWN:
+        truth = None
+    if found is None or (truth is not None and found.values[0] <= truth.value * (1.0 + ROUNDING)):
+        return Yardstick(goal, truth=truth)
+    best_known = Truth(TruthKind.BEST_KNOWN, found.values[0], found.point)
+    return Yardstick(goal, truth=best_known, beaten_truth=truth)
+
+
+def _box(goal: Goal, trials: Sequence[StudyTrial]) -> Box:
+    """The box of the feasible trials of a condition."""
+    values = np.array([trial.values for trial in trials], dtype=np.float64)
+    is_up = np.array([direction == "maximize" for direction in goal_directions(goal)])
+    low, high = values.min(axis=0), values.max(axis=0)
+    worst, best = np.where(is_up, low, high), np.where(is_up, high, low)
+    return Box(worst, best, hypervolume(np.unique(normalise_gains(values, worst=worst, best=best), axis=0)))
+
+
+def score_cell(cell: CellResult, yardstick: Yardstick, *, budget: int, targets: Sequence[float]) -> CellScore:
+    """Judge one search.
+
+    Args:
+        cell: the search.
+        yardstick: of its condition.
+        budget: evaluations over which the area under the curve is taken.
+        targets: relative regrets.
+    """
+    curve, volume = _curve(cell.trials, yardstick)
+    needed = {target: count for target in targets if (count := evaluations_to(curve, target)) is not None}
+    spent_s = _charged_until_s(cell)
+    condition = cell.cell.condition
+    return CellScore(
+        key=cell.cell.key,
+        setting=condition.setting.name,
+        workload=condition.workload.name,
+        contender=cell.cell.contender.name,
+        seed=cell.cell.seed,
+        curve=curve,
+        regret=float(curve[-1]) if len(curve) else 1.0,
+        area_under_curve=area_under_curve(curve, budget),
+        evaluations_to=needed,
+        seconds_to={target: float(spent_s[count - 1]) for target, count in needed.items()},
+        hypervolume=volume,
+        evaluations=cell.evaluations,
+        distinct_evaluations=cell.distinct_evaluations,
+        probes=cell.probes,
+        pruned=cell.pruned,
+        ilp_solves=cell.ilp_solves,
+        placements=cell.placements,
+        charged_s=cell.charged_s,
+        overhead_s=cell.overhead_s,
+    )
+
+
+def _curve(trials: Sequence[StudyTrial], yardstick: Yardstick) -> tuple[NDArray[np.float64], float]:
+    """The regret curve and the final hypervolume (0 for a single objective)."""
+    box = yardstick.box
+    if box is None:
+        best = yardstick.truth.value if yardstick.truth is not None else 0.0
+        is_single = len(goal_directions(yardstick.goal)) == 1
+        return regret_curve([trial.values[0] if trial.values and is_single else None for trial in trials], best), 0.0
+    gains = [
+        normalise_gains(np.array(trial.values, dtype=np.float64), worst=box.worst, best=box.best)
+        if trial.values
+        else None
+        for trial in trials
+    ]
+    volumes = hypervolume_curve(gains, num_objectives=len(box.worst))
+    if box.hypervolume > 0.0:
+        curve = np.clip(1.0 - volumes / box.hypervolume, 0.0, 1.0)
+    else:
+        curve = 1.0 - np.maximum.accumulate(np.array([gain is not None for gain in gains], dtype=np.float64))
+    curve[curve < ROUNDING] = 0.0
+    return curve, float(volumes[-1]) if len(volumes) else 0.0
+
+
+def _charged_until_s(cell: CellResult) -> NDArray[np.float64]:
+    """Time charged up to each trial, s: its evaluations, and of the overhead an equal part a trial."""
+    num_trials = len(cell.trials)
+    evaluated_s = np.cumsum([trial.wall_s for trial in cell.trials])
+    overhead_s: NDArray[np.float64] = cell.overhead_s * np.arange(1, num_trials + 1) / max(1, num_trials)
+    return evaluated_s + overhead_s
+
+
+def are_one_search(cells: Sequence[CellResult]) -> bool:
+    """Whether all searches evaluated the same points in the same order: then they are one observation, not many."""
+    return len({tuple(trial.point for trial in cell.trials) for cell in cells}) == 1
+
+
+def by_condition_and_contender(cells: Iterable[CellResult]) -> Mapping[str, Mapping[str, tuple[CellResult, ...]]]:
+    """Cells by key of the condition and name of the contender, both in the order in which they come."""
+    grouped: dict[str, dict[str, list[CellResult]]] = {}
+    for cell in cells:
+        grouped.setdefault(cell.cell.condition.key, {}).setdefault(cell.cell.contender.name, []).append(cell)
+    return {
+        condition: {name: tuple(group) for name, group in contenders.items()}
+        for condition, contenders in grouped.items()
+    }

@@ -1,0 +1,112 @@
+"""Running searches of a study in one process: side by side, wherever one waits for evaluations of others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from phaze_opt.search.loop import SearchLoop
+from phaze_opt.search.result import SearchProgress
+from phaze_opt.search.run import open_loop
+from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.disk.cell_log import CellLog, cell_result, write_cell
+from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.plan import Cell, search_config
+from phaze_opt.study.running.compiled_conditions import CompiledConditions
+from phaze_opt.study.running.engine import StudyEngine
+from phaze_opt.study.running.evaluator_source import EvaluatorSource, ThisProcess
+from phaze_opt.study.stores.store import WAIT_S, EvaluationStore
+
+MAX_SIDE_BY_SIDE = 16
+"""Searches that one process keeps open at a time."""
+
+
+@dataclass(slots=True)
+class CellRunner:
+    """Runs searches of a study and writes each when it is finished.
+
+    Attributes:
+        config: of the study.
+        directory: of the study.
+        engine: makes objectives and bounds.
+        store: of evaluations.
+        on_trial: told of every trial, with the cell and the number of its trials so far.
+        source: who evaluates.
+    """
+
+    config: StudyConfig
+    directory: StudyDirectory
+    engine: StudyEngine
+    store: EvaluationStore
+    on_trial: Callable[[Cell, int], None] | None = None
+    source: EvaluatorSource = field(default_factory=ThisProcess)
+    _compiled: CompiledConditions = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is compiled yet."""
+        self._compiled = CompiledConditions(self.engine)
+
+    def run(self, cell: Cell) -> None:
+        """Run one search to its end."""
+        for _ in self.run_all((cell,)):
+            pass
+
+    def run_all(self, cells: Iterable[Cell]) -> Iterator[Cell]:
+        """Run searches, yielding each when it is finished and written.
+
+        A search that waits for evaluations of other workers lets the next one go on.
+        """
+        waiting = iter(cells)
+        open_searches: list[tuple[Cell, Iterator[None]]] = []
+        while True:
+            while len(open_searches) < MAX_SIDE_BY_SIDE and (cell := next(waiting, None)) is not None:
+                open_searches.append((cell, self._steps(cell)))
+                # A search that never waits is finished by its first step, before the next one is opened.
+                if (done := _step(open_searches[-1])) is not None:
+                    open_searches.pop()
+                    yield done
+            if not open_searches:
+                return
+            finished = [done for search in tuple(open_searches) if (done := _step(search)) is not None]
+            open_searches = [search for search in open_searches if search[0] not in finished]
+            yield from finished
+            if not finished:
+                time.sleep(WAIT_S)
+
+    def _steps(self, cell: Cell) -> Iterator[None]:
+        """The steps of one search, its file written after the last."""
+        condition = cell.condition
+        digest = condition.evaluations_digest
+        build = partial(self._compiled.objective, digest, condition)
+        loop = open_loop(
+            search_config(self.config, cell),
+            f"{self.directory.study_id}.{cell.key}",
+            space=condition.space,
+            log=CellLog(self.store, digest),
+            build_bounder=None
+            if self.engine.build_bounder is None
+            else partial(self._compiled.bounder, digest, condition),
+        )
+        loop.on_progress = partial(self._note, cell)
+        started = time.perf_counter()
+        yield from loop.steps(self.source.evaluator(self.store, condition, build))
+        self._write(cell, loop, wall_s=time.perf_counter() - started)
+
+    def _write(self, cell: Cell, loop: SearchLoop, *, wall_s: float) -> None:
+        """Keep a finished search."""
+        write_cell(self.directory.cell(cell), cell_result(cell, loop.result(wall_s=wall_s)))
+
+    def _note(self, cell: Cell, progress: SearchProgress) -> None:
+        """Pass progress on."""
+        if self.on_trial is not None:
+            self.on_trial(cell, progress.num_finished)
+
+
+def _step(search: tuple[Cell, Iterator[None]]) -> Cell | None:
+    """Let a search go on until it waits; the cell if it is finished."""
+    cell, steps = search
+    for _ in steps:
+        return None
+    return cell

@@ -1,0 +1,149 @@
+"""What a study adds to its searches: reference machines, true optima and the table of the generality question."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.serialize import evaluation_to_json
+from phaze_opt.search.goals import goal_directions
+from phaze_opt.search.probe import PointBound, PointBounder
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.disk.cell_log import replace_file
+from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.disk.plain import to_plain
+from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
+from phaze_opt.study.load import chips_path, load_study, references_path
+from phaze_opt.study.plan import Condition
+from phaze_opt.study.progress import Stage
+from phaze_opt.study.result import ChipTable
+from phaze_opt.study.running.compiled_conditions import CompiledConditions
+from phaze_opt.study.running.engine import StudyEngine
+from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
+from phaze_opt.study.truth import TruthProgress, find_truth, known_truth
+
+
+@dataclass(slots=True)
+class Conclusion:
+    """Adds what is missing; everything found from an earlier run stays.
+
+    Attributes:
+        config, conditions, directory, engine: of the study.
+        on_item: told of a stage, what is at hand, how many items are done and of how many.
+    """
+
+    config: StudyConfig
+    conditions: tuple[Condition, ...]
+    directory: StudyDirectory
+    engine: StudyEngine
+    on_item: Callable[[Stage, str, int, int], None]
+    _compiled: CompiledConditions = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is compiled yet."""
+        self._compiled = CompiledConditions(self.engine)
+
+    def add_all(self) -> None:
+        """References, then true optima if they are asked for, then the generality question if it is asked."""
+        self.add_references()
+        if self.config.judgement.truth == "enumerate":
+            self.add_truths()
+        if self.config.generality is not None:
+            self.add_chip_tables()
+
+    def add_references(self) -> None:
+        """Evaluate the reference machines, once for conditions that differ in goal or budgets of the space only."""
+        if self.engine.find_references is None:
+            return
+        found: dict[tuple[str, tuple[int, ...]], Mapping[str, Evaluation]] = {}
+        for number, condition in enumerate(self.conditions):
+            path = references_path(self.directory, condition.key)
+            if path.exists():
+                continue
+            self.on_item(Stage.REFERENCES, condition.key, number, len(self.conditions))
+            key = (condition.evaluations_digest, condition.space.axes.micro_batch)
+            if key not in found:
+                found[key] = self.engine.find_references(condition)
+            rows = {name: evaluation_to_json(evaluation) for name, evaluation in found[key].items()}
+            replace_file(path, json.dumps(rows) + "\n")
+
+    def add_truths(self) -> None:
+        """Find the true optimum of every condition of one objective.
+
+        Optima are kept beside all studies of the working directory, as they depend on the problem alone; a study has a
+        copy, so that its directory says all.
+        """
+        shared = self.directory.path.parent / "truths"
+        for number, condition in enumerate(self.conditions):
+            problem = condition.problem_digest
+            if known_truth(problem, cache_dir=self.directory.truths) or len(goal_directions(condition.goal)) > 1:
+                continue
+            self.on_item(Stage.TRUTHS, condition.key, number, len(self.conditions))
+            find_truth(
+                condition,
+                cache_dir=shared,
+                on_progress=partial(self._note_truth, number, condition.key),
+                objective=self._compiled.objective(condition.evaluations_digest, condition),
+                bounder=self._bounder(condition),
+            )
+            for path in shared.glob(f"{problem}.*.json"):
+                replace_file(self.directory.truths / path.name, path.read_text(encoding="utf-8"))
+
+    def _bounder(self, condition: Condition) -> PointBounder | None:
+        """Bounds of a condition, where the engine has some."""
+        if self.engine.build_bounder is None:
+            return None
+        return self._compiled.bounder(condition.evaluations_digest, condition)
+
+    def _note_truth(self, number: int, key: str, progress: TruthProgress) -> None:
+        """Pass the progress of an enumeration on."""
+        done = (
+            f"{progress.num_bounded:,} of {progress.num_points:,} points bounded, {progress.num_evaluated:,} evaluated"
+        )
+        self.on_item(Stage.TRUTHS, f"{key}: {done}", number, len(self.conditions))
+
+    def add_chip_tables(self) -> None:
+        """Evaluate the chips that searches found on every single model, setting by setting.
+
+        Made anew at the end of every run: evaluations are known by then, and weights may have changed.
+        """
+        cells = load_study(self.directory.path).cells
+        with closing(self.engine.open_store(self.directory.evaluations)) as store:
+            for number, setting in enumerate(self.config.settings):
+                conditions = [
+                    one for one in self.conditions if one.setting == setting and len(one.workload.models) == 1
+                ]
+                chips = candidate_chips(cells, setting.name)
+                if len(conditions) < 2 or len(goal_directions(setting.goal)) > 1 or not chips:
+                    continue
+                self.on_item(Stage.CHIPS, setting.name, number, len(self.config.settings))
+                table = build_chip_table(
+                    conditions,
+                    chips,
+                    evaluate=partial(_evaluate, store, self._compiled),
+                    bound=partial(_bound, self._compiled),
+                )
+                text = json.dumps(to_plain(ChipTable, table)) + "\n"
+                replace_file(chips_path(self.directory, setting.name), text)
+
+
+def _evaluate(
+    store: EvaluationStore, compiled: CompiledConditions, condition: Condition, points: Sequence[DesignPoint]
+) -> list[Evaluation]:
+    """Evaluations of points, from the store where it has them."""
+    digest = condition.evaluations_digest
+    evaluator = StoreEvaluator(store, digest, partial(compiled.objective, digest, condition))
+    return [pending.result()[0] for pending in evaluator.submit(points)]
+
+
+def _bound(compiled: CompiledConditions, condition: Condition, points: Sequence[DesignPoint]) -> Sequence[PointBound]:
+    """Bounds of points; none at all where the engine has no bounds."""
+    if compiled.engine.build_bounder is None:
+        return [PointBound(math.inf, math.inf, tdp_w=0.0, area_mm2=0.0)] * len(points)
+    return compiled.bounder(condition.evaluations_digest, condition).bound(points)

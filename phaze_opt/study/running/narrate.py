@@ -1,0 +1,128 @@
+"""Telling observers of a study what is on disk, in the order of the plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.result import TrialRecord, rank
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.disk.cell_log import read_cell
+from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyObserver, StudyStarted
+from phaze_opt.study.plan import Cell
+from phaze_opt.study.result import CellResult, StudyResult
+from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.summary import cell_metrics, contender_metrics, summarise
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Narrator:
+    """Raises the events of a study; what an observer raises is logged once per observer and changes nothing.
+
+    Attributes:
+        observers: told in order.
+        directory: of the study.
+        cells: planned searches.
+    """
+
+    observers: Sequence[StudyObserver]
+    directory: StudyDirectory
+    cells: Sequence[Cell]
+    _num_told: int = 0
+    _has_failed: set[int] = field(default_factory=set)
+
+    def start(self, config: StudyConfig, plan: Mapping[str, object]) -> None:
+        """The study begins or resumes."""
+        self._notify(
+            StudyStarted(
+                study_id=self.directory.study_id,
+                name=config.name,
+                description=config.description,
+                num_cells=len(self.cells),
+                config=plan,
+            )
+        )
+
+    def tell_finished(self) -> None:
+        """Tell of searches that are finished and whose predecessors in the plan were told of."""
+        if not self.observers:
+            return
+        while self._num_told < len(self.cells):
+            cell = self.cells[self._num_told]
+            result = read_cell(self.directory.cell(cell), cell)
+            if result is None:
+                return
+            self._tell(result)
+            self._num_told += 1
+
+    def finish(self, result: StudyResult) -> None:
+        """The study has ended; searches that come after an unfinished one in the plan are told of first."""
+        if not self.observers:
+            return
+        self.tell_finished()
+        told = {cell.key for cell in self.cells[: self._num_told]}
+        for cell_result in result.cells:
+            if cell_result.cell.key not in told:
+                self._tell(cell_result)
+        self._notify(_finished_event(result))
+
+    def _tell(self, result: CellResult) -> None:
+        """Raise the event of one search."""
+        digest = result.cell.condition.evaluations_digest
+        store = LocalStore(self.directory.evaluations)
+        known: dict[DesignPoint, Evaluation] = {}
+        for trial in result.trials:
+            if trial.point not in known:
+                found = store.known(digest, trial.point)
+                assert found is not None, f"{self.directory.path}: evaluation of {trial.point} is lost"
+                known[trial.point] = found.evaluation
+        store.close()
+        self._notify(
+            CellFinished(
+                study_id=self.directory.study_id,
+                result=result,
+                evaluations=tuple(known[trial.point] for trial in result.trials),
+                best_number=best_number(result, known),
+            )
+        )
+
+    def _notify(self, event: StudyEvent) -> None:
+        """Tell every observer, also those that failed before."""
+        for position, observer in enumerate(self.observers):
+            try:
+                observer.observe_study(event)
+            except Exception as error:
+                if position not in self._has_failed:
+                    self._has_failed.add(position)
+                    name = type(observer).__name__
+                    _LOGGER.warning("observer %s failed (%s: %s); the study goes on", name, type(error).__name__, error)
+
+
+def best_number(result: CellResult, evaluations: Mapping[DesignPoint, Evaluation]) -> int:
+    """The best trial as a search ranks them; -1 if none is feasible."""
+    records = [
+        TrialRecord(trial.number, trial.point, evaluations[trial.point], trial.values, 0.0, trial.is_repeat, False)
+        for trial in result.trials
+        if trial.values and not trial.is_repeat
+    ]
+    return min(records, key=rank).number if records else -1
+
+
+def _finished_event(result: StudyResult) -> StudyFinished:
+    """The closing event, with the metrics of the summary once there is something to judge."""
+    if not result.cells:
+        return StudyFinished(study_id=result.study_id, is_complete=result.is_complete)
+    summary = summarise(result)
+    return StudyFinished(
+        study_id=result.study_id,
+        is_complete=result.is_complete,
+        contender_metrics=contender_metrics(summary),
+        cell_metrics=cell_metrics(summary),
+        notes="\n".join(f"- {finding}" for finding in summary.findings),
+    )

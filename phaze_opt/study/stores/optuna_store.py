@@ -1,0 +1,281 @@
+"""Evaluations shared by workers on many machines, in the tables of an Optuna RDB storage.
+
+One Optuna study per kind of evaluation (`Condition.evaluations_digest`). A worker that needs a point makes a waiting
+trial of it and sets the lowest-numbered one of that point running, which the storage grants to one worker only (trials
+are numbered under a lock). Workers record heartbeats; a trial whose heartbeats stop is failed by whoever notices, and
+its point begun once more. A second failure is an error, not a loop. Who dies before the trial runs leaves it waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import socket
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from phaze_opt.errors import SolverError
+from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.stores.rdb_storage import GRACE_S, quiet_optuna
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage, RDBStorage
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
+
+_LOGGER = logging.getLogger(__name__)
+MAX_ATTEMPTS = 2
+POLL_S = 0.25
+"""What somebody else has taken on is looked for in the database no more often than this, s."""
+PREFIX = "phaze-opt evaluations "
+_POINT, _WORKER, _EVALUATION, _WALL = "point", "worker", "evaluation", "wall_s"
+_SUPERSEDED = "superseded"
+
+
+@dataclass(slots=True)
+class OptunaStore:
+    """An `EvaluationStore` in an Optuna RDB storage; one per process.
+
+    Attributes:
+        storage: Optuna's, with heartbeats.
+        worker: names this process in the trials it begins.
+    """
+
+    storage: RDBStorage
+    worker: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
+    _kinds: dict[str, SharedKind] = field(default_factory=dict)
+    _pulse: Pulse | None = None
+
+    def known(self, digest: str, point: DesignPoint) -> KnownEvaluation | None:
+        """The evaluation of a point, as far as this process has read."""
+        return self._kind(digest).known.get(point)
+
+    def claim(self, digest: str, point: DesignPoint) -> bool:
+        """Begin the evaluation of a point, unless it is done or begun elsewhere.
+
+        Raises:
+            SolverError: two workers ended in the middle of it.
+        """
+        trial_id = self._kind(digest).claim(point, worker=self.worker)
+        if trial_id is None:
+            return False
+        if self._pulse is None:
+            self._pulse = Pulse(self.storage)
+        self._pulse.trials.add(trial_id)
+        return True
+
+    def complete(self, digest: str, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
+        """Record the evaluation of a point that was claimed; returns the one that counts."""
+        self._let_go(digest, point)
+        return self._kind(digest).complete(point, evaluation)
+
+    def release(self, digest: str, point: DesignPoint) -> None:
+        """Give a claim up; it does not count as an attempt."""
+        self._let_go(digest, point)
+        self._kind(digest).give_up(point)
+
+    def close(self) -> None:
+        """Give all claims up and end the heartbeats."""
+        for kind in self._kinds.values():
+            for point in tuple(kind.mine):
+                kind.give_up(point)
+        if self._pulse is not None:
+            self._pulse.stop()
+            self._pulse = None
+        self.storage.remove_session()
+        self.storage.engine.dispose()
+
+    def _let_go(self, digest: str, point: DesignPoint) -> None:
+        trial_id = self._kind(digest).mine.get(point)
+        if self._pulse is not None and trial_id is not None:
+            self._pulse.trials.discard(trial_id)
+
+    def _kind(self, digest: str) -> SharedKind:
+        if digest not in self._kinds:
+            self._kinds[digest] = SharedKind(self.storage, digest)
+        return self._kinds[digest]
+
+
+class Pulse:
+    """A thread that records heartbeats for the trials of this process."""
+
+    def __init__(self, storage: RDBStorage) -> None:
+        """Start beating."""
+        self.trials: set[int] = set()
+        self._storage = storage
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(self._storage.heartbeat_interval):
+            for trial_id in tuple(self.trials):
+                self._storage.record_heartbeat(trial_id)
+
+
+@dataclass(slots=True)
+class SharedKind:
+    """The evaluations of one kind: one Optuna study.
+
+    Attributes:
+        storage: Optuna's.
+        digest: of the kind.
+        known: finished evaluations, as far as they have been read.
+        mine: trials that this process has begun, by point.
+    """
+
+    storage: RDBStorage
+    digest: str
+    known: dict[DesignPoint, KnownEvaluation] = field(default_factory=dict)
+    mine: dict[DesignPoint, int] = field(default_factory=dict)
+    _study: Study | None = None
+    _cached: BaseStorage | None = None
+    _study_id: int = -1
+    _seen: set[int] = field(default_factory=set)
+    _running: set[DesignPoint] = field(default_factory=set)
+    _waiting: dict[DesignPoint, list[int]] = field(default_factory=dict)
+    _num_failed: dict[DesignPoint, int] = field(default_factory=dict)
+    _read_at: float = -math.inf
+    _checked_at: float = -math.inf
+
+    def __post_init__(self) -> None:
+        """Open or make the Optuna study."""
+        import optuna
+
+        self._cached = optuna.storages.get_storage(self.storage)
+        with quiet_optuna():
+            self._study = optuna.create_study(
+                study_name=PREFIX + self.digest, storage=self._cached, direction="maximize", load_if_exists=True
+            )
+        self._study_id = self._cached.get_study_id_from_name(PREFIX + self.digest)
+
+    def claim(self, point: DesignPoint, *, worker: str) -> int | None:
+        """The trial in which this process may evaluate a point; None if it is done or under way elsewhere.
+
+        Raises:
+            SolverError: two workers ended in the middle of it.
+        """
+        import optuna
+
+        if time.monotonic() - self._read_at < POLL_S and self._is_taken(point):
+            return None
+        self._read()
+        if self._is_taken(point):
+            return None
+        made = None if point in self._waiting else self._make(point)
+        if made is not None:
+            self._read()
+            if self._is_taken(point):
+                self._supersede(made)
+                return None
+        trial_id = min(self._waiting[point])
+        try:
+            # The heartbeat comes first: a running trial without one would never be found dead.
+            self.storage.record_heartbeat(trial_id)
+            is_mine = self.storage.set_trial_state_values(trial_id, optuna.trial.TrialState.RUNNING)
+        except optuna.exceptions.UpdateFinishedTrialError:
+            is_mine = False
+        if made is not None and made != trial_id:
+            self._supersede(made)
+        if not is_mine:
+            return None
+        self.storage.set_trial_user_attr(trial_id, _WORKER, worker)
+        self.mine[point] = trial_id
+        return trial_id
+
+    def complete(self, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
+        """Record an evaluation; should this process have been taken for dead meanwhile, the other's counts."""
+        import optuna
+
+        trial_id = self.mine.pop(point)
+        value = evaluation.evaluation.throughput_samples_per_s
+        try:
+            text = json.dumps(evaluation_to_json(evaluation.evaluation))
+            self.storage.set_trial_user_attr(trial_id, _EVALUATION, text)
+            self.storage.set_trial_user_attr(trial_id, _WALL, evaluation.wall_s)
+            self.storage.set_trial_state_values(trial_id, optuna.trial.TrialState.COMPLETE, [value])
+        except optuna.exceptions.UpdateFinishedTrialError:
+            _LOGGER.warning("%s took this process for dead and began %s once more; both give the same", PREFIX, point)
+        return self.known.setdefault(point, evaluation)
+
+    def give_up(self, point: DesignPoint) -> None:
+        """End a trial of this process; it does not count as an attempt."""
+        self._supersede(self.mine.pop(point))
+
+    def _supersede(self, trial_id: int) -> None:
+        """Fail a trial that is not an attempt."""
+        import optuna
+
+        try:
+            self.storage.set_trial_user_attr(trial_id, _SUPERSEDED, value=True)
+            self.storage.set_trial_state_values(trial_id, optuna.trial.TrialState.FAIL)
+        except optuna.exceptions.UpdateFinishedTrialError:
+            return
+
+    def _is_taken(self, point: DesignPoint) -> bool:
+        """Whether a point is done or under way, as far as has been read.
+
+        Raises:
+            SolverError: two workers ended in the middle of it.
+        """
+        if point in self.known or point in self._running:
+            return True
+        if self._num_failed.get(point, 0) >= MAX_ATTEMPTS:
+            message = (
+                f"two workers ended in the middle of evaluating {point}, perhaps for lack of memory; "
+                "everything finished is kept"
+            )
+            raise SolverError(message)
+        return False
+
+    def _make(self, point: DesignPoint) -> int:
+        """A waiting trial of a point; its identifier."""
+        import optuna
+
+        attributes = {_POINT: asdict(point)}
+        template = optuna.trial.create_trial(state=optuna.trial.TrialState.WAITING, user_attrs=attributes)
+        return self.storage.create_new_trial(self._study_id, template)
+
+    def _read(self) -> None:
+        """Read what is new; from time to time, fail the trials of dead workers first."""
+        import optuna
+
+        assert self._cached is not None
+        assert self._study is not None
+        now = time.monotonic()
+        grace_s = self.storage.grace_period or GRACE_S
+        if now - self._checked_at > grace_s / 4:
+            self._checked_at = now
+            with quiet_optuna():
+                optuna.storages.fail_stale_trials(self._study)
+        self._running, self._waiting = set(), {}
+        for trial in self._cached.get_all_trials(self._study_id, deepcopy=False):
+            if trial.number not in self._seen:
+                self._take_up(trial)
+        self._read_at = time.monotonic()
+
+    def _take_up(self, trial: FrozenTrial) -> None:
+        """Note one trial; a finished one for good."""
+        point = DesignPoint(**trial.user_attrs[_POINT])
+        if trial.state.name == "RUNNING":
+            self._running.add(point)
+        elif trial.state.name == "WAITING":
+            self._waiting.setdefault(point, []).append(trial._trial_id)
+        else:
+            self._seen.add(trial.number)
+        if trial.state.name == "COMPLETE" and point not in self.known:
+            evaluation = evaluation_from_json(json.loads(trial.user_attrs[_EVALUATION]))
+            self.known[point] = KnownEvaluation(evaluation, float(trial.user_attrs[_WALL]))
+        if trial.state.name == "FAIL" and _SUPERSEDED not in trial.user_attrs:
+            self._num_failed[point] = self._num_failed.get(point, 0) + 1
