@@ -53,7 +53,7 @@ $(VENV)/.installed-reference: $(VENV)/.installed-dev
 
 demo: $(VENV)/.installed
 	@mkdir -p $(DEMO)
-	$(BIN)/phaze-opt search --model bert-large --devices 1024 --global-batch 4096 --trials 60 --strategy tpe --work-dir $(DEMO)
+	$(BIN)/phaze-opt search --model bert-large --devices 1024 --global-batch 4096 --trials 60 --work-dir $(DEMO)
 
 ui: $(VENV)/.installed
 	$(BIN)/phaze-opt ui --work-dir $(DEMO)

@@ -84,7 +84,7 @@ def search(
     ] = 60,
     strategy: Annotated[
         str, typer.Option("--strategy", help="See `phaze-opt strategies`.", rich_help_panel=SEARCH)
-    ] = "tpe",
+    ] = "wham",
     strategy_option: Annotated[
         list[str] | None,
         typer.Option("--strategy-option", help="An option of the strategy, NAME=VALUE.", rich_help_panel=SEARCH),
