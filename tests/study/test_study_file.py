@@ -66,6 +66,10 @@ models = ["tiny", "mine/config.json"]
 common = "worst"
 weight = 2
 
+[[workload]]
+name = "alone"
+models = ["mine/config.json"]
+
 [[strategy]]
 name = "quick tpe"
 strategy = "tpe"
@@ -134,6 +138,7 @@ def test_a_file_means_its_plan(folder: Path) -> None:
         workloads=(
             Workload("tiny", ("tiny",)),
             Workload("both", ("tiny", str(folder / "mine" / "config.json")), CommonMean.WORST, 2.0),
+            Workload("alone", (str(folder / "mine" / "config.json"),)),
         ),
         contenders=(
             Contender("random", "random"),
@@ -159,7 +164,7 @@ def _replace(base: Setting, *, name: str, network: str, goal: Goal, area: float,
 def test_conditions_are_what_their_settings_say(folder: Path) -> None:
     config = read_study(_write(folder, FULL.replace("quick tpe", "quick-tpe")))
     conditions = {condition.key: condition for condition in resolve_study(config)}
-    assert list(conditions) == ["base.tiny", "base.both", "flat.tiny", "flat.both"]
+    assert list(conditions) == ["base.tiny", "base.both", "base.alone", "flat.tiny", "flat.both", "flat.alone"]
     base, flat = conditions["base.tiny"], conditions["flat.tiny"]
     assert base.constants.value("vector_cycles.softmax_forward") == 4.0
     assert flat.constants.value("vector_cycles.softmax_forward") == 5.0
@@ -171,7 +176,7 @@ def test_conditions_are_what_their_settings_say(folder: Path) -> None:
     assert flat.space.size < base.space.size
     assert all(model.name for model in conditions["base.both"].scenario.models)
     digests = {condition.evaluations_digest for condition in conditions.values()}
-    assert len(digests) == 4
+    assert len(digests) == 6
 
 
 def test_settings_that_differ_in_the_goal_share_evaluations(folder: Path) -> None:
@@ -249,6 +254,16 @@ def test_every_study_of_the_package_loads(path: Path) -> None:
         ('truth = "enumerate"', 'truth = "enumrate"', "statistics.truth", "did you mean enumerate"),
         ('["geometric"]', '["geometrik"]', "generality.means[0]", "did you mean geometric"),
         ("[cluster]", "[cluster", None, "not valid TOML"),
+        ("devices = 16", "devices = 999999", "cluster.devices", "from 1 to 262144"),
+        ("hbm_gb = [32]", "hbm_gb = [32, 32]", "space.hbm_gb", "names 32 twice"),
+        ("micro_batch = [1, 2]", "micro_batch = [2, 1, 2]", "space.micro_batch", "names 2 twice"),
+        ("tensor_parallel = [1, 2]", "tensor_parallel = [2, 2]", "training.tensor_parallel", "names 2 twice"),
+        ("targets = [0.1]", "targets = [0.1, 0.1]", "statistics.targets", "twice"),
+        ('["geometric"]', '["geometric", "geometric"]', "generality.means", "twice"),
+        ("bootstrap = 100", "bootstrap = 1", "statistics.bootstrap", "at least 100"),
+        ('pruner = "critical-path"', "pruner_options = { a = 1 }", "strategy[0].pruner_options", "without a pruner"),
+        ('name = "flat"\n', 'name = "BASE"\n', "setting[1].name", "differs from 'base' in case only"),
+        ('name = "alone"\n', 'name = "TINY"\n', "workload[1].name", "differs from 'tiny' in case only"),
     ],
 )
 def test_a_fault_is_one_sentence_with_its_place(  # noqa: PLR0917
@@ -268,6 +283,31 @@ def test_a_fault_is_one_sentence_with_its_place(  # noqa: PLR0917
     assert match in message
     assert "\n" not in message
     assert not (folder / "phaze-opt-studies").exists()
+
+
+@pytest.mark.parametrize(
+    ("question", "match"),
+    [
+        (
+            '[statistics]\ntruth = "enumerate"\n',
+            r":7: key 'statistics\.truth': 'enumerate' finds the best value of one",
+        ),
+        ("[generality]\n", r":6: key 'generality': asks for the price in one objective"),
+    ],
+)
+def test_a_question_that_no_setting_can_answer_is_a_fault(folder: Path, question: str, match: str) -> None:
+    text = '[study]\nname = "a"\nworkloads = ["tiny"]\nstrategies = ["random"]\nobjective = "pareto"\n'
+    with pytest.raises(InputError, match=match):
+        read_study(_write(folder, text + question))
+    mixed = '[[setting]]\nname = "x"\n[[setting]]\nname = "y"\nobjective = "throughput"\n[cluster]\ndevices = 4\n'
+    if "truth" in question:
+        assert read_study(_write(folder, text + question + mixed)).judgement.truth == "enumerate"
+
+
+def test_the_price_of_generality_needs_two_models(folder: Path) -> None:
+    text = '[study]\nname = "a"\nworkloads = ["tiny"]\nstrategies = ["random"]\n[generality]\n'
+    with pytest.raises(InputError, match=r":5: key 'generality': .*the study has 1 workload of one model; give at"):
+        read_study(_write(folder, text))
 
 
 def test_a_goal_that_a_strategy_cannot_do_is_a_fault(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +12,13 @@ from typing import Protocol
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import Cluster
-from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.networks import MAX_DEVICES, load_network
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.goals import goal_directions
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.result import TrialRecord
 from phaze_opt.search.run import open_loop
@@ -75,6 +76,7 @@ def resolve_study(config: StudyConfig, origin: Origin | None = None) -> tuple[Co
     origin = NoOrigin() if origin is None else origin
     _check_names(config, origin)
     _check_counts(config, origin)
+    _check_questions(config, origin)
     conditions = tuple(
         resolve_condition(setting, workload, origin) for setting in config.settings for workload in config.workloads
     )
@@ -116,21 +118,52 @@ def _check_names(config: StudyConfig, origin: Origin) -> None:
             with origin.at("study", "", {"workload": "workloads", "contender": "strategies"}.get(kind, "")):
                 message = f"the study has no {'strategy' if kind == 'contender' else kind}; give at least one"
                 raise InputError(message)
-        seen: set[str] = set()
+        seen: dict[str, str] = {}
         for part in parts:
             with origin.at(kind, part.name, "name"):
                 what = "strategy" if kind == "contender" else kind
                 _check_name(part.name, WORKLOAD_NAME if kind == "workload" else NAME, what=what)
-                if part.name in seen:
-                    message = f"the {what} '{part.name}' is there twice; give each its own name"
-                    raise InputError(message)
-            seen.add(part.name)
+                _check_free(part.name, seen, what=what)
+            seen[part.name.lower()] = part.name
 
 
 def _check_name(name: str, form: re.Pattern[str], *, what: str) -> None:
     if not form.fullmatch(name):
         message = f"the name {name!r} of a {what} must be 1 to 60 letters, digits and dashes"
         raise InputError(message)
+
+
+def _check_free(name: str, seen: Mapping[str, str], *, what: str) -> None:
+    """Refuse a name that is taken, also where it differs in case alone: files of both may be one file."""
+    other = seen.get(name.lower())
+    if other is None:
+        return
+    message = f"the {what} '{name}' is there twice; give each its own name"
+    if other != name:
+        message = f"the {what} '{name}' differs from '{other}' in case only; give it another name, as files bear both"
+    raise InputError(message)
+
+
+def _check_questions(config: StudyConfig, origin: Origin) -> None:
+    """Refuse questions that no setting or no workload of the study can answer."""
+    has_single = any(len(goal_directions(setting.goal)) == 1 for setting in config.settings)
+    if config.judgement.truth == "enumerate" and not has_single:
+        with origin.at("statistics", "", "truth"):
+            message = "'enumerate' finds the best value of one objective, and every setting has several; use best-known"
+            raise InputError(message, key="truth")
+    if config.generality is None:
+        return
+    with origin.at("generality", "", ""):
+        if not has_single:
+            message = "asks for the price in one objective, and every setting has several; leave it out"
+            raise InputError(message, key="generality")
+        num_models = sum(len(workload.models) == 1 for workload in config.workloads)
+        if num_models < 2:
+            message = (
+                f"holds designs of single models against common ones, and the study has {num_models} workload"
+                f"{'' if num_models == 1 else 's'} of one model; give at least two"
+            )
+            raise InputError(message, key="generality")
 
 
 def _check_counts(config: StudyConfig, origin: Origin) -> None:
@@ -205,6 +238,10 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
             message = f"{', '.join(workload.models)} names a model twice"
             raise InputError(message)
         models = tuple(load_model(name) for name in workload.models)
+    with origin.at("setting", setting.name, "devices"):
+        if not 1 <= setting.devices <= MAX_DEVICES:
+            message = f"{setting.devices} must be an integer from 1 to {MAX_DEVICES}"
+            raise InputError(message)
     with origin.at("setting", setting.name, "network"):
         network = load_network(setting.network, num_devices=setting.devices, constants=constants)
     if setting.max_tdp_w is not None:
@@ -237,10 +274,14 @@ def _check_positive(value: float) -> None:
 
 
 def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], origin: Origin) -> None:
-    """Load and start every strategy and pruner with its options, once for each goal."""
-    by_goal = {condition.goal: condition for condition in reversed(conditions)}
+    """Load and start every strategy and pruner with its options, once for each goal and space."""
+    kinds = {(condition.goal, condition.space.digest): condition for condition in reversed(conditions)}
     for contender in config.contenders:
-        for condition in by_goal.values():
+        if contender.pruner_options and not contender.pruner:
+            with origin.at("contender", contender.name, "pruner_options"):
+                message = "are there without a pruner; name one, or leave them out"
+                raise InputError(message)
+        for condition in kinds.values():
             for seed in config.seeds:
                 with origin.at("contender", contender.name, ""):
                     start_config = search_config(config, Cell(condition, contender, seed))

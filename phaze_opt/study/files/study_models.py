@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import RecomputePolicy
@@ -17,6 +17,8 @@ MAX_SEED = 2**32 - 1
 MAX_SEEDS = 1000
 MAX_TRIALS = 1_000_000
 MAX_COUNT = 1 << 20
+MIN_BOOTSTRAP = 100
+"""Resamples below which the ends of an interval are chance."""
 
 
 def _widen(value: object) -> object:
@@ -34,12 +36,23 @@ def _count_seeds(value: object) -> object:
     return value
 
 
+def _distinct(values: list[object]) -> list[object]:
+    """Each value once: a value given twice is a slip, and would count double in a space or a table."""
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            message = f"names {value} twice; give each value once"
+            raise ValueError(message)
+    return values
+
+
 Number = Annotated[float, BeforeValidator(_widen), Field(allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
-Counts = Annotated[list[Count], Field(min_length=1)]
+Counts = Annotated[list[Count], Field(min_length=1), AfterValidator(_distinct)]
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[list[Text], Field(min_length=1)]
+Words = Annotated[list[Text], Field(min_length=1), AfterValidator(_distinct)]
+
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], BeforeValidator(_count_seeds), Field(min_length=1)]
 # Words are checked where they mean something, so that a near miss is suggested.
 Word = Text
@@ -145,15 +158,19 @@ class StatisticsTable(Table):
     """``[statistics]``."""
 
     confidence: Annotated[Number, Field(gt=0, lt=1)] = 0.95
-    bootstrap: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
-    targets: Annotated[list[Annotated[Number, Field(gt=0, lt=1)]], Field(min_length=1)] = [0.05, 0.01, 0.001]
+    bootstrap: Annotated[int, Field(ge=MIN_BOOTSTRAP, le=10_000_000)] = 10_000
+    targets: Annotated[list[Annotated[Number, Field(gt=0, lt=1)]], Field(min_length=1), AfterValidator(_distinct)] = [
+        0.05,
+        0.01,
+        0.001,
+    ]
     truth: Word = "best-known"
 
 
 class GeneralityTable(Table):
     """``[generality]``."""
 
-    means: Texts = [mean.value for mean in CommonMean]
+    means: Words = [mean.value for mean in CommonMean]
 
 
 class StudyDocument(Table):

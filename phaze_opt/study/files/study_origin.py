@@ -80,7 +80,7 @@ class StudyOrigin:
             return self._option_path(path, str(getattr(error, "key", "") or ""))
         if kind == "study" and key in {"workloads", "strategies"} and key not in values["study"]:
             return ("study",)
-        return (kind, key)
+        return (kind, key) if key and key != kind else (kind,)
 
     def _setting_path(self, name: str, field: str, error: Exception) -> KeyPath:
         """A key of a setting, by the field of `Setting` or of the scenario made of it."""
