@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from phaze_opt.search.options import Option, resolve_options
 from phaze_opt.search.samplers.grid import golden_stride
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.wham.edges import Edge, EdgeClimb
 from phaze_opt.search.wham.local_search import LocalOptions
 from phaze_opt.search.wham.metric import Metric, metrics_of
 from phaze_opt.search.wham.neighbourhood import neighbours
@@ -145,8 +146,18 @@ class WhamRun:
             OuterLoop(self.context.space, self.scout, metric, self.local).run(
                 glb=glb, hbm=hbm, is_looped=self.is_looped
             )
+            self._climb_edges(metric)
         self.scout.limit = total
         self._open_looked_at()
+
+    def _climb_edges(self, metric: Metric) -> None:
+        """Designs of few cores, from what is best so far."""
+        assert self.scout is not None
+        best = self._best_known(self.scout.bounds, metric)
+        if best is not None and self.is_looped:
+            climb = EdgeClimb(self.context.space, self.scout, metric, self.local.hysteresis)
+            for edge in Edge:
+                climb.climb(best, edge)
 
     def _origin(self) -> tuple[int, int]:
         """Positions of GLB and HBM to start from: those of the best starting point, else the middle and the largest."""

@@ -1,0 +1,131 @@
+"""Designs that growth seldom ends at: one core of a type, or just as many vector cores as the area band asks for.
+
+Growth begins at one core of each type. Where the goal falls with every further core, as throughput/TDP does once the
+network takes most of the time, it should end after a few, below the area band. The paper has no such band. This space
+keeps three kinds of designs of that sort, called edges here: one vector core, one tensor core, and a few tensor cores
+with vector cores filled in up to the band. Each edge is climbed on its own, as a step that leads from one edge to
+another passes worse designs; every line is followed while the score rises, which is the stop that the goal sets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from phaze_opt.search.wham.metric import Metric
+from phaze_opt.search.wham.neighbourhood import DEPTH, GLB, HBM, NUM_TC, NUM_VC, WIDTH
+from phaze_opt.search.wham.scout import Scout
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace
+
+Places = tuple[int, ...]
+"""Positions on the axes of GLB, width, depth, tensor cores, vector cores, HBM."""
+
+
+class Edge(Enum):
+    """What kind of design is kept although growth seldom ends there."""
+
+    ONE_VC = "one vector core"
+    ONE_TC = "one tensor core"
+    BAND = "as few vector cores as the area band allows"
+
+
+@dataclass(slots=True)
+class EdgeClimb:
+    """Climbs edges by lines.
+
+    Attributes:
+        space: the points.
+        scout: probes and remembers.
+        metric: what designs are ranked by.
+        hysteresis: designs in a row that may lead to nothing better before an edge is given up.
+    """
+
+    space: SearchSpace
+    scout: Scout
+    metric: Metric
+    hysteresis: int
+
+    def climb(self, start: DesignPoint, edge: Edge) -> None:
+        """From the design of an edge that is like another design, along its lines; then from the next best of the edge.
+
+        Given up when more designs in a row than the hysteresis led to nothing better.
+        """
+        places = self._on_edge(self.space.positions(start)[: HBM + 1], edge)
+        scores: dict[Places, float] = {} if places is None else {places: self._score(places)}
+        climbed: set[Places] = set()
+        best, misses = max(scores.values(), default=-math.inf), 0
+        while misses <= self.hysteresis and self.scout.num_left and len(climbed) < len(scores):
+            places = max((p for p in scores if p not in climbed), key=lambda p: (scores[p], p))
+            climbed |= self._follow_lines(places, edge, scores)
+            top = max(scores.values())
+            misses = 0 if top > best else misses + 1
+            best = max(best, top)
+
+    def _follow_lines(self, places: Places, edge: Edge, scores: dict[Places, float]) -> set[Places]:
+        """Follow every line while it rises, the next from where the last one ended; the designs passed."""
+        passed = {places}
+        for line in lines_of(edge):
+            for sign in (1, -1):
+                while (ahead := self._on_edge(_moved(places, line, sign), edge)) is not None:
+                    if ahead not in scores:
+                        scores[ahead] = self._score(ahead)
+                    if scores[ahead] <= scores[places]:
+                        break
+                    places = ahead
+                    passed.add(places)
+        passed.discard(places)
+        return passed or {places}
+
+    def _score(self, places: Places) -> float:
+        """The best score of a design over its micro-batches; minus infinity where nothing is left to look with."""
+        point = self._point(places)
+        self.scout.look([point])
+        return max(self.metric.score(self.scout.bounds.get(variant, ())) for variant in self.scout.variants(point))
+
+    def _on_edge(self, places: Sequence[int], edge: Edge) -> Places | None:
+        """The design of an edge with these dimensions, buffers and counts of its free type; None if not kept."""
+        moved = list(places)
+        if edge is Edge.ONE_TC:
+            moved[NUM_TC] = 0
+        if edge is Edge.ONE_VC:
+            moved[NUM_VC] = 0
+        sizes = (*self.space.axes.shape, len(self.space.axes.num_vc), len(self.space.axes.hbm_bytes))
+        if not all(0 <= place < size for place, size in zip(moved, sizes, strict=True)):
+            return None
+        row = self._row(moved)
+        if edge is Edge.BAND:
+            moved[NUM_VC] = int(self.space.kept.low[row])
+        index = self.space.kept.index_of(np.array([row]), np.array([moved[NUM_VC]]))
+        return tuple(moved) if index[0] >= 0 else None
+
+    def _point(self, places: Places) -> DesignPoint:
+        """The design at some positions, at the first micro-batch."""
+        return self.space.point_at(self._row(places), places[NUM_VC], hbm=places[HBM], micro_batch=0)
+
+    def _row(self, places: Sequence[int]) -> int:
+        """Row of `SearchSpace.kept`."""
+        return int(np.ravel_multi_index(tuple(places[: NUM_TC + 1]), self.space.axes.shape))
+
+
+def lines_of(edge: Edge) -> Iterator[dict[int, int]]:
+    """Steps along an edge: more cores, another buffer, another array shape of as many multipliers or more."""
+    count = NUM_VC if edge is Edge.ONE_TC else NUM_TC
+    yield {count: -1}
+    yield {HBM: -1}
+    yield {GLB: -1}
+    yield {WIDTH: 1, count: -1}
+    yield {DEPTH: 1, count: -1}
+    yield {WIDTH: 1, DEPTH: -1}
+    if edge is Edge.ONE_TC:
+        yield {WIDTH: 1}
+        yield {DEPTH: 1}
+
+
+def _moved(places: Places, line: dict[int, int], sign: int) -> tuple[int, ...]:
+    """Positions one step along a line."""
+    return tuple(place + sign * line.get(axis, 0) for axis, place in enumerate(places))
