@@ -99,7 +99,8 @@ class PairTest:
         p_value: after Holm's correction over all tested pairs of the same condition.
         effect: Vargha-Delaney A of first over second, 0.5 is none, 1 means always better; over conditions its paired
             form, the share of conditions in which first is better.
-        is_significant: at the study's confidence; over conditions only if Friedman's test finds a difference too.
+        is_significant: ``first`` is better at the study's confidence, on the test's own side too; over conditions only
+            if Friedman's test finds a difference as well.
     """
 
     condition: str

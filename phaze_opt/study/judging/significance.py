@@ -18,12 +18,15 @@ from phaze_opt.study.judging.statistics.rank_tests import (
     mann_whitney_p,
     mean_ranks,
     sign_p,
+    signed_rank_lead,
     smallest_mann_whitney_p,
     smallest_sign_p,
     wilcoxon_p,
 )
 from phaze_opt.study.scores import PairTest, Ranking
 
+EVEN = 0.5
+"""Effect of two samples of which neither is better."""
 MANN_WHITNEY, SIGN, WILCOXON, NO_TEST = "Mann-Whitney", "sign test", "Wilcoxon", "none"
 
 
@@ -39,6 +42,7 @@ def condition_tests(judged: JudgedCondition, *, confidence: float) -> tuple[Pair
     raw = [seed_test(samples[first], samples[second]) for first, second in pairs]
     corrected = iter(holm_adjust([p_value for test, p_value in raw if test != NO_TEST]))
     adjusted = [1.0 if test == NO_TEST else next(corrected) for test, _ in raw]
+    effects = [vargha_delaney(samples[first].regrets, samples[second].regrets) for first, second in pairs]
     return tuple(
         PairTest(
             condition=judged.key,
@@ -46,10 +50,11 @@ def condition_tests(judged: JudgedCondition, *, confidence: float) -> tuple[Pair
             second=second,
             test=test,
             p_value=p_value,
-            effect=vargha_delaney(samples[first].regrets, samples[second].regrets),
-            is_significant=p_value < 1.0 - confidence,
+            effect=effect,
+            # A test of ranks can go against the medians, by which the first one leads: then nobody is better.
+            is_significant=p_value < 1.0 - confidence and effect > EVEN,
         )
-        for (first, second), (test, _), p_value in zip(pairs, raw, adjusted, strict=True)
+        for (first, second), (test, _), p_value, effect in zip(pairs, raw, adjusted, effects, strict=True)
     )
 
 
@@ -129,7 +134,7 @@ def _block_tests(medians: NDArray[np.float64], names: Sequence[str], *, level: f
             test=WILCOXON,
             p_value=p_value,
             effect=paired_superiority(medians[:, first], medians[:, second]),
-            is_significant=p_value < level,
+            is_significant=p_value < level and signed_rank_lead(medians[:, first], medians[:, second]) > 0.0,
         )
         for (first, second), p_value in zip(pairs, adjusted, strict=True)
     )

@@ -16,6 +16,7 @@ from phaze_opt.study.judging.statistics.rank_tests import (
     mann_whitney_p,
     mean_ranks,
     sign_p,
+    signed_rank_lead,
     smallest_mann_whitney_p,
     smallest_sign_p,
     wilcoxon_p,
@@ -187,3 +188,12 @@ def test_effect_sizes_by_hand() -> None:
         "large",
         "large",
     ]
+
+
+def test_the_side_of_a_signed_rank_test_is_that_of_its_rank_sums() -> None:
+    """Differences 1, 2, 3 and -10: the first treatment wins three blocks of four, by ranks 1 + 2 + 3 against 4."""
+    first = np.array([0.0, 0.0, 0.0, 10.0])
+    second = np.array([1.0, 2.0, 3.0, 0.0])
+    assert signed_rank_lead(first, second) == 2.0
+    assert signed_rank_lead(second, first) == -2.0
+    assert signed_rank_lead(first, first) == 0.0

@@ -108,6 +108,42 @@ def test_three_seeds_are_too_few_and_it_says_so(study: Study) -> None:
     assert "no test tells strong from weak" in text(summary)
 
 
+def test_the_first_finding_says_who_wins_where_and_by_how_much_and_the_next_what_regret_is_against(
+    study: Study,
+) -> None:
+    outcomes = {m: {"a": ending([99.0, 98.0]), "b": ending([90.0, 97.0])} for m in ("m", "n")}
+    summary = summarise(study(outcomes, truths={"m": 100.0, "n": 100.0}))
+    first, second = summary.findings[:2]
+    assert first.startswith("a leads over 2 conditions: mean rank 1, mean regret 1.5 %")
+    assert "b loses" in first
+    assert first.endswith("By median regret a comes first alone in 2 of 2 conditions.")
+    assert second == "Regret in default.m and default.n is against the enumerated optimum."
+    unfinished = summarise(study(outcomes, truths={"m": 100.0}, num_missing=3)).findings
+    assert unfinished[0].startswith("8 of 11 searches are finished")
+    assert unfinished[1].startswith("a leads")
+
+
+def test_a_rank_test_against_the_medians_is_no_claim(study: Study) -> None:
+    """The median of a is better, yet b wins two pairs of three: Mann-Whitney then says that b is better, not a."""
+    first = [95.0 + 0.0001 * i for i in range(31)] + [10.0 + 0.0001 * i for i in range(30)]
+    second = [94.0 + 0.0001 * i for i in range(31)] + [99.0 + 0.0001 * i for i in range(30)]
+    summary = summarise(study({"bert": {"a": ending(first), "b": ending(second)}}, truths={"bert": 100.0}))
+    (test,) = summary.tests
+    assert (test.first, test.second) == ("a", "b")
+    assert test.p_value < 0.05
+    assert test.effect < 0.5
+    assert not test.is_significant
+    assert "a is better than b" not in text(summary)
+
+
+def test_intervals_over_few_seeds_are_said_to_be_narrow(study: Study) -> None:
+    rng = np.random.default_rng(0)
+    for num_seeds, is_said in ((5, True), (19, True), (20, False)):
+        outcomes = {"bert": {"a": ending(90 + rng.random(num_seeds)), "b": ending(80 + rng.random(num_seeds))}}
+        told = text(summarise(study(outcomes, truths={"bert": 100.0})))
+        assert (f"Bootstrap intervals over {num_seeds} seeds are too narrow" in told) is is_said
+
+
 def test_identical_searches_are_one_observation(study: Study) -> None:
     """Ten equal searches against ten others: Mann-Whitney on copies would claim p = 1e-5; a sign test is what holds."""
     rng = np.random.default_rng(0)
@@ -240,8 +276,8 @@ def test_a_search_without_any_trial_is_all_regret(study: Study) -> None:
 def test_a_budget_in_seconds_is_for_use(study: Study) -> None:
     outcomes = {"bert": {"a": ending([9.0, 9.1]), "b": [[1.0, 2.0, 7.0], [1.0]]}}
     summary = summarise(study(outcomes, budget=Budget(seconds=30.0)))
-    assert "for use, not a claim" in summary.findings[0]
-    assert any(finding.startswith("For use, not a claim: a leads") for finding in summary.findings)
+    assert summary.findings[0].startswith("For use, not a claim: a leads")
+    assert "for use, not a claim" in summary.findings[1]
     assert summary.cells[0].area_under_curve == pytest.approx((1 - 1 / 9.1 + 2 * (1 - 9 / 9.1)) / 3), (
         "longest search: 3"
     )

@@ -12,13 +12,20 @@ from phaze_opt.study.scores import StudySummary
 
 MAX_LISTED = 4
 """Conditions named before only their number is given."""
+SEEDS_FOR_INTERVALS = 20
+"""From this many seeds on bootstrap intervals hold what they promise, nearly."""
+
+
+def unfinished_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...]:
+    """How much of a study that has not ended is there."""
+    if result.is_complete:
+        return ()
+    return (f"{len(summary.cells)} of {result.num_cells} searches are finished; what follows is of these.",)
 
 
 def standing_findings(summary: StudySummary, judged: Sequence[JudgedCondition], result: StudyResult) -> tuple[str, ...]:
-    """What is finished, what the budget was in, and what regret is against."""
+    """What the budget was in, and what regret is against."""
     sentences = []
-    if not result.is_complete:
-        sentences.append(f"{len(summary.cells)} of {result.num_cells} searches are finished; what follows is of these.")
     if result.config.budget.seconds is not None:
         sentences.append(
             f"The budget is in seconds ({figure(result.config.budget.seconds)} s a search): results depend on the "
@@ -55,6 +62,7 @@ def limit_findings(summary: StudySummary, judged: Sequence[JudgedCondition], res
         sentences += _ties(judged)
     if all(len(sample.scores) == 1 for one in judged for sample in one.samples.values()):
         sentences.append("Every search was run with one seed: how results vary over seeds is unknown.")
+    sentences += _narrow_intervals(judged)
     return tuple(sentences)
 
 
@@ -117,6 +125,21 @@ def _too_few_seeds(judged: Sequence[JudgedCondition], *, level: float) -> list[s
         f"In {_named(keys)} the searches are too few for a claim over seeds: the smallest p-value they can give is "
         f"{least:.2g} after Holm's correction, not below {level:.2g}."
         for least, keys in groups.items()
+    ]
+
+
+def _narrow_intervals(judged: Sequence[JudgedCondition]) -> list[str]:
+    """A warning that intervals over few seeds promise too much.
+
+    Shares are of 400 normal and 400 exponential samples with a known mean, intervals as `bootstrap.mean_interval` makes
+    them: 72 and 66 % at 3 seeds, 87 and 83 % at 5, 92 and 85 % at 10, 92 and 93 % at 20.
+    """
+    sizes = [len(sample.regrets) for one in judged for sample in one.samples.values() if len(set(sample.regrets)) > 1]
+    if not sizes or min(sizes) >= SEEDS_FOR_INTERVALS:
+        return []
+    return [
+        f"Bootstrap intervals over {counted(min(sizes), 'seed')} are too narrow: in simulations those named 95 % held "
+        "the mean in 66 to 72 % of cases at 3 seeds, 83 to 87 % at 5 and 85 to 92 % at 10."
     ]
 
 

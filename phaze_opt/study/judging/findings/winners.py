@@ -26,7 +26,8 @@ def winner_findings(summary: StudySummary, judged: Sequence[JudgedCondition], re
     sentences = [_lead(scores[0], scores[1], judged, result)]
     if len(judged) > 1:
         claims = _claims_over_conditions(summary)
-        sentences += [*([claims] if claims else []), *_where(summary)]
+        firsts, *others = _where(summary)
+        sentences = [f"{sentences[0]} {firsts}", *([claims] if claims else []), *others]
     else:
         sentences += _claims_over_seeds(summary, summary.contenders[0].contender)
     return tuple(sentences)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from phaze_opt.study.judging.findings.costs import cost_findings
-from phaze_opt.study.judging.findings.limits import limit_findings, standing_findings
+from phaze_opt.study.judging.findings.limits import limit_findings, standing_findings, unfinished_findings
 from phaze_opt.study.judging.findings.prices import price_findings
 from phaze_opt.study.judging.findings.winners import winner_findings
 from phaze_opt.study.judging.judged_condition import JudgedCondition
@@ -31,9 +31,12 @@ def write_findings(summary: StudySummary, judged: Sequence[JudgedCondition], res
     outcome = [*winner_findings(summary, judged, result), *cost_findings(summary, result)]
     if result.config.budget.seconds is not None:
         outcome = [FOR_USE + sentence for sentence in outcome]
+    # Who wins comes first, what its regret is against right after it; nothing but an unfinished study goes before.
     findings = [
+        *unfinished_findings(summary, result),
+        outcome[0],
         *standing_findings(summary, judged, result),
-        *outcome,
+        *outcome[1:],
         *price_findings(summary, result),
         *limit_findings(summary, judged, result),
     ]
