@@ -218,6 +218,9 @@ def _walk(tables: Sequence[_StageTables], slots: int, incumbent_s: float) -> _Fo
         if slots * time_s + sync_s < best_s:
             best_s = slots * time_s + sync_s
             best = _Found(best_s, time_s, sync_s)
+        if sync_s <= 0.0:
+            # Nothing synchronises in less, and a cap of nothing would not fall any further.
+            return best
         max_sync_s = min(sync_s, best_s - slots * time_s) * STEP
 
 

@@ -79,6 +79,9 @@ class SearchConfig:
         if not 0 <= self.num_starts <= self.num_trials:
             message = f"{self.num_starts} starting points must be 0 to the {self.num_trials} trials"
             raise InputError(message, key="num_starts")
+        if self.pruner_options and not self.pruner:
+            message = f"{', '.join(self.pruner_options)}: options without a pruner; name one, or leave them out"
+            raise InputError(message, key="pruner_options")
         if self.max_seconds is not None and not self.max_seconds > 0:
             message = f"{self.max_seconds} must be positive"
             raise InputError(message, key="max_seconds")

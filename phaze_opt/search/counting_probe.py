@@ -13,7 +13,7 @@ from phaze_opt.space.point import DesignPoint
 PROBES_PER_TRIAL = 20
 """Architectures that a strategy may probe for each evaluation it is granted."""
 MAX_SHARE_OF_SPACE = 0.5
-"""Share of the points of a space up to which it may be probed: a probe is no way to enumerate a space."""
+"""Share of the architectures of a space that may be probed: a probe is no way to enumerate a space."""
 
 
 def bound_values(goal: Goal, bound: PointBound) -> tuple[float, ...]:
@@ -105,6 +105,11 @@ def architecture_of(point: DesignPoint) -> DesignPoint:
     )
 
 
-def probe_limit(num_trials: int, space_size: int) -> int:
-    """Architectures that a strategy may probe: 20 per evaluation granted, at most half of the points."""
-    return max(1, min(PROBES_PER_TRIAL * num_trials, int(MAX_SHARE_OF_SPACE * space_size)))
+def probe_limit(num_trials: int, num_architectures: int) -> int:
+    """Architectures that a strategy may probe: 20 per evaluation granted, at most half of all; one at least.
+
+    Args:
+        num_trials: evaluations granted.
+        num_architectures: of the space, counted as probes are: chips with their HBM, whatever the micro-batch.
+    """
+    return max(1, min(PROBES_PER_TRIAL * num_trials, int(MAX_SHARE_OF_SPACE * num_architectures)))

@@ -20,7 +20,7 @@ from phaze_opt.search.strategy import Outcome, StrategyRun
 from phaze_opt.search.trial_log import TrialLog
 from phaze_opt.space.point import DesignPoint
 
-MAX_PRUNED_IN_A_ROW = 300
+MAX_PRUNED_IN_A_ROW = 1000
 """A strategy that may repeat itself stalls when so many of its proposals are dropped one after the other."""
 ASK_AHEAD = 4096
 """Points asked for at a time of a strategy whose order is fixed, when a pruner judges them: bounds like company."""
@@ -104,15 +104,19 @@ class SearchLoop:
 
     def _is_over(self) -> bool:
         """Whether the budget is spent, or the pruner drops whatever the strategy proposes."""
-        if len(self.records) >= self.config.num_trials:
-            return True
-        if self.config.max_seconds is not None and self.charged_s >= self.config.max_seconds:
+        if len(self.records) >= self.config.num_trials or self._is_out_of_time:
             return True
         judging = self.judging
         if judging and judging.may_repeat and judging.num_in_a_row >= MAX_PRUNED_IN_A_ROW:
             self.is_exhausted = True
             return True
         return False
+
+    @property
+    def _is_out_of_time(self) -> bool:
+        """Whether a budget in seconds is spent; never before the first trials."""
+        limit_s = self.config.max_seconds
+        return limit_s is not None and bool(self.records) and self.charged_s >= limit_s
 
     @property
     def charged_s(self) -> float:
@@ -141,7 +145,8 @@ class SearchLoop:
         """Judge and evaluate proposals, a batch at a time; leaves out what the budget no longer covers."""
         queue = list(enumerate(points))
         judged_against: object = None
-        while queue:
+        # What is asked far ahead may take many batches, so the seconds are looked at before each.
+        while queue and not self._is_out_of_time:
             # The first points of a search are always evaluated: where nothing fits, they say why.
             against = self._incumbents if self.records else None
             if judged_against is not against:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError, PluginError
@@ -13,7 +14,7 @@ from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import SearchFinished, SearchObserver, SearchStarted
 from phaze_opt.search.goals import goal_directions
-from phaze_opt.search.journal import open_journal
+from phaze_opt.search.journal import Journal, open_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.observers import Observers
 from phaze_opt.search.probe import BounderFactory, PointBounder
@@ -63,13 +64,13 @@ def run_search(
         InputError: an option is wrong, the strategy cannot do the goal, or the journal cannot be written.
     """
     started = time.perf_counter()
-    check_plugins(config)
     identity = search_id(config, scenario=scenario, space=space)
     resolved = resolved_config(config, scenario=scenario, space=space)
     bounder = None if bounder_factory is None else _lazy(bounder_factory, scenario)
+    # The journal is opened, and begun anew unless resumed, only once every plug-in has taken its options.
+    loop = open_loop(config, identity, space=space, log=Journal(Path()), build_bounder=bounder)
     journal = open_journal(config.work_dir / identity, header=resolved, is_resumed=config.resume)
-    loop = open_loop(config, identity, space=space, log=journal, build_bounder=bounder)
-    loop.observers, loop.on_progress = Observers(observers), on_progress
+    loop.log, loop.observers, loop.on_progress = journal, Observers(observers), on_progress
     loop.observers.notify(
         SearchStarted(
             search_id=identity,
@@ -118,7 +119,7 @@ def open_loop(
     """
     strategy = load_strategy(config.strategy)
     check_goal(strategy, config.goal)
-    limit = probe_limit(config.num_trials, space.size)
+    limit = probe_limit(config.num_trials, space.num_architectures * len(space.axes.hbm_bytes))
     probe = None
     if build_bounder is not None:
         probe = CountingProbe(build_bounder, config.goal, limit=limit, who=f"strategy '{strategy.name}'")
@@ -141,18 +142,6 @@ def open_loop(
         judging=judging,
         probes=tuple(known for known in (probe, judges) if known is not None),
     )
-
-
-def check_plugins(config: SearchConfig) -> None:
-    """Refuse a strategy or pruner that cannot be had or cannot do what is asked, before anything is written.
-
-    Raises:
-        PluginError: one is unknown or fails to load.
-        InputError: the strategy cannot do the goal.
-    """
-    check_goal(load_strategy(config.strategy), config.goal)
-    if config.pruner:
-        load_pruner(config.pruner)
 
 
 def load_strategy(name: str) -> Strategy:

@@ -133,6 +133,18 @@ def test_one_chip_is_the_uniform_placement_and_more_chips_are_never_worse() -> N
             assert found.placement.batch_time_s <= min(times) * (1 + 1e-9)
 
 
+def test_a_chain_that_synchronises_nothing_ends() -> None:
+    """One replica whose update takes no time: the falling cap on the synchronisation reaches zero at once."""
+    problem = chips_of(2, 1)[0]
+    still = np.zeros(problem.options[0].num_layers)
+    option = replace(problem.options[0], tensor_parallel=1, update_s=still, tied_update_s=0.0)
+    alone = replace(problem, options=(option,), cluster=replace(problem.cluster, num_devices=1), memory_bytes=1e15)
+    found = solve_heterogeneous([alone], [1.0])
+    assert found is not None
+    assert found.placement.stages[0].sync_s == 0.0
+    assert math.isclose(found.placement.batch_time_s, solve_placement(alone).batch_time_s, rel_tol=1e-12)
+
+
 def test_every_stage_fits_its_own_chip() -> None:
     """A chip too small for anything is never picked, however fast it is."""
     for seed in range(20):

@@ -1,5 +1,6 @@
 """Shipped pruners pass the shipped suite, which catches bad ones; a search with a pruner counts what it avoids."""
 
+import time
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -143,3 +144,41 @@ def test_probing_a_large_batch_is_counted_once(tmp_path):
     run.judge(points, ())
     run.judge(points[::2], ((1.0,),))
     assert context.probe.num_probes == SPACE.size // len(SPACE.axes.micro_batch)
+
+
+def test_options_without_a_pruner_are_refused():
+    """Left unsaid, an option of a pruner that is not there would silently do nothing."""
+    with pytest.raises(InputError, match=r"pruner_options.*margin: options without a pruner"):
+        SearchConfig("random", pruner_options={"margin": 0.1})
+
+
+class SlowObjective(ToyObjective):
+    """Takes a hundredth of a second."""
+
+    def evaluate(self, point):
+        time.sleep(0.01)
+        return super().evaluate(point)
+
+
+class NeverDrops:
+    """Stands in for a pruner under whose eyes points are asked far ahead."""
+
+    name = "never"
+    is_safe = True
+
+    def start(self, context):
+        return self
+
+    def judge(self, points, incumbents):
+        return [Verdict(is_pruned=False) for _ in points]
+
+
+def test_seconds_end_a_search_that_is_asked_far_ahead(tmp_path, monkeypatch):
+    """The first ask is for the whole space, and 0.1 s cover some ten evaluations of 920."""
+    monkeypatch.setattr("phaze_opt.search.run.load_pruner", lambda name: NeverDrops())
+    config = SearchConfig("exhaustive", pruner="never", num_trials=SPACE.size, max_seconds=0.1, work_dir=tmp_path)
+    result = run_search(
+        config, scenario=ToyScenario(), space=SPACE, objective_factory=SlowObjective, bounder_factory=ToyBounder
+    )
+    assert 1 <= result.evaluations <= 16
+    assert not result.is_exhausted

@@ -126,6 +126,12 @@ def test_without_resume_it_starts_afresh(tmp_path: Path) -> None:
     assert len(journal_of(config).read_text().splitlines()) == 11
 
 
+def test_options_that_are_refused_leave_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no_such_option"):
+        search(SearchConfig("tpe", options={"no_such_option": 1}, work_dir=tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
 def test_what_decides_the_trials_decides_the_identity(tmp_path: Path) -> None:
     config = SearchConfig("tpe")
     base = search_id(config, scenario=ToyScenario(), space=SPACE)
