@@ -52,6 +52,8 @@ class StudyFinished:
         contender_metrics: metrics of each contender over all its cells (`summary`), by contender and name.
         cell_metrics: metrics of each cell (simple regret and the like), by key of the cell and name.
         notes: the findings in words, Markdown.
+        cell_regrets_pct: regret of each cell after each of its evaluations (of several objectives: of the hypervolume),
+            by key of the cell, percent.
     """
 
     study_id: str
@@ -59,6 +61,7 @@ class StudyFinished:
     contender_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     cell_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     notes: str = ""
+    cell_regrets_pct: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 StudyEvent = StudyStarted | CellFinished | StudyFinished

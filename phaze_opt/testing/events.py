@@ -235,12 +235,15 @@ def _example_judgement(study_id: str, cells: tuple[CellFinished, ...]) -> StudyF
         condition = event.result.cell.condition.key
         truths[condition] = max(truths.get(condition, 0.0), best[event.result.cell.key])
     regrets: dict[str, list[float]] = {}
-    cell_metrics = {}
+    cell_metrics, curves = {}, {}
     for event in cells:
         cell = event.result.cell
         regret_pct = 100 * (1 - best[cell.key] / truths[cell.condition.key])
         cell_metrics[cell.key] = {"regret_pct": regret_pct, "evaluations_to_1pct": 5.0}
         regrets.setdefault(cell.contender.name, []).append(regret_pct)
+        rates = [evaluation.throughput_samples_per_s for evaluation in event.evaluations]
+        so_far = np.maximum.accumulate(rates) / truths[cell.condition.key]
+        curves[cell.key] = tuple((100 * (1 - so_far)).tolist())
     order = sorted(regrets, key=lambda name: float(np.median(regrets[name])))
     contenders = {
         name: {
@@ -254,4 +257,4 @@ def _example_judgement(study_id: str, cells: tuple[CellFinished, ...]) -> StudyF
         for name, values in regrets.items()
     }
     notes = f"**{order[0]}** has the least median regret."
-    return StudyFinished(study_id, True, contenders, cell_metrics, notes)
+    return StudyFinished(study_id, True, contenders, cell_metrics, notes, curves)

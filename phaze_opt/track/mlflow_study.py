@@ -19,8 +19,6 @@ from phaze_opt.track.study_records import (
     CELL_TRIAL,
     STUDY_FINISHED,
     STUDY_STARTED,
-    CellCurve,
-    cell_curve,
     cell_finished_record,
     cell_record,
     cell_trial_record,
@@ -46,7 +44,7 @@ class MLflowStudySession:
         self._cells: set[str] = set()
         self._finished: set[str] = set()
         self._logged: set[tuple[str, int]] = set()
-        self._curves: dict[str, CellCurve] = {}
+        self._contenders: dict[str, str] = {}
         self._last: Record = {}
         self._is_judged = False
 
@@ -143,7 +141,7 @@ class MLflowStudySession:
 
     def _add_cell(self, event: CellFinished, time_ms: int) -> None:
         key, budget = event.result.cell.key, self._budget
-        self._curves[key] = cell_curve(event.result)
+        self._contenders[key] = event.result.cell.contender.name
         if key not in self._cells:
             self._append(cell_record(event, budget=budget, index=len(self._cells), time_ms=time_ms))
             self._cells.add(key)
@@ -158,7 +156,7 @@ class MLflowStudySession:
     def _finish(self, event: StudyFinished, time_ms: int) -> None:
         """Record the judgement; curves once, when every search is there: a store cannot replace points."""
         is_first = event.is_complete and not self._is_judged
-        record = study_finished_record(event, self._curves, has_curves=is_first, time_ms=time_ms)
+        record = study_finished_record(event, self._contenders, has_curves=is_first, time_ms=time_ms)
         if not _is_same(self._last, record):
             self._append(record)
             self._is_judged |= event.is_complete

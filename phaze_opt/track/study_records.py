@@ -6,7 +6,6 @@ Four levels, each a run inside the one before: study, strategy (contender), sear
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,21 +29,11 @@ CELL = "cell"
 CELL_TRIAL = "cell trial"
 CELL_FINISHED = "cell finished"
 STUDY_FINISHED = "study finished"
-REGRET = "regret_pct"
-"""Metric of a cell in `StudyFinished` that its regret curve ends at."""
 DEFAULT_SETTING = "default"
 MAX_CURVE_POINTS = 200
 """A longer curve keeps only the points where it bends."""
 Curve = tuple[tuple[int, float], ...]
 """(evaluations spent, value) points."""
-
-
-@dataclass(frozen=True, slots=True)
-class CellCurve:
-    """A search's best value so far after each evaluation; 0 while nothing feasible was found."""
-
-    contender: str
-    best: tuple[float, ...]
 
 
 def study_started_record(event: StudyStarted, *, target: str, experiment: str, time_ms: int) -> Record:
@@ -146,23 +135,26 @@ def cell_finished_record(event: CellFinished, *, time_ms: int) -> Record:
         "charged_s": result.charged_s,
         "metrics": finite(metrics),
         "tags": tags,
-        "curves": {curve_name(result.cell.condition.goal): thinned(cell_curve(result).best)},
+        "curves": {curve_name(result.cell.condition.goal): thinned(best_so_far(result))},
         "seconds": [round(value, 3) for value in seconds],
     }
 
 
 def study_finished_record(
-    event: StudyFinished, curves: Mapping[str, CellCurve], *, has_curves: bool, time_ms: int
+    event: StudyFinished, contenders: Mapping[str, str], *, has_curves: bool, time_ms: int
 ) -> Record:
-    """What a study came to: figures of strategies and searches, their regret curves, the findings."""
-    regrets = {
-        key: regret_curve(curve.best, event.cell_metrics[key][REGRET])
-        for key, curve in curves.items()
-        if has_curves and REGRET in event.cell_metrics.get(key, {})
-    }
+    """What a study came to: figures of strategies and searches, their regret curves, the findings.
+
+    Args:
+        event: the judgement.
+        contenders: of each search that was told of, by its key.
+        has_curves: whether the curves are recorded too.
+        time_ms: now.
+    """
+    regrets = {key: curve for key, curve in event.cell_regrets_pct.items() if has_curves and key in contenders}
     of_contender: dict[str, list[tuple[float, ...]]] = {}
     for key, regret in regrets.items():
-        of_contender.setdefault(curves[key].contender, []).append(regret)
+        of_contender.setdefault(contenders[key], []).append(regret)
     return {
         "kind": STUDY_FINISHED,
         "time_ms": time_ms,
@@ -232,22 +224,10 @@ def curve_name(goal: Goal) -> str:
     return "best_throughput_per_tdp" if goal is Goal.THROUGHPUT_PER_TDP else "best_throughput_samples_per_s"
 
 
-def cell_curve(result: CellResult) -> CellCurve:
-    """Best first objective so far after each evaluation."""
+def best_so_far(result: CellResult) -> tuple[float, ...]:
+    """Best first objective so far after each evaluation; 0 while nothing feasible was found."""
     values = [trial.values[0] if trial.values else 0.0 for trial in result.trials]
-    best = tuple(np.maximum.accumulate(values).tolist()) if values else ()
-    return CellCurve(result.cell.contender.name, best)
-
-
-def regret_curve(best: Sequence[float], final_pct: float) -> tuple[float, ...]:
-    """Regret in percent after each evaluation, from the regret at the end: ``1 - best / truth`` with the same truth.
-
-    100 while nothing feasible was found.
-    """
-    if not best or best[-1] <= 0:
-        return tuple(100.0 for _ in best)
-    share = (1 - final_pct / 100) / best[-1]
-    return tuple(max(0.0, 100 * (1 - value * share)) for value in best)
+    return tuple(np.maximum.accumulate(values).tolist()) if values else ()
 
 
 def median_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -185,6 +185,10 @@ def test_events_come_in_the_order_of_the_plan_and_again_on_resume(tmp_path: Path
         assert last.is_complete
         assert set(last.contender_metrics) == {"random", "tpe"}
         assert set(last.cell_metrics) == {cell.cell.key for cell in result.cells}
+        for cell in result.cells:
+            curve = last.cell_regrets_pct[cell.cell.key]
+            assert len(curve) == cell.evaluations
+            assert curve[-1] == pytest.approx(last.cell_metrics[cell.cell.key]["regret_pct"])
 
 
 def test_an_observer_that_fails_changes_nothing(

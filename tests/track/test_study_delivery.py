@@ -24,7 +24,7 @@ from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.null import NullSession
 from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
-from phaze_opt.track.study_records import MAX_CURVE_POINTS, median_curve, regret_curve, thinned
+from phaze_opt.track.study_records import MAX_CURVE_POINTS, median_curve, thinned
 from phaze_opt.track.study_views import compare_link, study_views
 
 NUM_TRIALS = 2
@@ -120,6 +120,20 @@ def test_searches_have_curves_of_throughput_and_regret(work_dir: Path) -> None:
     regret = dict(rows(work_dir, curve.format(key, "regret_curve_pct")))
     expected = {step: 100 * (1 - value / truth) for step, value in best.items()}
     assert regret == pytest.approx(expected, abs=1e-9)
+
+
+def test_regret_curves_are_those_of_the_judgement_whatever_the_objectives(work_dir: Path) -> None:
+    """Of several objectives regret is of the hypervolume, which no curve of throughput tells."""
+    judged, first = EVENTS[-1], EVENTS[1]
+    assert isinstance(judged, StudyFinished)
+    assert isinstance(first, CellFinished)
+    key, name = first.result.cell.key, first.result.cell.contender.name
+    curves = {cell: (90.0, 40.0, 7.5) for cell in judged.cell_regrets_pct}
+    record(work_dir, (*EVENTS[:-1], replace(judged, cell_regrets_pct=curves)))
+    query = "select step, metrics.value from metrics join tags using (run_uuid) where metrics.key = 'regret_curve_pct'"
+    for tag, value in (("phaze_opt.cell", key), ("phaze_opt.contender", name)):
+        found = dict(rows(work_dir, f"{query} and tags.key = '{tag}' and tags.value = '{value}' order by step"))
+        assert found == {1: 90.0, 2: 40.0, 3: 7.5}
 
 
 def test_trials_have_the_architecture_as_params(work_dir: Path) -> None:
@@ -262,8 +276,6 @@ def test_a_tracker_without_studies_is_refused_before_a_study_starts(work_dir: Pa
 
 
 def test_curves() -> None:
-    assert regret_curve((0.0, 50.0, 80.0), 20.0) == pytest.approx((100.0, 50.0, 20.0))
-    assert regret_curve((0.0, 0.0), 100.0) == (100.0, 100.0)
     assert median_curve([(4.0, 2.0, 1.0), (8.0,), (6.0, 5.0)]) == (6.0, 5.0, 5.0)
     values = np.maximum.accumulate(np.random.default_rng(0).random(5 * MAX_CURVE_POINTS)).tolist()
     points = thinned(values)

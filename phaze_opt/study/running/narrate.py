@@ -18,6 +18,7 @@ from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.summary import cell_metrics, contender_metrics, summarise
 
+PERCENT = 100.0
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -125,4 +126,5 @@ def _finished_event(result: StudyResult) -> StudyFinished:
         contender_metrics=contender_metrics(summary),
         cell_metrics=cell_metrics(summary),
         notes="\n".join(f"- {finding}" for finding in summary.findings),
+        cell_regrets_pct={score.key: tuple((PERCENT * score.curve).tolist()) for score in summary.cells},
     )
