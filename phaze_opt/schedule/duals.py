@@ -24,6 +24,8 @@ from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block, ScheduleStructur
 
 FloatArray = NDArray[np.float64]
 _BITS = (TC_BIT, VC_BIT)
+EXACT_FLOW = 1e-12
+"""Flow that fails to balance by no more than this does so by the rounding of sums, far below what bounds allow for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,8 +186,14 @@ class _DualProgram:
         self.equal_rows, self.equal_right = self._flow_rows()
 
     def vector(self, solution: FloatArray) -> DualVector:
-        """Prices from a solution; weights are scaled down should they exceed 1 by rounding."""
+        """Prices from a solution; weights are scaled down should they exceed 1 by rounding.
+
+        A solver keeps the rows within its tolerance only. Flow that does not balance at an operator is what a source
+        there would have to send, so all of it counts towards the weight that must not exceed 1.
+        """
         total = float(self.equal_rows[-1] @ solution)
+        unbalanced = float(np.abs(self.equal_rows[:-1] @ solution - self.equal_right[:-1]).sum())
+        total += unbalanced if unbalanced > EXACT_FLOW else 0.0
         values = solution / max(1.0, total)
         prices = np.array([self._prices(i) for i in range(self._count)])
         return DualVector(

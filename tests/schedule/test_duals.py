@@ -84,6 +84,30 @@ def test_a_vector_of_one_design_bounds_every_other(seed, other, exclusivity):
     assert bound[0] <= brute_force_makespan(target) * (1 + 1e-7)
 
 
+@pytest.mark.parametrize("exclusivity", list(Exclusivity))
+def test_what_a_solver_lets_pass_breaks_no_bound(monkeypatch, exclusivity):
+    """Flow conservation missed by a solver's tolerance: with cores to spare no bound exceeds the longest path.
+
+    Two chains of two side by side; each operator is given more flow than enters it.
+    """
+    import scipy.optimize
+
+    cores = (CoreType.TC, CoreType.VC, CoreType.TC, CoreType.VC)
+    problem = ScheduleProblem(cores, (1.0,) * 4, (1e6,) * 4, ((0, 1), (2, 3)), 99, 99, exclusivity)
+    (block,) = blocks_of(problem)
+    solve = scipy.optimize.linprog
+
+    def solve_loosely(**arguments):
+        solution = solve(**arguments)
+        flows = slice(len(block), 2 * len(block))
+        solution.x[flows] *= 1.0 + 1e-7
+        return solution
+
+    assert dual_bound(block, best_dual(block)) == pytest.approx(2.0, rel=1e-12)
+    monkeypatch.setattr(scipy.optimize, "linprog", solve_loosely)
+    assert dual_bound(block, best_dual(block)) <= 2.0 * (1.0 + 1e-12)
+
+
 def test_pool_equals_the_formula_and_takes_the_floor():
     problem = random_problem(5, num_operators=9)
     structure = compile_structure(problem.core_types, problem.edges)
