@@ -4,6 +4,7 @@ PhazeOptError
 ├── InputError           something the user gave is wrong (exit code 2)
 ├── PluginError          a requested plug-in is unknown or fails to load (exit code 2)
 ├── SolverError          a solver gave no usable answer
+├── StorageError         a database that studies share failed; what is finished is kept
 ├── VerificationError    an independent check disagrees with a result: a bug
 └── TrackingError        a tracker could not record; never reaches a search's result
 """
@@ -49,6 +50,10 @@ class PluginError(PhazeOptError):
 
 class SolverError(PhazeOptError):
     """A solver ended without a usable answer."""
+
+
+class StorageError(PhazeOptError):
+    """A database that a study shares with other machines failed; what is finished is kept."""
 
 
 class VerificationError(PhazeOptError):

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from phaze_opt.errors import InputError, SolverError
+from phaze_opt.errors import InputError, SolverError, StorageError
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.mirrored_store import MirroredStore
 from phaze_opt.study.stores.optuna_store import OptunaStore
 from phaze_opt.study.stores.rdb_storage import hide_password, open_rdb_storage, with_driver
+from phaze_opt.study.stores.store import StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 WORKER = Path(__file__).parent / "outside" / "store_worker.py"
@@ -83,18 +87,79 @@ def test_a_killed_worker_loses_its_claim_and_the_second_death_is_an_error(databa
             store.claim(DIGEST, POINT)
             time.sleep(0.3)
     store.close()
+    resumed = open_store(database)
+    assert resumed.claim(DIGEST, POINT), "who comes after the error may try again"
+    resumed.close()
 
 
 def test_a_slow_worker_keeps_its_claim_by_heartbeats(database: str) -> None:
     slow, other = open_store(database), open_store(database)
     assert slow.claim(DIGEST, POINT)
-    end = time.monotonic() + 4
+    end = time.monotonic() + 3
     while time.monotonic() < end:
         assert not other.claim(DIGEST, POINT)
         time.sleep(0.3)
     slow.complete(DIGEST, POINT, known(POINT))
     slow.close()
     other.close()
+
+
+def drop(database: str) -> None:
+    """What a server that goes away looks like: its database is gone, with all connections to it."""
+    import psycopg
+
+    name = database.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(database.replace(f"/{name}?", "/postgres?"), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_a_database_that_is_lost_in_the_middle_is_one_sentence_and_the_evaluation_is_kept(
+    database: str, tmp_path: Path
+) -> None:
+    local = LocalStore(tmp_path)
+    store = MirroredStore(local, open_store(database))
+    dropped = []
+
+    class Drops:
+        def evaluate(self, point: DesignPoint) -> Evaluation:
+            drop(database)
+            dropped.append(point)
+            return known(point).evaluation
+
+    evaluator = StoreEvaluator(store, DIGEST, Drops)
+    with pytest.raises(
+        StorageError, match=r"^the database of --storage failed \(.*\); what is finished is kept"
+    ) as caught:
+        evaluator.submit((POINT,))
+    assert dropped == [POINT]
+    assert "\n" not in str(caught.value)
+    kept = local.known(DIGEST, POINT)
+    assert kept is not None
+    assert kept.evaluation == known(POINT).evaluation
+    with pytest.raises(StorageError):
+        store.claim(DIGEST, OTHER)
+    store.close()
+
+
+def test_heartbeats_go_on_after_an_error_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    beats = []
+
+    def beat(trial_id: int) -> None:
+        beats.append(trial_id)
+        raise OperationalError("update", {}, ConnectionError("gone for a moment"))
+
+    monkeypatch.setattr(store.storage, "heartbeat_interval", 0.01)
+    assert store.claim(DIGEST, POINT)
+    monkeypatch.setattr(store.storage, "record_heartbeat", beat)
+    deadline = time.monotonic() + 10
+    while len(beats) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    monkeypatch.undo()
+    store.close()
 
 
 def test_workers_that_race_evaluate_every_point_exactly_once(database: str) -> None:

@@ -38,8 +38,15 @@ class MirroredStore:
         return self.shared.claim(digest, point)
 
     def complete(self, digest: str, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
-        """Keep an evaluation in both; the shared store's counts."""
-        return self.local.complete(digest, point, self.shared.complete(digest, point, evaluation))
+        """Keep an evaluation in both; the shared store's counts.
+
+        Should the shared store fail, the directory keeps what was evaluated, and the failure goes on.
+        """
+        try:
+            evaluation = self.shared.complete(digest, point, evaluation)
+        finally:
+            evaluation = self.local.complete(digest, point, evaluation)
+        return evaluation
 
     def release(self, digest: str, point: DesignPoint) -> None:
         """Give a claim up."""

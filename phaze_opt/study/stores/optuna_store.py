@@ -3,7 +3,8 @@
 One Optuna study per kind of evaluation (`Condition.evaluations_digest`). A worker that needs a point makes a waiting
 trial of it and sets the lowest-numbered one of that point running, which the storage grants to one worker only (trials
 are numbered under a lock). Workers record heartbeats; a trial whose heartbeats stop is failed by whoever notices, and
-its point begun once more. A second failure is an error, not a loop. Who dies before the trial runs leaves it waiting.
+its point begun once more. A second failure is an error, not a loop; only failures since a process has opened the store
+count for it, so that a study can be resumed after one. Who dies before the trial runs leaves it waiting.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.errors import SolverError
+from phaze_opt.errors import SolverError, StorageError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.stores.rdb_storage import GRACE_S, quiet_optuna
+from phaze_opt.study.stores.rdb_storage import GRACE_S, database_errors, quiet_optuna
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage, RDBStorage
@@ -53,16 +55,23 @@ class OptunaStore:
     _pulse: Pulse | None = None
 
     def known(self, digest: str, point: DesignPoint) -> KnownEvaluation | None:
-        """The evaluation of a point, as far as this process has read."""
-        return self._kind(digest).known.get(point)
+        """The evaluation of a point, as far as this process has read.
+
+        Raises:
+            StorageError: the database failed.
+        """
+        with database_errors():
+            return self._kind(digest).known.get(point)
 
     def claim(self, digest: str, point: DesignPoint) -> bool:
         """Begin the evaluation of a point, unless it is done or begun elsewhere.
 
         Raises:
             SolverError: two workers ended in the middle of it.
+            StorageError: the database failed.
         """
-        trial_id = self._kind(digest).claim(point, worker=self.worker)
+        with database_errors():
+            trial_id = self._kind(digest).claim(point, worker=self.worker)
         if trial_id is None:
             return False
         if self._pulse is None:
@@ -71,30 +80,43 @@ class OptunaStore:
         return True
 
     def complete(self, digest: str, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
-        """Record the evaluation of a point that was claimed; returns the one that counts."""
-        self._let_go(digest, point)
-        return self._kind(digest).complete(point, evaluation)
+        """Record the evaluation of a point that was claimed; returns the one that counts.
+
+        Raises:
+            StorageError: the database failed.
+        """
+        try:
+            with database_errors():
+                return self._kind(digest).complete(point, evaluation)
+        finally:
+            self._let_go(digest, point)
 
     def release(self, digest: str, point: DesignPoint) -> None:
-        """Give a claim up; it does not count as an attempt."""
+        """Give a claim up, if there is one; it does not count as an attempt.
+
+        Where the database fails here, others find out by themselves that nothing beats for the claim.
+        """
         self._let_go(digest, point)
-        self._kind(digest).give_up(point)
+        with suppress(StorageError), database_errors():
+            self._kind(digest).give_up(point)
 
     def close(self) -> None:
         """Give all claims up and end the heartbeats."""
-        for kind in self._kinds.values():
+        for digest, kind in self._kinds.items():
             for point in tuple(kind.mine):
-                kind.give_up(point)
+                self.release(digest, point)
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse = None
-        self.storage.remove_session()
+        with suppress(StorageError), database_errors():
+            self.storage.remove_session()
         self.storage.engine.dispose()
 
     def _let_go(self, digest: str, point: DesignPoint) -> None:
-        trial_id = self._kind(digest).mine.get(point)
-        if self._pulse is not None and trial_id is not None:
-            self._pulse.trials.discard(trial_id)
+        """Beat for a claim no more."""
+        kind = self._kinds.get(digest)
+        if self._pulse is not None and kind is not None:
+            self._pulse.trials = set(kind.mine.values()) - {kind.mine.get(point)}
 
     def _kind(self, digest: str) -> SharedKind:
         if digest not in self._kinds:
@@ -121,7 +143,9 @@ class Pulse:
     def _beat(self) -> None:
         while not self._stopped.wait(self._storage.heartbeat_interval):
             for trial_id in tuple(self.trials):
-                self._storage.record_heartbeat(trial_id)
+                # A heart that stops at the first database error would give up claims that are still worked on.
+                with suppress(StorageError), database_errors():
+                    self._storage.record_heartbeat(trial_id)
 
 
 @dataclass(slots=True)
@@ -190,15 +214,15 @@ class SharedKind:
             self._supersede(made)
         if not is_mine:
             return None
-        self.storage.set_trial_user_attr(trial_id, _WORKER, worker)
         self.mine[point] = trial_id
+        self.storage.set_trial_user_attr(trial_id, _WORKER, worker)
         return trial_id
 
     def complete(self, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
         """Record an evaluation; should this process have been taken for dead meanwhile, the other's counts."""
         import optuna
 
-        trial_id = self.mine.pop(point)
+        trial_id = self.mine[point]
         value = evaluation.evaluation.throughput_samples_per_s
         try:
             text = json.dumps(evaluation_to_json(evaluation.evaluation))
@@ -206,12 +230,15 @@ class SharedKind:
             self.storage.set_trial_user_attr(trial_id, _WALL, evaluation.wall_s)
             self.storage.set_trial_state_values(trial_id, optuna.trial.TrialState.COMPLETE, [value])
         except optuna.exceptions.UpdateFinishedTrialError:
-            _LOGGER.warning("%s took this process for dead and began %s once more; both give the same", PREFIX, point)
+            _LOGGER.warning("%s was taken from this process as from a dead one; both give the same", point)
+        del self.mine[point]
         return self.known.setdefault(point, evaluation)
 
     def give_up(self, point: DesignPoint) -> None:
-        """End a trial of this process; it does not count as an attempt."""
-        self._supersede(self.mine.pop(point))
+        """End a trial of this process, if it has one; it does not count as an attempt."""
+        trial_id = self.mine.pop(point, None)
+        if trial_id is not None:
+            self._supersede(trial_id)
 
     def _supersede(self, trial_id: int) -> None:
         """Fail a trial that is not an attempt."""
@@ -234,7 +261,7 @@ class SharedKind:
         if self._num_failed.get(point, 0) >= MAX_ATTEMPTS:
             message = (
                 f"two workers ended in the middle of evaluating {point}, perhaps for lack of memory; "
-                "everything finished is kept"
+                "everything finished is kept: --resume tries it again"
             )
             raise SolverError(message)
         return False
@@ -277,5 +304,6 @@ class SharedKind:
         if trial.state.name == "COMPLETE" and point not in self.known:
             evaluation = evaluation_from_json(json.loads(trial.user_attrs[_EVALUATION]))
             self.known[point] = KnownEvaluation(evaluation, float(trial.user_attrs[_WALL]))
-        if trial.state.name == "FAIL" and _SUPERSEDED not in trial.user_attrs:
+        is_new = self._read_at > -math.inf
+        if is_new and trial.state.name == "FAIL" and _SUPERSEDED not in trial.user_attrs:
             self._num_failed[point] = self._num_failed.get(point, 0) + 1

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from phaze_opt.errors import InputError, PluginError
+from phaze_opt.errors import InputError, PluginError, StorageError
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
 HEARTBEAT_S = 5
 GRACE_S = 30
+"""A trial whose last heartbeat is older than this belongs to a dead worker, s."""
 MAX_ATTEMPTS = 5
 AGAIN_S = 0.5
-"""A trial whose last heartbeat is older than this belongs to a dead worker, s."""
+"""How often, and after what time, tables are looked at again that another machine makes at the same moment, s."""
 
 
 def open_rdb_storage(url: str, *, heartbeat_s: int = HEARTBEAT_S, grace_s: int = GRACE_S) -> RDBStorage:
@@ -67,6 +68,27 @@ def _open(address: str, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
                 raise
             time.sleep(AGAIN_S)
     raise AssertionError
+
+
+@contextmanager
+def database_errors() -> Iterator[None]:
+    """A block in which a database that fails is an error of this package, in one sentence without the address.
+
+    Raises:
+        StorageError: the database failed.
+    """
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        cause: BaseException = error
+        while isinstance(cause, StorageInternalError | SQLAlchemyError) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = (str(cause).splitlines() or [type(cause).__name__])[0]
+        message = f"the database of --storage failed ({reason}); what is finished is kept: --resume once it answers"
+        raise StorageError(message) from error
 
 
 def with_driver(url: str) -> str:
