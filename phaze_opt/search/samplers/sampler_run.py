@@ -29,6 +29,8 @@ from phaze_opt.space.point import DesignPoint
 _OTHER_CONSTRAINT = "other"
 _NOT_KEPT = "kept"
 _LARGEST_CONSTRAINT = 1e18
+MAX_TOLD_PRUNED = 200
+"""Pruned points that a sampler is told the bounds of."""
 _MAX_REJECTED = 1000
 """Proposals in a row that may mean no kept point, before one is drawn from the kept points."""
 _STREAM = 0x5EE4
@@ -110,6 +112,7 @@ class SamplerRun:
     _ledger: ConstraintLedger = field(default_factory=ConstraintLedger)
     _worst: tuple[float, ...] | None = None
     _seen: dict[DesignPoint, Outcome | None] = field(default_factory=dict)
+    _num_pruned: int = 0
 
     def ask(self, count: int) -> Sequence[DesignPoint]:
         """Propose ``count`` points; every one is in the space, and one may repeat."""
@@ -183,7 +186,15 @@ class SamplerRun:
             self._pending.append(self._ask_for(point)[0])
 
     def _tell_one(self, trial: optuna.Trial, outcome: Outcome) -> None:
-        """Finish one trial; constraints come first, because a finished trial is frozen."""
+        """Finish one trial; constraints come first, because a finished trial is frozen.
+
+        Samplers slow down with every trial they know, and a pruner may drop thousands: of the first hundreds a sampler
+        is told the bounds, of later ones nothing.
+        """
+        self._num_pruned += outcome.is_pruned
+        if outcome.is_pruned and self._num_pruned > MAX_TOLD_PRUNED:
+            self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            return
         constraints = self._ledger.values(outcome)
         if self.infeasible is InfeasibleValue.WORST:
             for name, value in constraints.items():
