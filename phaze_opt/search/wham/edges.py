@@ -50,24 +50,31 @@ class EdgeClimb:
     metric: Metric
     hysteresis: int
 
-    def climb(self, start: DesignPoint, edge: Edge) -> None:
-        """From the design of an edge that is like another design, along its lines; then from the next best of the edge.
+    def climb(self, start: DesignPoint) -> None:
+        """Every edge once, from its design that is like another design; then on from the best designs of all edges.
 
         Given up when more designs in a row than the hysteresis led to nothing better.
         """
-        places = self._on_edge(self.space.positions(start)[: HBM + 1], edge)
-        scores: dict[Places, float] = {} if places is None else {places: self._score(places)}
-        climbed: set[Places] = set()
-        best, misses = max(scores.values(), default=-math.inf), 0
-        while misses <= self.hysteresis and self.scout.num_left and len(climbed) < len(scores):
-            places = max((p for p in scores if p not in climbed), key=lambda p: (scores[p], p))
-            climbed |= self._follow_lines(places, edge, scores)
-            top = max(scores.values())
-            misses = 0 if top > best else misses + 1
-            best = max(best, top)
+        scores: dict[Edge, dict[Places, float]] = {edge: {} for edge in Edge}
+        climbed: set[tuple[Edge, Places]] = set()
+        for edge in Edge:
+            places = self._on_edge(self.space.positions(start)[: HBM + 1], edge)
+            if places is not None:
+                scores[edge][places] = self._score(places)
+                climbed |= self._follow_lines(places, edge, scores[edge])
+        misses = 0
+        while misses <= self.hysteresis and self.scout.num_left:
+            known = [(score, edge.value, edge, places) for edge in Edge for places, score in scores[edge].items()]
+            ahead = [entry for entry in known if entry[2:] not in climbed and entry[0] > -math.inf]
+            if not ahead:
+                return
+            _, _, edge, places = max(ahead)
+            climbed |= self._follow_lines(places, edge, scores[edge])
+            top = max(score for found in scores.values() for score in found.values())
+            misses = 0 if top > max(known)[0] else misses + 1
 
-    def _follow_lines(self, places: Places, edge: Edge, scores: dict[Places, float]) -> set[Places]:
-        """Follow every line while it rises, the next from where the last one ended; the designs passed."""
+    def _follow_lines(self, places: Places, edge: Edge, scores: dict[Places, float]) -> set[tuple[Edge, Places]]:
+        """Follow every line while it rises, the next from where the last one ended; the designs passed on the way."""
         passed = {places}
         for line in lines_of(edge):
             for sign in (1, -1):
@@ -78,8 +85,10 @@ class EdgeClimb:
                         break
                     places = ahead
                     passed.add(places)
-        passed.discard(places)
-        return passed or {places}
+        # Lines that were followed before the last turn are open again at the end, unless it is where they began.
+        if len(passed) > 1:
+            passed.discard(places)
+        return {(edge, design) for design in passed}
 
     def _score(self, places: Places) -> float:
         """The best score of a design over its micro-batches; minus infinity where nothing is left to look with."""

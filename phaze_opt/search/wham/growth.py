@@ -25,16 +25,31 @@ class StageState:
 
 
 @dataclass(slots=True)
+class GraphMemory:
+    """What is known of the graphs of one array shape at core counts; stages and GLB sizes share it.
+
+    Attributes:
+        schedules: by graph (its identity) and counts.
+        latencies: latency of each operator in its faster form, s, by the same.
+        starved_s: what cores of a type would take off critical operators, s, by the same and the larger counts.
+    """
+
+    schedules: dict[tuple[int, Counts], GraphSchedule] = field(default_factory=dict)
+    latencies: dict[tuple[int, Counts], list[float]] = field(default_factory=dict)
+    starved_s: dict[tuple[int, Counts, Counts], float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Grower:
-    """Grows designs of one array shape; schedules are remembered, as many stages and GLB sizes share them.
+    """Grows designs of one array shape.
 
     Attributes:
         block: what fits and is kept.
-        schedules: by graph (its identity) and counts.
+        memory: of the shape's graphs.
     """
 
     block: KeptBlock
-    schedules: dict[tuple[int, Counts], GraphSchedule] = field(default_factory=dict)
+    memory: GraphMemory = field(default_factory=GraphMemory)
     _known: dict[tuple[int, Counts], tuple[float, tuple[float, float]]] = field(default_factory=dict)
 
     def grow(self, graphs: Sequence[AnnotatedGraph]) -> tuple[Counts, ...]:
@@ -80,9 +95,10 @@ class Grower:
         """Makespan (never under the HBM floor) with collectives, and conflicts by core type; of one graph."""
         key = (id(graph), counts)
         if key not in self._known:
-            if key not in self.schedules:
-                self.schedules[key] = schedule_graph(graph, self._cores(counts))
-            schedule = self.schedules[key]
+            schedules = self.memory.schedules
+            if key not in schedules:
+                schedules[key] = schedule_graph(graph, self._cores(counts))
+            schedule = schedules[key]
             starved = [self._starved_s(graph, schedule, counts, core) for core in (TC, VC)]
             is_floored = schedule.makespan_s <= graph.floor_s
             delays = (schedule.conflict_s[TC] + starved[TC], schedule.conflict_s[VC] + starved[VC])
@@ -95,12 +111,24 @@ class Grower:
         larger = Counts(counts.tc + (core == TC), counts.vc + (core == VC))
         if not self.block.fits(larger):
             return 0.0
-        one, spread = graph.latencies(self._cores(larger))
-        return sum(
-            max(0.0, schedule.durations_s[index] - min(one[index], spread[index]))
-            for index, types in enumerate(graph.types)
-            if core in types and schedule.mobility.is_critical(index)
-        )
+        key = (id(graph), counts, larger)
+        known = self.memory.starved_s
+        if key not in known:
+            faster = self._latencies(graph, larger)
+            known[key] = sum(
+                max(0.0, schedule.durations_s[index] - faster[index])
+                for index, types in enumerate(graph.types)
+                if core in types and schedule.mobility.is_critical(index)
+            )
+        return known[key]
+
+    def _latencies(self, graph: AnnotatedGraph, counts: Counts) -> list[float]:
+        """Latency of each operator in its faster form, s."""
+        key = (id(graph), counts)
+        known = self.memory.latencies
+        if key not in known:
+            known[key] = [min(pair) for pair in zip(*graph.latencies(self._cores(counts)), strict=True)]
+        return known[key]
 
     def _cores(self, counts: Counts) -> CoreCounts:
         """The numbers that positions mean."""

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from phaze_opt.search.wham.annotation import AnnotatedGraph, CoreCounts, StageKey, annotate
-from phaze_opt.search.wham.criticality import GraphSchedule
 from phaze_opt.search.wham.dimension_pruner import Shape, prune_dimensions
-from phaze_opt.search.wham.growth import Grower
+from phaze_opt.search.wham.growth import GraphMemory, Grower
 from phaze_opt.search.wham.kept_block import Counts, Dimensions, KeptBlock
 from phaze_opt.search.wham.metric import Metric
 from phaze_opt.search.wham.scout import Scout
@@ -54,10 +53,10 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One array shape: the graphs of every stage, and their schedules so far."""
+    """One array shape: the graphs of every stage, and what growth has found of them."""
 
     stages: dict[StageKey, tuple[AnnotatedGraph, ...]]
-    schedules: dict[tuple[int, Counts], GraphSchedule] = field(default_factory=dict)
+    memory: GraphMemory = field(default_factory=GraphMemory)
 
     def cost(self, grower: Grower, counts: Counts) -> float:
         """Logarithm of device seconds a micro-batch of the whole chain, at each model's best tensor width, summed."""
@@ -173,7 +172,7 @@ class LocalSearch:
 
     def _grow_all(self, block: KeptBlock, annotation: Annotation) -> list[Way]:
         """The ways that growth took for all stages, those first that serve the whole chain in least time."""
-        grower = Grower(block, annotation.schedules)
+        grower = Grower(block, annotation.memory)
         ways: dict[Counts, tuple[tuple[Counts, ...], set[StageKey]]] = {}
         for key, graphs in annotation.stages.items():
             kept = tuple(counts for counts in grower.grow(graphs) if block.is_kept(counts))

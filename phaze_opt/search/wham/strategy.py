@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from phaze_opt.search.options import Option, resolve_options
 from phaze_opt.search.samplers.grid import golden_stride
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
-from phaze_opt.search.wham.edges import Edge, EdgeClimb
+from phaze_opt.search.wham.edges import EdgeClimb
 from phaze_opt.search.wham.local_search import LocalOptions
 from phaze_opt.search.wham.metric import Metric, metrics_of
 from phaze_opt.search.wham.neighbourhood import neighbours
@@ -41,7 +41,8 @@ class WhamStrategy:
     (`growth`); (3) vector width follows array width, as in every designed space; (4) designs are ranked by an upper
     bound of the goal over all micro-batches, not by a stage's own makespan, and the global choice evaluates the union
     in the order of those bounds, so evaluation stops mattering once no bound beats the incumbent; (5) an outer loop
-    over GLB sizes and HBM capacities (`outer_loop`); (6) the designs around the best one are bounded too; (7) when all
+    over GLB sizes and HBM capacities (`outer_loop`); (6) designs of few cores, where the goal would have growth end below
+    the area band, are climbed on their own (`edges`), and the designs around the best one are bounded too; (7) when all
     that is done and evaluations are left, the remaining points follow, so that the strategy ends with the space.
     Starting points give the GLB and HBM to start from and the first incumbent; the seed plays no other part.
     Without a probe (a toy objective) only (6), with evaluations in place of bounds, and (7) remain.
@@ -140,24 +141,22 @@ class WhamRun:
         total = self.scout.limit
         glb, hbm = self._origin()
         for number, metric in enumerate(self.metrics, start=1):
-            self.scout.limit = total * number // len(self.metrics)
-            if self.is_refined:
-                self.scout.limit = total * (3 * number) // (4 * len(self.metrics))
+            share = total * number // len(self.metrics)
+            self.scout.limit = share * 3 // 4 if self.is_refined else share
             OuterLoop(self.context.space, self.scout, metric, self.local).run(
                 glb=glb, hbm=hbm, is_looped=self.is_looped
             )
+            self.scout.limit = share * 5 // 6 if self.is_refined else share
             self._climb_edges(metric)
         self.scout.limit = total
         self._open_looked_at()
 
     def _climb_edges(self, metric: Metric) -> None:
-        """Designs of few cores, from what is best so far."""
+        """Designs of few cores, from what is best so far; part of the loop, as they want a buffer of their own."""
         assert self.scout is not None
         best = self._best_known(self.scout.bounds, metric)
         if best is not None and self.is_looped:
-            climb = EdgeClimb(self.context.space, self.scout, metric, self.local.hysteresis)
-            for edge in Edge:
-                climb.climb(best, edge)
+            EdgeClimb(self.context.space, self.scout, metric, self.local.hysteresis).climb(best)
 
     def _origin(self) -> tuple[int, int]:
         """Positions of GLB and HBM to start from: those of the best starting point, else the middle and the largest."""
