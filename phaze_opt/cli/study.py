@@ -11,7 +11,7 @@ import typer
 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
-from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption
+from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, parse_choice
 from phaze_opt.cli.output import console, out, print_json
 
 if TYPE_CHECKING:
@@ -102,25 +102,45 @@ def run(
     tracker: Annotated[
         str, typer.Option("--tracker", help="Tracker plug-in that records.", rich_help_panel=RECORDS)
     ] = "mlflow",
+    track_trials: Annotated[
+        str,
+        typer.Option(
+            "--track-trials",
+            help="Trials with runs of their own: all, or the best of each search (for large studies).",
+            metavar="[all|best]",
+            rich_help_panel=RECORDS,
+        ),
+    ] = "all",
     json: JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
     from phaze_opt.study.files.study_file import read_study
     from phaze_opt.study.running.engine import shared_engine
     from phaze_opt.track.guard import open_study_tracker
-    from phaze_opt.track.protocol import TrackerConfig
+    from phaze_opt.track.protocol import TrackerConfig, TrialRuns
 
+    trials = parse_choice(TrialRuns, track_trials, option="--track-trials")
     config = read_study(file)
     engine = shared_engine(storage=storage, dask=dask)
     started = time.monotonic()
     session = open_study_tracker(
         tracker if tracking and not worker else "null",
-        TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir),
+        TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir, trials=trials),
     )
-    result = _run(
-        config, session, work_dir=work_dir, jobs=jobs, is_resumed=resume, is_quiet=json, engine=engine, is_worker=worker
-    )
-    files, delivery = _deliver(result, session)
+    try:
+        result = _run(
+            config,
+            session,
+            work_dir=work_dir,
+            jobs=jobs,
+            is_resumed=resume,
+            is_quiet=json,
+            engine=engine,
+            is_worker=worker,
+        )
+        files = {} if worker else _write_report(result, session)
+    finally:
+        delivery = session.close()
     wall_s = time.monotonic() - started
     if json:
         from phaze_opt.cli.study_output import study_to_json
@@ -161,22 +181,22 @@ def _run(
         )
 
 
-def _deliver(result: StudyResult, session: StudyTrackingSession) -> tuple[dict[str, Path], Delivery]:
-    """Write the report, hand it to the tracker and deliver what waits for its store."""
+def _write_report(result: StudyResult, session: StudyTrackingSession) -> dict[str, Path]:
+    """Write the report and hand it to the tracker; of a study that was interrupted there is none."""
     from phaze_opt.report.study.drawings import draw_winners
     from phaze_opt.report.study.page import write_study_report
     from phaze_opt.report.study.read import read_inputs
     from phaze_opt.study.disk.directory import StudyDirectory
 
+    if not result.cells or result.is_interrupted:
+        return {}
     screen = console()
-    files: dict[str, Path] = {}
     with screen.status("writing the report") if screen.is_terminal else nullcontext():
-        if result.cells and not result.is_interrupted:
-            inputs = read_inputs(result)
-            directory = StudyDirectory(result.directory).report
-            files = write_study_report(inputs, directory, drawings=draw_winners(inputs))
-            session.log_artifacts(files)
-        return files, session.close()
+        inputs = read_inputs(result)
+        directory = StudyDirectory(result.directory).report
+        files = write_study_report(inputs, directory, drawings=draw_winners(inputs))
+        session.log_artifacts(files)
+        return files
 
 
 def _conclude(result: StudyResult, delivery: Delivery, file: Path) -> None:

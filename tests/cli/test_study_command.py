@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.cli.main import main
+from phaze_opt.errors import InputError, StorageError
 from phaze_opt.study.disk.directory import find_study
 from phaze_opt.study.load import load_study
+from phaze_opt.track.protocol import TrackerConfig
 
 STUDY = """\
 [study]
@@ -142,7 +144,12 @@ def test_people_get_a_table_findings_and_the_report(
 ) -> None:
     text = STUDY.replace('truth = "enumerate"', "").replace("seeds = 2", "seeds = 1")
     study.write_text(text)
-    out, _ = _run(["study", "run", str(study), "--work-dir", str(tmp_path), "--tracker", "null"], capsys)
+    command = ["study", "run", str(study), "--work-dir", str(tmp_path), "--tracker", "null"]
+    _run([*command, "--worker"], capsys)
+    assert list(tmp_path.glob("phaze-opt-studies/*/cells/*.jsonl"))
+    for left_to_another in ("report", "references"):
+        assert not list(tmp_path.glob(f"phaze-opt-studies/*/{left_to_another}"))
+    out, _ = _run([*command, "--resume"], capsys)
     assert "median regret" in out
     assert "best known" in out
     (page,) = tmp_path.glob("phaze-opt-studies/*/report/report.html")
@@ -159,6 +166,41 @@ def test_a_faulty_file_is_one_sentence_and_starts_nothing(
     assert not (tmp_path / "w").exists()
     _, err = _run(["study", "run", str(tmp_path / "none.toml")], capsys, code=2)
     assert "no such file" in err
+
+
+def test_trials_that_are_tracked_are_chosen(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["study", "run", str(study), "--work-dir", str(tmp_path / "w"), "--track-trials"]
+    _, err = _run([*command, "bset"], capsys, code=2)
+    assert "--track-trials" in err
+    assert "did you mean best" in err
+
+    def refuse(name: str, config: TrackerConfig) -> None:
+        message = f"{name} would record {config.trials.value} trials"
+        raise InputError(message)
+
+    monkeypatch.setattr("phaze_opt.track.guard.open_study_tracker", refuse)
+    assert "mlflow would record best trials" in _run([*command, "best"], capsys, code=2)[1]
+    assert "mlflow would record all trials" in _run(command[:-1], capsys, code=2)[1]
+    assert not (tmp_path / "w").exists()
+
+
+def test_what_was_recorded_is_delivered_when_a_study_fails(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from phaze_opt.track.null import NullSession
+
+    closed = []
+
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("the database is gone")
+
+    monkeypatch.setattr("phaze_opt.study.run.run_study", fail)
+    monkeypatch.setattr(NullSession, "close", lambda *_: closed.append(True))
+    command = ["study", "run", str(study), "--work-dir", str(tmp_path), "--no-tracking"]
+    assert "the database is gone" in _run(command, capsys, code=1)[1]
+    assert closed
 
 
 def test_an_unknown_study_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

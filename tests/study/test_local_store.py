@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from phaze_opt.errors import InputError
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
@@ -41,6 +42,45 @@ def test_the_first_completed_evaluation_counts(tmp_path: Path) -> None:
     first.complete("a", POINT, _known())
     assert second.complete("a", POINT, _known(wall_s=9.0)) == _known()
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 1
+
+
+def test_reading_beside_a_claim_does_not_give_it_up(tmp_path: Path) -> None:
+    """Record locks go with the first descriptor of a file that a process closes; a coordinator reads as it runs."""
+    store = LocalStore(tmp_path)
+    assert store.claim("a", POINT)
+    reader = LocalStore(tmp_path)
+    assert reader.known("a", POINT) is None
+    reader.close()
+    code = """
+import sys
+from pathlib import Path
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.stores.local_store import LocalStore
+print(LocalStore(Path(sys.argv[1])).claim("a", DesignPoint(4, 64, 32, 32, 32, 1 << 24, 1 << 35, 2)))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+    store.close()
+
+
+def test_a_study_of_somebody_else_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    LocalStore(tmp_path).complete("a", POINT, _known())
+    files = set(tmp_path.iterdir())
+    real = os.open
+
+    def refuse(path: str | os.PathLike[str], flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_RDWR | os.O_CREAT):
+            raise PermissionError(13, "Permission denied")
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    store = LocalStore(tmp_path)
+    assert store.known("a", POINT) == _known()
+    with pytest.raises(InputError, match="cannot be written: Permission denied"):
+        store.known("b", POINT)
+    with pytest.raises(InputError, match="cannot be written"):
+        store.complete("a", replace(POINT, num_tc=8), _known())
+    assert set(tmp_path.iterdir()) == files
 
 
 @pytest.mark.parametrize("cut", [1, 2, 50, 400])

@@ -44,10 +44,24 @@ class ClusterStoreEvaluator:
         if point in self.under_way:
             if self.under_way[point].is_waiting:
                 return None
-            evaluation, wall_s = self.under_way.pop(point).result()
+            try:
+                evaluation, wall_s = self.under_way.pop(point).result()
+            except BaseException:
+                self.store.release(self.digest, point)
+                raise
             return self.store.complete(self.digest, point, KnownEvaluation(evaluation, wall_s))
-        if self.store.claim(self.digest, point):
+        if not self.store.claim(self.digest, point):
+            return None
+        # Between the look and the claim somebody may have finished it.
+        known = self.store.known(self.digest, point)
+        if known is not None:
+            self.store.release(self.digest, point)
+            return known
+        try:
             (self.under_way[point],) = self.cluster.submit((point,))
+        except BaseException:
+            self.store.release(self.digest, point)
+            raise
         return None
 
 

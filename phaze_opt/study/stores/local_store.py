@@ -77,7 +77,7 @@ class _EvaluationFile:
 
     path: Path
     descriptor: int
-    claims: int
+    claims: int = -1
     index: dict[DesignPoint, tuple[int, int]] = field(default_factory=dict)
     end: int = 0
 
@@ -115,10 +115,12 @@ class _EvaluationFile:
         """Lock the byte of a point."""
         try:
             import fcntl
-        except (
-            ImportError
-        ):  # where there are no record locks two processes may do the same evaluation; the first counts
+        except ImportError:
+            # Where there are no record locks two processes may do the same evaluation; the first counts.
             return True
+        # Opened by those who claim only: a process that closes the file, wherever it has it open, loses its locks.
+        if self.claims < 0:
+            self.claims = _open_file(self.path.with_suffix(".claims"), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(self.claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(point))
         except OSError:
@@ -127,6 +129,8 @@ class _EvaluationFile:
 
     def unlock(self, point: DesignPoint) -> None:
         """Give the byte of a point back."""
+        if self.claims < 0:
+            return
         with suppress(ImportError):
             import fcntl
 
@@ -135,7 +139,8 @@ class _EvaluationFile:
     def close(self) -> None:
         """Close both files; all locks go with them."""
         os.close(self.descriptor)
-        os.close(self.claims)
+        if self.claims >= 0:
+            os.close(self.claims)
 
     def _read_on(self) -> None:
         """Take in the whole lines that were appended since the last look."""
@@ -151,19 +156,31 @@ class _EvaluationFile:
 
 
 def _open(path: Path) -> _EvaluationFile:
-    """Open or begin a file of evaluations.
+    """Open or begin a file of evaluations; one that may not be written, of somebody else's study, is read.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written, and is not there to be read.
+    """
+    try:
+        return _EvaluationFile(path, _open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND))
+    except InputError:
+        if not path.is_file():
+            raise
+        return _EvaluationFile(path, _open_file(path, os.O_RDONLY))
+
+
+def _open_file(path: Path, flags: int) -> int:
+    """A descriptor.
+
+    Raises:
+        InputError: it cannot be opened so.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        claims = os.open(path.with_suffix(".claims"), os.O_RDWR | os.O_CREAT, 0o644)
+        return os.open(path, flags, 0o644)
     except OSError as error:
         message = f"the evaluations of the study cannot be written: {error.strerror or error}; choose another directory"
         raise InputError(message, source=str(path)) from error
-    return _EvaluationFile(path, descriptor, claims)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
