@@ -86,6 +86,7 @@ def print_study(result: StudyResult, files: Mapping[str, Path], session: StudyTr
 def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent:
     """Contenders, best first: regret, evaluations to the targets, cost; made to fit 80 columns."""
     from phaze_opt.report.content import Column, TableContent
+    from phaze_opt.search.strategy import Goal
 
     targets = result.config.judgement.targets
     headings = ["median regret", *(f"to {100 * target:g} %" for target in targets), "probes", "time"]
@@ -100,7 +101,10 @@ def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent
         for score in summary.contenders
     )
     kinds = sorted({truth.kind.value for truth in summary.truths.values()})
-    against = f"against the {' or '.join(kinds)} optimum" if kinds else "of the hypervolume, against the best known"
+    yardsticks = [f"against the {' or '.join(kinds)} optimum"] if kinds else []
+    if any(setting.goal is Goal.PARETO for setting in result.config.settings):
+        yardsticks.append("of the hypervolume, against the best known, where there are several objectives")
+    against = ", or ".join(yardsticks) or "against nothing, as nothing was feasible"
     note = (
         f"Regret {against}; evaluations (median) until a regret was reached; probes and time of a search alone (means)."
     )

@@ -136,6 +136,15 @@ def test_a_rank_test_against_the_medians_is_no_claim(study: Study) -> None:
     assert "a is better than b" not in text(summary)
 
 
+def test_no_sentence_speaks_of_negative_losses_or_of_one_time_fewer(study: Study) -> None:
+    outcomes = {"bert": {"a": ending([99.0, 97.0, 93.0, 95.0]), "b": ending([99.0, 96.5, 93.5, 94.5])}}
+    told = text(summarise(study(outcomes, truths={"bert": 100.0})))
+    assert "-" not in told.replace("Mann-Whitney", "").replace("p-value", "").replace("best-known", "")
+    assert "What b loses of the best value may be " in told
+    assert " more (95 % bootstrap interval over seeds), so there may be no difference." in told
+    assert "a takes 2 evaluations against 2: as many evaluations" in told
+
+
 def test_intervals_over_few_seeds_are_said_to_be_narrow(study: Study) -> None:
     rng = np.random.default_rng(0)
     for num_seeds, is_said in ((5, True), (19, True), (20, False)):
@@ -298,6 +307,11 @@ def test_several_objectives_are_judged_by_hypervolume(study: Study) -> None:
     assert summary.truths == {}
     assert summary.contenders[0].contender == "other"
     assert "front of all searches" in text(summary)
+    from phaze_opt.cli.study_output import contenders_table
+
+    result = study({"bert": {"good": [good], "other": [other]}}, goal=Goal.PARETO)
+    note = contenders_table(summarise(result), result).note
+    assert note.startswith("Regret of the hypervolume, against the best known, where there are several objectives;")
 
 
 def test_a_single_point_dominates_its_box(study: Study) -> None:
@@ -402,6 +416,9 @@ def test_a_leader_by_rank_that_loses_more_in_the_mean_is_told_so(study: Study) -
     outcomes["p"] = {"often": ending(10.0 + rng.random(5)), "steady": ending(98.9 + 0.05 * rng.random(5))}
     summary = summarise(study(outcomes, truths=dict.fromkeys("mnop", 100.0)))
     assert summary.contenders[0].contender == "often"
-    assert "less in the mean, though worse by rank" in text(summary)
+    assert "better in the mean, though worse by rank" in text(summary)
     assert "In default.p steady comes first" in text(summary)
-    assert "Fewer than half of the searches of often do as well as steady ends in 1 condition of 4" in text(summary)
+    assert (
+        "Fewer than half of the searches of often do as well as half of those of steady end in 1 condition of 4"
+        in text(summary)
+    )

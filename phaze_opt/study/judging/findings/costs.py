@@ -9,6 +9,8 @@ from phaze_opt.study.scores import ContenderScore, StudySummary
 
 MAX_CONTENDERS = 8
 """Contenders whose cost is told; of more, the tables tell."""
+EVEN = 0.05
+"""A ratio this near to 1 rounds to it."""
 
 
 def cost_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...]:
@@ -70,18 +72,28 @@ def _at_equal_quality(compared: EqualQuality, confidence: float) -> str:
         missed = counted(compared.num_conditions - compared.num_reached, "condition")
         where = f" in {missed} of {compared.num_conditions}" if compared.num_conditions > 1 else ""
         return (
-            f"Fewer than half of the searches of {first} do as well as {second} ends{where}: no ratio at equal quality."
+            f"Fewer than half of the searches of {first} do as well as half of those of {second} end{where}: no ratio at "
+            "equal quality."
         )
     if compared.num_conditions == 1:
         counts = f"{figure(compared.first_evaluations)} evaluations against {figure(compared.second_evaluations)}"
-        what = f"To do as well as {second} ends (median regret {percent(compared.regret)}) {first} takes {counts}: "
+        what = f"To do as well as half of {second} ends (regret {percent(compared.regret)}) {first} takes {counts}: "
     else:
-        what = f"To do as well as {second} ends (median regret of each condition) {first} takes "
-    interval = f"{percent(confidence)} interval over seeds {_times(compared.low)} to {_times(compared.high)}"
+        what = f"To do as well as half of {second} ends in each condition {first} takes "
+    interval = (
+        f"{percent(confidence)} interval of the ratio over seeds {_times(compared.low)} to {_times(compared.high)}"
+    )
     return (
-        f"{what}{_times(compared.ratio)} times fewer evaluations ({interval}"
+        f"{what}{_fewer(compared.ratio)} ({interval}"
         f"{'; below 1 is more, not fewer' if compared.low < 1.0 else ''}; probes are not in this count)."
     )
+
+
+def _fewer(ratio: float) -> str:
+    """A ratio of evaluations in words: of 1 there is neither more nor less."""
+    if abs(ratio - 1.0) < EVEN:
+        return "as many evaluations"
+    return f"{_times(ratio)} times fewer evaluations" if ratio > 1.0 else f"{_times(1.0 / ratio)} times as many"
 
 
 def _times(ratio: float) -> str:

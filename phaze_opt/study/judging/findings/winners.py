@@ -84,15 +84,18 @@ def _more(name: str, low: float, high: float, confidence: float) -> str:
     """How much more of the best value a contender loses than the leader, an interval."""
     if low == high:
         return f"{name} loses {percent(low)} of the best value more; nothing varies over seeds."
-    verdict = ""
+    interval = f"{percent(confidence)} bootstrap interval over seeds"
     if high < 0.0:
-        verdict = ": less in the mean, though worse by rank"
-    elif low <= 0.0:
-        verdict = ", so there may be no difference"
-    return (
-        f"{name} loses {percent(low)} to {percent(high)} of the best value more "
-        f"({percent(confidence)} bootstrap interval over seeds{verdict})."
-    )
+        return (
+            f"{name} loses {percent(-high)} to {percent(-low)} of the best value less ({interval}): better in the mean, "
+            "though worse by rank."
+        )
+    if low <= 0.0:
+        return (
+            f"What {name} loses of the best value may be {percent(-low)} less or {percent(high)} more ({interval}), so "
+            "there may be no difference."
+        )
+    return f"{name} loses {percent(low)} to {percent(high)} of the best value more ({interval})."
 
 
 def _claims_over_conditions(summary: StudySummary) -> str:
