@@ -63,7 +63,8 @@ class ContenderScore:
         median_evaluations_to: evaluations by which half of the searches had reached each target; targets that fewer
             ever reached are absent.
         median_seconds_to: likewise, s.
-        mean_area_under_curve, mean_hypervolume: means.
+        mean_area_under_curve: mean.
+        mean_hypervolume: mean over searches of several objectives; 0 if there are none.
         mean_distinct_evaluations, mean_probes, mean_pruned, mean_charged_s: means of the cost.
         mean_rank: over conditions by median regret, 1 is best; of a single condition its rank.
     """

@@ -18,7 +18,7 @@ def condition_scores(judged: JudgedCondition, judgement: Judgement) -> tuple[Con
     """Every contender over the seeds of one condition, least median regret first."""
     ranks = condition_ranks(judged)
     scores = [
-        _score(name, judged.key, [sample], [1.0], rank=ranks[name], judgement=judgement)
+        _score(name, judged.key, [sample], [1.0], fronts=[_has_front(judged)], rank=ranks[name], judgement=judgement)
         for name, sample in judged.samples.items()
     ]
     return tuple(sorted(scores, key=lambda score: (score.mean_rank, score.mean_regret)))
@@ -36,9 +36,15 @@ def overall_scores(
     for name in names:
         mine = [(one, rank[name]) for one, rank in zip(judged, ranks, strict=True) if name in one.samples]
         samples, weights = [one.samples[name] for one, _ in mine], [one.weight for one, _ in mine]
+        fronts = [_has_front(one) for one, _ in mine]
         rank = float(np.mean([rank for _, rank in mine]))
-        scores.append(_score(name, "", samples, weights, rank=rank, judgement=judgement))
+        scores.append(_score(name, "", samples, weights, fronts=fronts, rank=rank, judgement=judgement))
     return tuple(sorted(scores, key=lambda score: (score.mean_rank, score.mean_regret)))
+
+
+def _has_front(judged: JudgedCondition) -> bool:
+    """Whether a condition has several objectives, and a hypervolume."""
+    return judged.yardstick.box is not None
 
 
 def condition_ranks(judged: JudgedCondition) -> Mapping[str, float]:
@@ -54,6 +60,7 @@ def _score(
     samples: Sequence[Sample],
     weights: Sequence[float],
     *,
+    fronts: Sequence[bool],
     rank: float,
     judgement: Judgement,
 ) -> ContenderScore:
@@ -71,6 +78,13 @@ def _score(
     def mean(quantity: Callable[[CellScore], float]) -> float:
         return float(np.average([quantity(cell) for cell in cells], weights=shares))
 
+    # Searches of a single objective have no hypervolume; they must not count as ones that covered nothing.
+    volumes = [
+        (cell.hypervolume, weight / len(sample.scores))
+        for sample, weight, is_front in zip(samples, weights, fronts, strict=True)
+        for cell in sample.scores
+        if is_front
+    ]
     targets = judgement.targets
     return ContenderScore(
         contender=name,
@@ -87,13 +101,21 @@ def _score(
         median_evaluations_to=_medians([cell.evaluations_to for cell in cells], shares, targets),
         median_seconds_to=_medians([cell.seconds_to for cell in cells], shares, targets),
         mean_area_under_curve=mean(lambda cell: cell.area_under_curve),
-        mean_hypervolume=mean(lambda cell: cell.hypervolume),
+        mean_hypervolume=_mean_of(volumes),
         mean_distinct_evaluations=mean(lambda cell: cell.distinct_evaluations),
         mean_probes=mean(lambda cell: cell.probes),
         mean_pruned=mean(lambda cell: cell.pruned),
         mean_charged_s=mean(lambda cell: cell.charged_s),
         mean_rank=rank,
     )
+
+
+def _mean_of(weighted: Sequence[tuple[float, float]]) -> float:
+    """Weighted mean of (value, weight) pairs; 0 of none."""
+    if not weighted:
+        return 0.0
+    values, weights = zip(*weighted, strict=True)
+    return float(np.average(values, weights=weights))
 
 
 def _medians(

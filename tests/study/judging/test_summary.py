@@ -314,6 +314,14 @@ def test_several_objectives_are_judged_by_hypervolume(study: Study) -> None:
     assert note.startswith("Regret of the hypervolume, against the best known, where there are several objectives;")
 
 
+def test_the_mean_hypervolume_is_of_conditions_that_have_one(study: Study) -> None:
+    front = study({"bert": {"a": [[(1.0, 40.0, 40.0), (3.0, 20.0, 20.0)]]}}, goal=Goal.PARETO)
+    single = study({"gpt": {"a": ending([3.0])}})
+    mixed = replace(front, conditions=front.conditions + single.conditions, cells=front.cells + single.cells)
+    assert summarise(mixed).contenders[0].mean_hypervolume == summarise(front).contenders[0].mean_hypervolume == 1.0
+    assert summarise(single).contenders[0].mean_hypervolume == 0.0
+
+
 def test_a_single_point_dominates_its_box(study: Study) -> None:
     summary = summarise(study({"bert": {"a": [[(1.0, 2.0, 3.0)]], "b": [[None]]}}, goal=Goal.PARETO))
     assert [cell.regret for cell in summary.cells] == [0.0, 1.0]

@@ -72,8 +72,8 @@ def _at_equal_quality(compared: EqualQuality, confidence: float) -> str:
         missed = counted(compared.num_conditions - compared.num_reached, "condition")
         where = f" in {missed} of {compared.num_conditions}" if compared.num_conditions > 1 else ""
         return (
-            f"Fewer than half of the searches of {first} do as well as half of those of {second} end{where}: no ratio at "
-            "equal quality."
+            f"Fewer than half of the searches of {first} do as well as half of those of {second} end{where}: "
+            "no ratio at equal quality."
         )
     if compared.num_conditions == 1:
         counts = f"{figure(compared.first_evaluations)} evaluations against {figure(compared.second_evaluations)}"

@@ -87,8 +87,8 @@ def _more(name: str, low: float, high: float, confidence: float) -> str:
     interval = f"{percent(confidence)} bootstrap interval over seeds"
     if high < 0.0:
         return (
-            f"{name} loses {percent(-high)} to {percent(-low)} of the best value less ({interval}): better in the mean, "
-            "though worse by rank."
+            f"{name} loses {percent(-high)} to {percent(-low)} of the best value less ({interval}): "
+            "better in the mean, though worse by rank."
         )
     if low <= 0.0:
         return (
