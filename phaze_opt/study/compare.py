@@ -11,7 +11,7 @@ from phaze_opt.study.config import Contender
 from phaze_opt.study.judging.findings.wording import counted, figure, listed, percent
 from phaze_opt.study.judging.judged_condition import Sample, budget_of, judge_sample
 from phaze_opt.study.judging.scoring import Yardstick, by_condition_and_contender, yardstick_of
-from phaze_opt.study.judging.significance import seed_test
+from phaze_opt.study.judging.significance import NO_TEST, seed_test
 from phaze_opt.study.judging.statistics.effects import vargha_delaney
 from phaze_opt.study.judging.statistics.rank_tests import holm_adjust
 from phaze_opt.study.plan import Condition
@@ -19,6 +19,8 @@ from phaze_opt.study.result import CellResult, StudyResult, Truth, TruthKind
 
 Grouped = Mapping[str, Mapping[str, tuple[CellResult, ...]]]
 """Searches by key of the condition and name of the contender."""
+_PACKAGE = "phaze-opt"
+"""Key of its version in the provenance of a study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,8 @@ def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
     grouped = (by_condition_and_contender(first.cells), by_condition_and_contender(second.cells))
     drafts = [draft for pair in pairs for draft in _draft_rows(pair, grouped, studies)]
     level = 1.0 - first.config.judgement.confidence
-    adjusted = holm_adjust([draft.p_value for draft in drafts])
-    rows = tuple(_with_p(draft, p_value, level) for draft, p_value in zip(drafts, adjusted, strict=True))
+    corrected = iter(holm_adjust([draft.p_value for draft in drafts if draft.test != NO_TEST]))
+    rows = tuple(_with_p(draft, 1.0 if draft.test == NO_TEST else next(corrected), level) for draft in drafts)
     return StudyComparison(
         first=first.study_id,
         second=second.study_id,
@@ -218,6 +220,7 @@ def _differences(first: StudyResult, second: StudyResult, name: str) -> str:
             ("budget of seconds", first.config.budget.seconds, second.config.budget.seconds),
             ("batch", first.config.batch, second.config.batch),
             ("starts", first.config.num_starts, second.config.num_starts),
+            ("package version", first.provenance.get(_PACKAGE), second.provenance.get(_PACKAGE)),
         )
         if a != b
     ]
@@ -275,9 +278,7 @@ def _problems(keys: Sequence[str]) -> str:
 def _findings(rows: Sequence[ComparisonRow], pairs: Sequence[tuple[Condition, Condition]]) -> tuple[str, ...]:
     """What the rows say, contender by contender."""
     if not pairs:
-        return (
-            "The studies share no problem (scenario, constants, space, goal and package version): nothing to compare.",
-        )
+        return ("The studies share no problem (scenario, constants, space and goal): nothing to compare.",)
     if not rows:
         return ("No contender has finished searches of a shared problem in both studies: nothing to compare.",)
     sentences = []
@@ -295,4 +296,5 @@ def _findings(rows: Sequence[ComparisonRow], pairs: Sequence[tuple[Condition, Co
             f"{counted(len(mine), 'shared problem')} ({change}), with {figure(cost[0])} and {figure(cost[1])} distinct "
             "evaluations a search."
         )
+        sentences += [f"{name} was not run alike: {note}." for note in dict.fromkeys(row.note for row in mine) if note]
     return tuple(sentences)

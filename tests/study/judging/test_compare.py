@@ -71,9 +71,33 @@ def test_what_differs_is_said(study: Study) -> None:
     assert "strategy random against tpe" in note
     assert "options none against {'startup_trials': 4}" in note
     assert "budget of evaluations 10 against 20" in note
+    assert f"tpe was not run alike: {note}." in comparison.findings
     assert "Only made-up-a has the contender old." in comparison.unmatched
     assert "Only made-up-b has the contender new." in comparison.unmatched
     assert "made-up-b is not finished: 2 of 4 searches are." in comparison.unmatched
+
+
+def test_studies_of_two_package_versions_say_so(study: Study) -> None:
+    """Problems are matched by what they are now; what a version changed in their evaluations cannot be seen in them."""
+    first, second = (
+        replace(study({"bert": {"tpe": [[1.0]]}}), provenance={"phaze-opt": version}) for version in ("1.0", "2.0")
+    )
+    comparison = compare_studies(first, second)
+    assert "tpe was not run alike: package version 1.0 against 2.0." in comparison.findings
+
+
+def test_constants_that_are_not_tested_take_no_part_in_the_correction(study: Study) -> None:
+    rng = np.random.default_rng(0)
+    first, second = (
+        study(
+            {"bert": {"fixed": [[90.0 - low]] * 8, "tpe": [[80.0 - low + x] for x in rng.random(8)]}},
+            deterministic=["fixed"],
+        )
+        for low in (0.0, 10.0)
+    )
+    rows = {row.contender: row for row in compare_studies(first, second).rows}
+    assert (rows["fixed"].test, rows["fixed"].p_value) == ("none", 1.0)
+    assert rows["tpe"].p_value == pytest.approx(2 / 12870)
 
 
 def test_a_claim_over_seeds_and_costs(study: Study) -> None:
