@@ -15,7 +15,7 @@ from phaze_opt.cli.main import main
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.study.drawings import draw_design
 from phaze_opt.search.strategy import Goal
-from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
@@ -40,7 +40,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
         seeds=(0, 1),
         budget=Budget(5),
         judgement=Judgement(num_bootstrap=200),
-        generality=Generality(),
     )
     return run_study(config, work_dir=work_dir)
 
