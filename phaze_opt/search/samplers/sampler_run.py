@@ -135,7 +135,7 @@ class SamplerRun:
                 self._tell_rejected(trial, found)
                 num_rejected += 1
                 continue
-            if self.repeats is Repeats.ALLOWED or found not in self._seen:
+            if self.repeats is Repeats.ALLOWED or found not in self._seen or self._is_spent:
                 return trial, found
             num_repeated += 1
             params = dict(trial.params)
@@ -143,6 +143,11 @@ class SamplerRun:
             if num_repeated >= self.repeats.patience:
                 return self._ask_for(find_unseen(self.codec, params, seen=self._seen, rng=self.rng) or found)
         return self._ask_for(self.codec.space.point(int(self.rng.integers(self.codec.space.size))))
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether every point was proposed: then a repeat is all there is, and to look for another takes long."""
+        return len(self._seen) >= self.codec.space.size
 
     def _settle_repeat(self, trial: optuna.Trial, known: Outcome | None) -> None:
         """Tell the outcome again, or drop the trial."""

@@ -99,7 +99,9 @@ class DaboRun:
     def _draw(self) -> DesignPoint:
         """A random allowed point, new if one is found."""
         last: DesignPoint | None = None
-        for _ in range(_MAX_DRAWS):
+        # Once every point was asked a repeat is all there is.
+        is_spent = len(self._asked) >= self.context.space.size
+        for _ in range(1 if is_spent else _MAX_DRAWS):
             columns = self._candidates(16)
             for row in range(len(columns)):
                 last = columns.point(row)
