@@ -321,6 +321,29 @@ def test_killed_again_and_again_it_ends_with_the_same_table(
     assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == undisturbed
 
 
+def test_a_disk_that_is_full_is_one_sentence_and_the_study_goes_on_later(
+    undisturbed: list[object], tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for the disk: a write is cut short there, in the middle of a line."""
+    code = """
+import resource, sys, toy_study
+from pathlib import Path
+from phaze_opt.errors import InputError
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))
+try:
+    toy_study.run_study(toy_study.CONFIG, work_dir=Path(sys.argv[1]), engine=toy_study.ENGINE)
+except InputError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    told = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True).stdout
+    assert "cannot be written: File too large" in told
+    assert len(told.splitlines()) == 1
+    sizes = [path.stat().st_size for path in tmp_path.glob("phaze-opt-studies/*/evaluations/*.jsonl")]
+    assert max(sizes) == 30_000
+    assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == undisturbed
+
+
 @pytest.mark.slow
 def test_killed_at_twenty_random_moments_it_ends_with_the_same_table(undisturbed: list[object], tmp_path: Path) -> None:
     import random
