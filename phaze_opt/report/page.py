@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
-from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.content import TableContent
 from phaze_opt.report.design import limits_sentence
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.tables import search_contents
 from phaze_opt.search.result import SearchResult
+from phaze_opt.study.disk.whole_file import replace_file
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -101,17 +101,12 @@ def write_search_report(
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file, and the directories above it.
+    """Write a file at once, and the directories above it: who reads finds the earlier one or the whole new one.
 
     Raises:
         InputError: it cannot be written.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        message = f"cannot write: {error.strerror}; choose another place"
-        raise InputError(message, source=str(path)) from error
+    replace_file(path, text)
     return path
 
 

@@ -28,8 +28,8 @@ from phaze_opt.search.pruners.critical_path import ROUNDING
 from phaze_opt.search.strategy import Goal
 from phaze_opt.space.decode import decode_points
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.disk.cell_log import replace_file
 from phaze_opt.study.disk.plain import read_plain, to_plain
+from phaze_opt.study.disk.whole_file import replace_file
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind
 

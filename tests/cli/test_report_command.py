@@ -123,4 +123,4 @@ def test_a_place_that_cannot_be_written_is_one_sentence(study, capsys, tmp_path)
     (tmp_path / "file").write_text("")
     code, _, err = call(["report", str(study.directory), "--out", str(tmp_path / "file" / "out")], capsys)
     assert code == 2
-    assert "cannot write" in err
+    assert "cannot be written" in err

@@ -130,5 +130,5 @@ def test_pages_of_equal_results_are_equal(tmp_path: Path, result: SearchResult) 
 def test_an_unwritable_place_is_named(tmp_path: Path, result: SearchResult) -> None:
     (tmp_path / "file").write_text("")
     small = replace(result, trials=())
-    with pytest.raises(InputError, match="cannot write"):
+    with pytest.raises(InputError, match="cannot be written"):
         write_search_report(small, tmp_path / "file", title="t", goal="throughput", references={})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.search.result import SearchResult, TrialRecord
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.disk.whole_file import replace_file
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyTrial
 from phaze_opt.study.stores.store import EvaluationStore
@@ -155,20 +155,3 @@ def _parse_cell(lines: Sequence[dict[str, Any]], cell: Cell) -> CellResult:
         is_exhausted=bool(summary["is_exhausted"]),
         search_id=str(summary["search_id"]),
     )
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file at once: readers see what was there before, or all of the new.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        message = f"cannot be written: {error.strerror or error}; choose another working directory"
-        raise InputError(message, source=str(path)) from error

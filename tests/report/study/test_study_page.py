@@ -268,5 +268,5 @@ def test_all_files_are_written_beside_each_other(make_inputs, tmp_path: Path) ->
 
 def test_a_place_that_cannot_be_written_is_refused(inputs, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot write"):
+    with pytest.raises(InputError, match="cannot be written"):
         write_study_report(inputs, tmp_path / "file" / "out")
