@@ -236,6 +236,23 @@ class StrategyConformance:
 
         assert propose(strategy, context, judge=replay) == whole
 
+    def test_hears_of_starting_points_and_of_pruned_points(self, strategy: Strategy, space: SearchSpace) -> None:
+        """Told points before its first ask, and later of dropped ones their bound alone, it goes on proposing."""
+        goal = self.goal_of(strategy)
+        run, judge = strategy.start(self.context(space, goal=goal)), ToyJudge(goal)
+        starts = [space.point(0), space.point(space.size // 2)]
+        run.tell([judge(number, point) for number, point in enumerate(starts)])
+        seen = set(starts)
+        for number in range(len(starts), self.num_trials // 2):
+            asked = tuple(run.ask(2))
+            assert asked
+            assert_all_kept(space, asked)
+            assert Capability.EXHAUSTS not in strategy.capabilities or seen.isdisjoint(asked)
+            seen.update(asked)
+            first, *others = asked
+            dropped = [replace(judge(-1, point), constraints=(), is_pruned=True) for point in others]
+            run.tell([judge(number, first), *dropped])
+
     def test_exhausts_the_space(self, strategy: Strategy, space: SearchSpace) -> None:
         """If it declares so, it proposes each point once and then nothing; otherwise it fills any budget.
 
