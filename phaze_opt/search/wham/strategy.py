@@ -41,9 +41,9 @@ class WhamStrategy:
     (`growth`); (3) vector width follows array width, as in every designed space; (4) designs are ranked by an upper
     bound of the goal over all micro-batches, not by a stage's own makespan, and the global choice evaluates the union
     in the order of those bounds, so evaluation stops mattering once no bound beats the incumbent; (5) an outer loop
-    over GLB sizes and HBM capacities (`outer_loop`); (6) designs of few cores, where the goal would have growth end below
-    the area band, are climbed on their own (`edges`), and the designs around the best one are bounded too; (7) when all
-    that is done and evaluations are left, the remaining points follow, so that the strategy ends with the space.
+    over GLB sizes and HBM capacities (`outer_loop`); (6) designs of few cores, where the goal would have growth end
+    below the area band, are climbed on their own (`edges`), and the designs around the best one are bounded too; (7)
+    when all that is done and evaluations are left, the remaining points follow, so that it ends with the space.
     Starting points give the GLB and HBM to start from and the first incumbent; the seed plays no other part.
     Without a probe (a toy objective) only (6), with evaluations in place of bounds, and (7) remain.
     """
