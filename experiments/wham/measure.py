@@ -166,7 +166,7 @@ def main() -> None:
     meta = {
         "version": __version__,
         "date": time.strftime("%Y-%m-%d"),
-        "command": "python experiments/wham/measure.py TRUTHS",
+        "command": f"python experiments/wham/measure.py TRUTHS --seconds {arguments.seconds:g}",
         "machine": "2 cores of an AMD EPYC, shared with other work: processor_s is steadier than overhead_s",
         "python": platform.python_version(),
         "num_trials": 60,

@@ -79,7 +79,7 @@ CASES = (
 
 
 def measure(
-    case: Case, goal: str, folder: Path, *, objective: Objective, bounder: ObjectiveBounder
+    case: Case, goal: str, folder: Path, *, num_seeds: int, objective: Objective, bounder: ObjectiveBounder
 ) -> list[dict[str, object]]:
     """The true optimum, and one search of 60 trials from each starting point."""
     condition = Condition(
@@ -87,7 +87,7 @@ def measure(
     )
     truth = find_truth(condition, cache_dir=folder, objective=objective, bounder=bounder)
     rows: list[dict[str, object]] = []
-    for seed in range(NUM_SEEDS):
+    for seed in range(num_seeds):
         config = SearchConfig(strategy="wham", goal=Goal(goal), seed=seed, num_starts=1, work_dir=folder)
         started = time.process_time()
         result = run_search(
@@ -113,6 +113,7 @@ def main() -> None:
     """Print all rows as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=1e9, help="start no case after this")
+    parser.add_argument("--seeds", type=int, default=NUM_SEEDS)
     parser.add_argument("--first", type=int, default=0, help="number of the case to start from")
     arguments = parser.parse_args()
     started, rows = time.monotonic(), []
@@ -122,7 +123,14 @@ def main() -> None:
             bounder = ObjectiveBounder(objective)
             for goal in GOALS:
                 if time.monotonic() - started < arguments.seconds:
-                    rows += measure(case, goal, Path(folder) / str(number), objective=objective, bounder=bounder)
+                    rows += measure(
+                        case,
+                        goal,
+                        Path(folder) / str(number),
+                        num_seeds=arguments.seeds,
+                        objective=objective,
+                        bounder=bounder,
+                    )
     meta = {
         "version": __version__,
         "date": time.strftime("%Y-%m-%d"),
