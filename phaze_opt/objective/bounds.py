@@ -109,17 +109,28 @@ class ThroughputBounder:
                 bounds |= zip(chunk, table.bounds(), strict=True)
         return tuple(bounds[row] for row in range(len(points)))
 
-    def bound_table(self, table: AcceleratorTable, micro_batch: int) -> BoundTable:
-        """Upper bounds on the throughput of any chips at one micro-batch; estimates take 32 bytes an operator each."""
+    def within_budgets(self, points: Sequence[DesignPoint]) -> tuple[bool, ...]:
+        """Whether each point keeps to the scenario's budgets of area and TDP."""
+        scenario = self.objective.scenario
+        if not points or (scenario.max_tdp_w is None and scenario.max_area_mm2 is None):
+            return (True,) * len(points)
+        return tuple((self._broken_budgets(self._table(list(points)))[2] == 0).tolist())
+
+    def _broken_budgets(self, table: AcceleratorTable) -> tuple[Floats, Floats, NDArray[np.int64]]:
+        """Area, mm2, TDP, W, and the budget that each chip breaks, 0 for none; by the comparisons of `Objective`."""
         scenario = self.objective.scenario
         area = _areas_mm2(table)
         power = tdp_w_table(table, scenario.cluster.network, self.objective.constants)
         reason = np.zeros(len(table), dtype=np.int64)
-        # The comparisons of `Objective`, to the last bit.
         if scenario.max_tdp_w is not None:
             reason[power / scenario.max_tdp_w - 1.0 > 0.0] = OVER_TDP
         if scenario.max_area_mm2 is not None:
             reason[area / scenario.max_area_mm2 - 1.0 > 0.0] = OVER_AREA
+        return area, power, reason
+
+    def bound_table(self, table: AcceleratorTable, micro_batch: int) -> BoundTable:
+        """Upper bounds on the throughput of any chips at one micro-batch; estimates take 32 bytes an operator each."""
+        area, power, reason = self._broken_budgets(table)
         rate = np.zeros(len(table))
         rows = np.flatnonzero(reason == 0)
         if len(rows):

@@ -65,6 +65,10 @@ class CountingProbe:
         self._count(points)
         return tuple(bound_values(self.goal, bound) for bound in self._open().bound(points)) if points else ()
 
+    def within_budgets(self, points: Sequence[DesignPoint]) -> Sequence[bool]:
+        """Whether each point keeps to the budgets of area and TDP; not counted."""
+        return self._open().within_budgets(points) if points else ()
+
     def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:
         """Operator graphs and latencies on the architecture of a point."""
         self._count((point,))

@@ -41,6 +41,10 @@ class ObjectiveBounder:
             for bound in self._bounder.bound_points(points)
         )
 
+    def within_budgets(self, points: Sequence[DesignPoint]) -> tuple[bool, ...]:
+        """Whether each point keeps to the scenario's budgets."""
+        return self._bounder.within_budgets(points)
+
     def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:
         """Every model, tensor degree, distinct layer and phase on the architecture of a point."""
         accelerator = self.objective.accelerator(point)

@@ -79,6 +79,10 @@ class PointBounder(Protocol):
         """Every model, tensor degree, distinct layer and phase on the architecture of a point."""
         ...
 
+    def within_budgets(self, points: Sequence[DesignPoint], /) -> Sequence[bool]:
+        """Whether each point keeps to the budgets of area and TDP, which are known exactly from its sizes."""
+        ...
+
 
 BounderFactory = Callable[[Any], PointBounder]
 """Makes the bounder of a scenario."""
@@ -105,6 +109,10 @@ class Probe(Protocol):
         Raises:
             PluginError: more architectures than `num_left`.
         """
+        ...
+
+    def within_budgets(self, points: Sequence[DesignPoint]) -> Sequence[bool]:
+        """Whether each point keeps to the budgets of area and TDP: exact, of no workload, and so not counted."""
         ...
 
     def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:

@@ -98,6 +98,10 @@ class ToyBounder:
         """The bound of each point, in order."""
         return tuple(self._bound(point) for point in points)
 
+    def within_budgets(self, points: Sequence[DesignPoint], /) -> tuple[bool, ...]:
+        """Whether each point is feasible: every constraint of the toy is known from a point's sizes."""
+        return tuple(bound.may_be_feasible for bound in self.bound(points))
+
     def phases(self, point: DesignPoint, /) -> tuple[PhaseView, ...]:
         """None: nothing of a toy is scheduled."""
         del point

@@ -81,6 +81,9 @@ class FakeProbe:
     def bounds(self, points: Sequence[DesignPoint]) -> tuple[tuple[float, ...], ...]:
         raise AssertionError
 
+    def within_budgets(self, points: Sequence[DesignPoint]) -> tuple[bool, ...]:
+        return (True,) * len(points)
+
     def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:
         self.seen.append(point)
         return (view(Phase.FORWARD), view(Phase.UPDATE))

@@ -151,6 +151,9 @@ class WatchedBounder:
         self.points.update(points)
         return self.inner.bound(points)
 
+    def within_budgets(self, points: list[DesignPoint]) -> object:
+        return self.inner.within_budgets(points)
+
     def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:
         self.points.add(point)
         return self.inner.phases(point)

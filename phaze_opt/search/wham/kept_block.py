@@ -34,16 +34,18 @@ class KeptBlock:
     Attributes:
         space: the space.
         dimensions: GLB and shape.
+        over_budget: counts that the space keeps and a budget of the search forbids.
     """
 
     space: SearchSpace
     dimensions: Dimensions
+    over_budget: frozenset[Counts] = frozenset()
 
     def fits(self, counts: Counts) -> bool:
-        """Whether the counts are on their axes and within the area, kept or not."""
+        """Whether the counts are on their axes and within area and budgets, kept or not."""
         if not (0 <= counts.tc < len(self.space.axes.num_tc) and 0 <= counts.vc < len(self.space.axes.num_vc)):
             return False
-        return counts.vc < int(self.space.kept.high[self._row(counts.tc)])
+        return counts.vc < int(self.space.kept.high[self._row(counts.tc)]) and counts not in self.over_budget
 
     def is_kept(self, counts: Counts) -> bool:
         """Whether the space has a design with these counts."""
@@ -52,14 +54,16 @@ class KeptBlock:
         row, vc = np.array([self._row(counts.tc)]), np.array([counts.vc])
         return bool(self.space.kept.index_of(row, vc)[0] >= 0)
 
+    def kept(self) -> list[Counts]:
+        """All counts that the space has a design with."""
+        every = (
+            Counts(tc, vc) for tc in range(len(self.space.axes.num_tc)) for vc in range(len(self.space.axes.num_vc))
+        )
+        return [counts for counts in every if self.is_kept(counts)]
+
     def corners(self) -> tuple[Counts, Counts] | None:
         """The kept counts of most tensor cores and of most vector cores, each with least of the other; None if none."""
-        kept = [
-            Counts(tc, vc)
-            for tc in range(len(self.space.axes.num_tc))
-            for vc in range(len(self.space.axes.num_vc))
-            if self.is_kept(Counts(tc, vc))
-        ]
+        kept = self.kept()
         if not kept:
             return None
         return max(kept, key=lambda c: (c.tc, -c.vc)), max(kept, key=lambda c: (c.vc, -c.tc))

@@ -141,7 +141,7 @@ class LocalSearch:
 
     def _score_shape(self, shape: Shape, *, is_descended: bool) -> float | None:
         """Grow the designs of one array shape and bound the most promising; None if probes have run out."""
-        block = KeptBlock(self.space, Dimensions(self.glb, *shape))
+        block = self._block(shape)
         corners = block.corners()
         if corners is None:
             return -math.inf
@@ -152,6 +152,15 @@ class LocalSearch:
         for way in self._grow_all(block, annotation)[: self.options.ends]:
             self._descend(block, way if is_descended else Way(way.kept[-1:], way.stages))
         return max((design.score for design in self.designs[first:]), default=-math.inf)
+
+    def _block(self, shape: Shape) -> KeptBlock:
+        """What fits of an array shape: the area that the space allows, and the budgets of the search."""
+        block = KeptBlock(self.space, Dimensions(self.glb, *shape))
+        kept = block.kept()
+        points = [block.point(counts, hbm=self.hbm, micro_batch=0) for counts in kept]
+        allowed = self.scout.probe.within_budgets(points)
+        over = (counts for counts, is_allowed in zip(kept, allowed, strict=True) if not is_allowed)
+        return replace(block, over_budget=frozenset(over))
 
     def _annotate(self, block: KeptBlock, corners: tuple[Counts, Counts]) -> Annotation | None:
         """Graphs of every stage at the middle micro-batch; None if probes have run out.

@@ -100,6 +100,12 @@ class OuterLoop:
             ]
             self.scout.look(others)
             self.designs += [replace(design, point=point, score=search.score_of(point)) for point in others]
+            allowed = self.scout.probe.within_budgets(others)
+            # What fills a power budget has none left for more memory: there it must be grown anew.
+            for point in (point for point, is_allowed in zip(others, allowed, strict=True) if not is_allowed):
+                other = self._local(search.glb, self.space.axes.hbm_bytes.index(point.hbm_bytes))
+                other.regrow(_good_shapes(self.space, search.best_by_stage()))
+                self.designs += other.best_by_stage()
 
     def _best(self, glb: int) -> float:
         """The best score at a GLB size."""

@@ -115,7 +115,8 @@ class WhamRun:
         if not self._is_searched:
             self._is_searched = True
             self._search()
-        if self.is_refined:
+        # Without probes there is nothing to look around with, and with a pruner thousands of asks follow.
+        if self.is_refined and (self.scout is None or self.scout.num_left > 0):
             for column in range(len(self.metrics)):
                 self._refine(column)
         points: list[DesignPoint] = []
