@@ -45,6 +45,9 @@ def _search_standing(result: SearchResult, *, space_size: int | None) -> tuple[s
     if space_size is not None:
         if result.distinct_evaluations >= space_size:
             return ("best of the space", "proven", f"all {space_size:,} designs were evaluated")
+        if result.is_pruning_safe and result.distinct_evaluations + result.pruned >= space_size:
+            how = f"{tried} evaluated, the other {result.pruned:,} ruled out by their bounds"
+            return ("best of the space", "proven", how)
         tried += f" of {space_size:,}"
     return ("best of the space", "not proven", f"{tried} evaluated; a better one may exist")
 

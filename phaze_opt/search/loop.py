@@ -35,6 +35,7 @@ class Judging:
         run: says what to drop.
         can_ask_ahead: the strategy enumerates, so that asking far ahead changes nothing.
         may_repeat: the strategy may propose a point again, and so go on for ever with what is dropped.
+        is_safe: what it drops is worse than an incumbent, by proof.
         dropped: what it dropped, with the bound of each point.
         num_in_a_row: proposals dropped since the last that was kept.
     """
@@ -42,6 +43,7 @@ class Judging:
     run: PrunerRun
     can_ask_ahead: bool
     may_repeat: bool = True
+    is_safe: bool = False
     dropped: dict[DesignPoint, tuple[float, ...]] = field(default_factory=dict)
     num_in_a_row: int = 0
 
@@ -291,6 +293,7 @@ class SearchLoop:
             is_interrupted=self.is_interrupted,
             is_exhausted=self.is_exhausted,
             trials=tuple(self.records),
+            is_pruning_safe=self.judging is None or self.judging.is_safe,
         )
 
     def _front(self) -> tuple[TrialRecord, ...]:

@@ -63,6 +63,7 @@ class SearchResult:
         ilp_solves: ordering MIPs solved for the distinct evaluations.
         placements: placement problems solved for them.
         pruned: distinct points that the pruner dropped.
+        is_pruning_safe: the pruner, if there was one, drops nothing that could be the best.
         wall_s: of this run, s.
         overhead_s: of it in the strategy and the pruner, s.
         is_interrupted: ended by Ctrl-C.
@@ -85,3 +86,4 @@ class SearchResult:
     is_interrupted: bool
     is_exhausted: bool
     trials: tuple[TrialRecord, ...]
+    is_pruning_safe: bool = True

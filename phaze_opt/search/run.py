@@ -215,6 +215,7 @@ def _start_pruner(
         pruner.start(context),
         can_ask_ahead=Capability.FIXED_ORDER in strategy.capabilities,
         may_repeat=Capability.EXHAUSTS not in strategy.capabilities,
+        is_safe=pruner.is_safe,
     )
     return judging, probe
 

@@ -175,3 +175,17 @@ def test_sensitivity_is_sorted_by_what_moves_most_and_joins_both_ends() -> None:
     assert content.note.endswith("without effect on these figures: energy.hbm, multicast = ideal")
     assert content.rows[3][0].endswith(": 100e9..900e9 B/s")
     assert content.rows[3][1:] == ("69,400..69,430", "2.50x", "1.60x")
+
+
+def test_a_space_is_proven_when_all_that_was_not_evaluated_was_dropped_safely(result: SearchResult) -> None:
+    def standing(**changes: object) -> tuple[str, ...]:
+        return next(
+            row for row in standing_table(replace(result, **changes), space_size=1000).rows if "space" in row[0]
+        )
+
+    assert standing(pruned=960, is_pruning_safe=True)[1:] == (
+        "proven",
+        "40 distinct designs evaluated, the other 960 ruled out by their bounds",
+    )
+    assert standing(pruned=960, is_pruning_safe=False)[1] == "not proven"
+    assert standing(pruned=959, is_pruning_safe=True)[1] == "not proven"

@@ -40,7 +40,7 @@ def _price(price: PriceOfGenerality, table: ChipTable, setting: Setting) -> str:
         "" if num_own < num_models else ", all different"
     )
     if num_own == 1:
-        return f"{where} {own}: generality costs nothing."
+        return f"{where} {own}: generality costs nothing among these. {_basis(table)}{_unproven(price, setting)}"
     return f"{where} {own}. {_common(price)} {_how_many(price)} {_basis(table)}{_unproven(price, setting)}"
 
 
