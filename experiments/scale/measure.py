@@ -82,11 +82,12 @@ def work(url: str, work_dir: Path, pad_s: float, num_trials: int) -> None:
 def measure(server: str, *, num_workers: int, pad_s: float, num_trials: int) -> dict[str, float]:
     """Run one study with so many workers on a database of its own."""
     import psycopg
+    from sqlalchemy.engine import make_url
 
     name = f"scale_{time.monotonic_ns()}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-    url = server.replace("/postgres", f"/{name}", 1)
+    url = make_url(server).set(database=name).render_as_string(hide_password=False)
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, __file__, "--worker", url, "--pad", str(pad_s), "--trials", str(num_trials)]
         workers = [
