@@ -136,8 +136,7 @@ def test_a_power_budget_is_kept_to(tmp_path: Path) -> None:
     truth = max(entry.throughput_samples_per_s for entry in enumerated() if entry.tdp_w <= budget)
     assert result.best is not None
     assert result.best.tdp_w <= budget
-    # Probes are half of so small a space, and growth knows nothing of power: the best may be left out (here by 2.7 %).
-    assert result.best.throughput_samples_per_s >= 0.95 * truth
+    assert result.best.throughput_samples_per_s >= 0.995 * truth
 
 
 @dataclass(slots=True)
