@@ -40,7 +40,7 @@ from phaze_opt.cli.options import (
 from phaze_opt.cli.output import console, print_json
 from phaze_opt.cli.search_config import build_config, one_of
 from phaze_opt.cli.search_extras import find_pipeline, find_regret
-from phaze_opt.cli.search_output import common_reason, print_result, result_to_json
+from phaze_opt.cli.search_output import common_reason, print_json_result, print_result
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -203,13 +203,8 @@ def search(
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.objective.references import evaluate_references
-    from phaze_opt.track.guard import open_tracker
-    from phaze_opt.track.protocol import TrackerConfig
 
-    names, option = one_of(model, models)
-    if heterogeneous and option == "--models":
-        message = "needs one --model: stages of a pipeline belong to one model"
-        raise InputError(message, source="--heterogeneous")
+    names, option = one_of(model, models, is_heterogeneous=heterogeneous)
     constants = load_constants()
     scenario = build_scenario(
         load_models(names, option=option),
@@ -246,20 +241,23 @@ def search(
         name=f"{names} on {devices} with {strategy}",
     )
     points = _open_space(space, micro_batches=micro_batch, hbm=hbm, scenario=scenario, is_json=json)
-    session = open_tracker(
-        tracker if tracking else "null",
-        TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir),
-    )
+    session = _open_session(tracker if tracking else "null", tracking_uri, experiment=experiment, work_dir=work_dir)
     result = _run(config, scenario, points, session, is_quiet=json)
     references = evaluate_references(scenario, points.axes.micro_batch, constants=constants)
     delivery = _deliver(session, result, config=config, scenario=scenario, space=points, references=references)
     regret = find_regret(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
     pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
-    if json:
-        print_json(result_to_json(result, session, regret=regret, pipeline=pipeline))
-    else:
-        print_result(result, points, references, session, regret=regret, pipeline=pipeline)
+    show = print_json_result if json else print_result
+    show(result, points, references, session, regret=regret, pipeline=pipeline)
     _conclude(result, delivery)
+
+
+def _open_session(tracker: str, tracking_uri: str, *, experiment: str, work_dir: Path) -> TrackingSession:
+    """A guarded session of the tracker."""
+    from phaze_opt.track.guard import open_tracker
+    from phaze_opt.track.protocol import TrackerConfig
+
+    return open_tracker(tracker, TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir))
 
 
 def _open_space(

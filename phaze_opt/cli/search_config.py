@@ -51,11 +51,14 @@ def build_config(
     )
 
 
-def one_of(model: str, models: str) -> tuple[str, str]:
+def one_of(model: str, models: str, *, is_heterogeneous: bool) -> tuple[str, str]:
     """The names given by exactly one of --model and --models, and which option that was."""
     if bool(model) == bool(models):
         message = "give either --model (one) or --models (several, one design for all), and not both"
         raise InputError(message)
+    if is_heterogeneous and models:
+        message = "needs one --model: stages of a pipeline belong to one model"
+        raise InputError(message, source="--heterogeneous")
     return (model, "--model") if model else (models, "--models")
 
 

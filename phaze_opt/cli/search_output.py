@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.output import console, out
+from phaze_opt.cli.output import console, out, print_json
 
 if TYPE_CHECKING:
     from phaze_opt.objective.evaluation import Evaluation
@@ -78,6 +78,19 @@ def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
         for stage in pipeline.stages
     ]
     return data
+
+
+def print_json_result(
+    result: SearchResult,
+    _space: SearchSpace,
+    _references: Mapping[str, Evaluation],
+    session: TrackingSession,
+    *,
+    regret: float | None,
+    pipeline: HeterogeneousEvaluation | None,
+) -> None:
+    """What a program reads."""
+    print_json(result_to_json(result, session, regret=regret, pipeline=pipeline))
 
 
 def print_result(

@@ -71,78 +71,68 @@ class Guard:
             _logger.warning("%s; the %s goes on without it", self._reason, self._what)
 
 
+class _GuardedRecording:
+    """What guarded sessions of a search and of a study share; they differ in the events that they take."""
+
+    def __init__(self, session: TrackingSession | StudyTrackingSession, *, what: str) -> None:
+        """Wrap a session."""
+        self._session = session
+        self._guard = Guard(session, what=what)
+
+    @property
+    def tracking_uri(self) -> str:
+        """The wrapped session's, or empty if it fails to say."""
+        return self._guard.text("tracking_uri")
+
+    @property
+    def run_id(self) -> str:
+        """The wrapped session's, or empty if it fails to say."""
+        return self._guard.text("run_id")
+
+    @property
+    def url_hint(self) -> str:
+        """The wrapped session's, or empty if it fails to say."""
+        return self._guard.text("url_hint")
+
+    def log_artifacts(self, files: Mapping[str, Path]) -> None:
+        """Pass files on."""
+        self._guard.write("log_artifacts", lambda: self._session.log_artifacts(files), num_events=0)
+
+    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+        """Close the wrapped session; a failure counts the events it lost."""
+        return self._guard.close(on_progress)
+
+    def _pass_on(self, name: str, write: Callable[[], None]) -> None:
+        """Pass one event on; a session that failed before is not asked again."""
+        self._guard.write(name, write, num_events=1)
+
+
 @final
-class GuardedSession:
+class GuardedSession(_GuardedRecording):
     """Any session of a search, with every exception of its own turned into a `Delivery.reason`."""
 
     def __init__(self, session: TrackingSession) -> None:
         """Wrap a session."""
-        self._session = session
-        self._guard = Guard(session, what="search")
-
-    @property
-    def tracking_uri(self) -> str:
-        """The wrapped session's, or empty if it fails to say."""
-        return self._guard.text("tracking_uri")
-
-    @property
-    def run_id(self) -> str:
-        """The wrapped session's, or empty if it fails to say."""
-        return self._guard.text("run_id")
-
-    @property
-    def url_hint(self) -> str:
-        """The wrapped session's, or empty if it fails to say."""
-        return self._guard.text("url_hint")
+        super().__init__(session, what="search")
+        self._recording = session
 
     def observe(self, event: SearchEvent) -> None:
-        """Pass one event on; a session that failed before is not asked again."""
-        self._guard.write("observe", lambda: self._session.observe(event), num_events=1)
-
-    def log_artifacts(self, files: Mapping[str, Path]) -> None:
-        """Pass files on."""
-        self._guard.write("log_artifacts", lambda: self._session.log_artifacts(files), num_events=0)
-
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
-        """Close the wrapped session; a failure counts the events it lost."""
-        return self._guard.close(on_progress)
+        """Pass one event on."""
+        self._pass_on("observe", lambda: self._recording.observe(event))
 
 
 @final
-class GuardedStudySession:
+class GuardedStudySession(_GuardedRecording):
     """Any session of a study, guarded likewise."""
 
     def __init__(self, session: StudyTrackingSession) -> None:
         """Wrap a session."""
-        self._session = session
-        self._guard = Guard(session, what="study")
-
-    @property
-    def tracking_uri(self) -> str:
-        """The wrapped session's, or empty if it fails to say."""
-        return self._guard.text("tracking_uri")
-
-    @property
-    def run_id(self) -> str:
-        """The wrapped session's, or empty if it fails to say."""
-        return self._guard.text("run_id")
-
-    @property
-    def url_hint(self) -> str:
-        """The wrapped session's, or empty if it fails to say."""
-        return self._guard.text("url_hint")
+        super().__init__(session, what="study")
+        self._recording = session
 
     def observe_study(self, event: StudyEvent) -> None:
-        """Pass one event on; a session that failed before is not asked again."""
-        self._guard.write("observe_study", lambda: self._session.observe_study(event), num_events=1)
-
-    def log_artifacts(self, files: Mapping[str, Path]) -> None:
-        """Pass files on."""
-        self._guard.write("log_artifacts", lambda: self._session.log_artifacts(files), num_events=0)
-
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
-        """Close the wrapped session; a failure counts the events it lost."""
-        return self._guard.close(on_progress)
+        """Pass one event on."""
+        self._pass_on("observe_study", lambda: self._recording.observe_study(event))
 
 
 def open_tracker(name: str, config: TrackerConfig) -> TrackingSession:

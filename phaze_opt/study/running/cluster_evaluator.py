@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.stores.store import WAIT_S, EvaluationStore
+from phaze_opt.study.stores.store import EvaluationStore, SharedEvaluation
 
 
 @dataclass(slots=True)
@@ -29,9 +27,9 @@ class ClusterStoreEvaluator:
     cluster: Evaluator
     under_way: dict[DesignPoint, PendingEvaluation] = field(default_factory=dict)
 
-    def submit(self, points: Sequence[DesignPoint]) -> tuple[ClusterEvaluation, ...]:
+    def submit(self, points: Sequence[DesignPoint]) -> tuple[SharedEvaluation, ...]:
         """Hand over what is free."""
-        pending = tuple(ClusterEvaluation(self, point) for point in points)
+        pending = tuple(SharedEvaluation(self, point) for point in points)
         for entry in pending:
             entry.advance()
         return pending
@@ -63,36 +61,3 @@ class ClusterStoreEvaluator:
             self.store.release(self.digest, point)
             raise
         return None
-
-
-@dataclass(slots=True)
-class ClusterEvaluation:
-    """An evaluation asked of a cluster through a store."""
-
-    evaluator: ClusterStoreEvaluator
-    point: DesignPoint
-    outcome: KnownEvaluation | None = None
-
-    def advance(self) -> None:
-        """Look whether it has come back."""
-        if self.outcome is None:
-            self.outcome = self.evaluator.attempt(self.point)
-
-    def result(self) -> tuple[Evaluation, float]:
-        """Wait for it."""
-        while self.outcome is None:
-            self.advance()
-            if self.outcome is None:
-                time.sleep(WAIT_S)
-        return self.outcome.evaluation, self.outcome.wall_s
-
-    @property
-    def is_done(self) -> bool:
-        """Whether `result` returns at once."""
-        return self.outcome is not None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it is still away."""
-        self.advance()
-        return self.outcome is None

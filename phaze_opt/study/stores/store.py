@@ -101,6 +101,14 @@ class StoreEvaluator:
         return self.store.complete(self.digest, point, KnownEvaluation(evaluation, time.perf_counter() - started))
 
 
+class Attempting(Protocol):
+    """Gets evaluations by asking again and again: of the store, of this process, or of a cluster."""
+
+    def attempt(self, point: DesignPoint) -> KnownEvaluation | None:
+        """The evaluation of a point if it can be had now; None while somebody else has it or it is under way."""
+        ...
+
+
 @dataclass(slots=True)
 class SharedEvaluation:
     """An evaluation asked of a store.
@@ -111,7 +119,7 @@ class SharedEvaluation:
         outcome: once it is known.
     """
 
-    evaluator: StoreEvaluator
+    evaluator: Attempting
     point: DesignPoint
     outcome: KnownEvaluation | None = None
 
