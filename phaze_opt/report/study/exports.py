@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from phaze_opt.report.study.price_matrix import chip_table, matrix_columns
 from phaze_opt.report.study.winners import best_of, front_of
 from phaze_opt.search.strategy import Goal
 from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.result import ChipTable
 from phaze_opt.study.scores import ContenderScore, PairTest
 
 POINT_FIELDS = tuple(field.name for field in fields(DesignPoint))
@@ -140,15 +141,24 @@ def _matrix(inputs: ReportInputs) -> Iterator[Row]:
 
 
 def _portfolios(inputs: ReportInputs) -> Iterator[Row]:
-    """One row per model and set of chips: which chip of the set the model uses, and what it keeps of its own best."""
+    """One row per model and set of chips: which chip of the set the model uses, and what it keeps of its own best.
+
+    A set is told once, also where more chips would be allowed and do not help; the micro-batch is the model's own.
+    """
     yield ["setting", "num_chips", "mean", "price", "worst_price", "score", "model", "share", *POINT_FIELDS]
     for price in inputs.summary.prices:
         table = chip_table(inputs, price.setting)
-        for item in price.portfolios:
+        for item in dict.fromkeys(price.portfolios):
             head = [price.setting, len(item.chips), item.mean, item.price, item.worst_price, item.score]
             for model, place, share in zip(price.models, item.assignment, item.shares, strict=True):
-                chip = [""] * len(POINT_FIELDS) if table is None else _point(table.chips[item.chips[place]])
+                chip = [""] * len(POINT_FIELDS) if table is None else _chip(table, model, item.chips[place])
                 yield [*head, model, share, *chip]
+
+
+def _chip(table: ChipTable, model: str, chip: int) -> list[object]:
+    """A chip with the micro-batch that a model does best with on it."""
+    micro_batch = table.micro_batches[table.models.index(model)][chip]
+    return _point(replace(table.chips[chip], micro_batch=max(1, micro_batch)))
 
 
 def _front(inputs: ReportInputs) -> Iterator[Row]:
