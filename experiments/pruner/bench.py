@@ -23,10 +23,10 @@ import numpy as np
 import phaze_opt
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
 from phaze_opt.objective.bounds import ThroughputBounder
+from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruners.critical_path import ROUNDING
 from phaze_opt.search.run import run_search
-from phaze_opt.search.strategy import Goal
 from phaze_opt.space.decode import decode_points
 from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, SearchSpace, phaze_space
 from phaze_opt.units import GIBI, MEBI

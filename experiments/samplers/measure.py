@@ -20,12 +20,12 @@ from pathlib import Path
 
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.probe import PhaseView, PointBound
 from phaze_opt.search.run import run_search
-from phaze_opt.search.strategy import Goal
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, phaze_space
 

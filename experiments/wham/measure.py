@@ -27,10 +27,10 @@ from truth import GOALS, joined_space, scenario_of
 
 from phaze_opt import Objective, __version__
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.run import run_search
-from phaze_opt.search.strategy import Goal
 from phaze_opt.space.point import DesignPoint
 
 CONFIGS = Path(__file__).parents[2] / "tests" / "workload" / "configs"

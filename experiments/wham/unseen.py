@@ -20,11 +20,11 @@ from truth import GLOBAL_BATCH, GOALS, NUM_DEVICES, joined_space
 
 from phaze_opt import Cluster, Objective, Scenario, __version__, load_model, load_network
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.objective.goals import Goal
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.run import run_search
-from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Setting, Workload
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.truth import find_truth

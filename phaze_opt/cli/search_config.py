@@ -30,8 +30,8 @@ def build_config(
     name: str,
 ) -> SearchConfig:
     """How to search, checked."""
+    from phaze_opt.objective.goals import Goal
     from phaze_opt.search.config import SearchConfig
-    from phaze_opt.search.strategy import Goal
 
     return SearchConfig(
         strategy=strategy,

@@ -26,9 +26,9 @@ def find_regret(
     work_dir: Path,
 ) -> float | None:
     """Relative regret of the best design, if a study in the working directory has found the true optimum."""
-    from phaze_opt.search.goals import goal_directions
+    from phaze_opt.objective.goals import goal_directions
+    from phaze_opt.objective.problem_digest import problem_digest
     from phaze_opt.study.disk.directory import truths_directory
-    from phaze_opt.study.plan import problem_digest
     from phaze_opt.study.truth import known_truth
 
     if result.best is None or len(goal_directions(config.goal)) > 1:

@@ -85,8 +85,8 @@ def print_study(result: StudyResult, files: Mapping[str, Path], session: StudyTr
 
 def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent:
     """Contenders, best first: regret, evaluations to the targets, cost; made to fit 80 columns."""
+    from phaze_opt.objective.goals import Goal
     from phaze_opt.report.content import Column, TableContent
-    from phaze_opt.search.strategy import Goal
 
     targets = result.config.judgement.targets
     headings = ["median regret", *(f"to {100 * target:g} %" for target in targets), "probes", "time"]

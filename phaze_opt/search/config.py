@@ -12,8 +12,8 @@ from typing import Protocol
 
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
+from phaze_opt.objective.goals import Goal
 from phaze_opt.search.options import OptionValue
-from phaze_opt.search.strategy import Goal
 from phaze_opt.space.search_space import SearchSpace
 
 _MAX_SEED = 2**32 - 1

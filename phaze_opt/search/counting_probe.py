@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from phaze_opt.errors import PluginError
+from phaze_opt.objective.goals import Goal
 from phaze_opt.search.probe import PhaseView, PointBound, PointBounder
-from phaze_opt.search.strategy import Goal
 from phaze_opt.space.point import DesignPoint
 
 PROBES_PER_TRIAL = 20

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from phaze_opt.errors import PluginError
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import front_indices, goal_directions, goal_values
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.counting_probe import CountingProbe
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
 from phaze_opt.search.events import TrialFinished
-from phaze_opt.search.goals import front_indices, goal_directions, goal_values
 from phaze_opt.search.observers import Observers
 from phaze_opt.search.pruner import PrunerRun, Verdict
 from phaze_opt.search.result import SearchProgress, SearchResult, TrialRecord, rank

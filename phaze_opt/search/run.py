@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError, PluginError
+from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import SearchFinished, SearchObserver, SearchStarted
-from phaze_opt.search.goals import goal_directions
 from phaze_opt.search.journal import Journal, open_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.observers import Observers
@@ -21,7 +21,7 @@ from phaze_opt.search.probe import BounderFactory, PointBounder
 from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.starts import draw_start_points
-from phaze_opt.search.strategy import Capability, Goal, Strategy, StrategyContext
+from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
 from phaze_opt.search.trial_log import TrialLog
 from phaze_opt.space.search_space import SearchSpace
 

@@ -12,14 +12,6 @@ from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 
-class Goal(StrEnum):
-    """What a search maximises; PARETO is throughput up, TDP down, area down."""
-
-    THROUGHPUT = "throughput"
-    THROUGHPUT_PER_TDP = "throughput_per_tdp"
-    PARETO = "pareto"
-
-
 class Capability(StrEnum):
     """What a strategy declares it can do.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.search.options import OptionValue
-from phaze_opt.search.strategy import Goal
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from phaze_opt.errors import InputError
 from phaze_opt.input_files import parse_json, read_text_file
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.serialize import evaluation_from_json
+from phaze_opt.plain_data import read_plain
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.disk.plain import read_plain
 from phaze_opt.study.disk.plan_file import StudyPlan, load_plan
 from phaze_opt.study.files.resolve import plan_cells
 from phaze_opt.study.plan import Condition

@@ -20,15 +20,14 @@ from numpy.typing import NDArray
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import Goal, goal_directions, goal_values
+from phaze_opt.plain_data import read_plain, to_plain
 from phaze_opt.search.counting_probe import bound_values
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.search.goals import goal_directions, goal_values
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.pruners.critical_path import ROUNDING
-from phaze_opt.search.strategy import Goal
 from phaze_opt.space.decode import decode_points
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.disk.plain import read_plain, to_plain
 from phaze_opt.study.disk.whole_file import replace_file
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind

@@ -27,10 +27,10 @@ import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.search.goals import goal_directions, goal_values
+from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.run import check_goal
-from phaze_opt.search.strategy import Capability, Goal, Outcome, Strategy, StrategyContext
+from phaze_opt.search.strategy import Capability, Outcome, Strategy, StrategyContext
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space

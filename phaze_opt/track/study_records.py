@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from phaze_opt.search.strategy import Goal
+from phaze_opt.objective.goals import Goal
 from phaze_opt.study.events import CellFinished, StudyFinished, StudyStarted
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyTrial

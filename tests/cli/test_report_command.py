@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.cli.main import main
+from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.study.drawings import draw_design
-from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.result import StudyResult

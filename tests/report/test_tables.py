@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus, TimeBreakdown
+from phaze_opt.objective.goals import front_indices
 from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.report.content import TableContent
 from phaze_opt.report.design import limits_sentence, performance_table, placement_table, time_shares
 from phaze_opt.report.search import best_records, runners_up_table, standing_table
 from phaze_opt.report.sensitivity import sensitivity_content
 from phaze_opt.report.tables import evaluation_tables, search_tables, sensitivity_table
-from phaze_opt.search.goals import front_indices
 from phaze_opt.search.result import SearchResult
 
 SENSITIVITY = (

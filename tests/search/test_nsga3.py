@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.search.goals import front_indices, goal_directions, goal_values
+from phaze_opt.objective.goals import Goal, front_indices, goal_directions, goal_values
 from phaze_opt.search.samplers.nsga3 import NSGA3Strategy
-from phaze_opt.search.strategy import Goal, Outcome, StrategyContext
+from phaze_opt.search.strategy import Outcome, StrategyContext
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario

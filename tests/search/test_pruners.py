@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.objective.goals import Goal
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruner import Verdict
 from phaze_opt.search.pruners.critical_path import CriticalPathPruner
 from phaze_opt.search.pruners.critical_path_aggressive import AggressiveCriticalPathPruner
 from phaze_opt.search.run import load_pruner, run_search
-from phaze_opt.search.strategy import Goal
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.pruners import PrunerConformance, toy_context
 from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario, toy_throughput

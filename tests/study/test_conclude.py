@@ -7,7 +7,7 @@ from pathlib import Path
 
 from toy_study import CONFIG, ENGINE, build_toy
 
-from phaze_opt.search.strategy import Goal
+from phaze_opt.objective.goals import Goal
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting
 from phaze_opt.study.result import TruthKind
 from phaze_opt.study.run import run_study

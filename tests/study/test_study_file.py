@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError, PluginError
+from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_file import read_study

@@ -10,9 +10,8 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.search.goals import goal_values
-from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Setting, Workload
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import Goal
 from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.design import (
     describe_degrees,
@@ -23,7 +24,6 @@ from phaze_opt.report.study.percent import format_percent
 from phaze_opt.report.study.points import describe_point
 from phaze_opt.report.study.winners import FoundDesign, best_of
 from phaze_opt.report.text import format_number, format_ratio, format_share
-from phaze_opt.search.strategy import Goal
 from phaze_opt.study.plan import Condition
 
 if TYPE_CHECKING:

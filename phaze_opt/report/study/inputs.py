@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.search.strategy import Goal
+from phaze_opt.objective.goals import Goal
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, StudyResult

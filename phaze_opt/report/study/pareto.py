@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from phaze_opt.objective.goals import Goal
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.study.document import Block, Choice, FigureBlock, Option, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
@@ -13,7 +14,6 @@ from phaze_opt.report.study.points import describe_chip, describe_point
 from phaze_opt.report.study.winners import FoundDesign, all_of, front_of
 from phaze_opt.report.style import BEST_COLOUR, SCALE
 from phaze_opt.report.text import format_number
-from phaze_opt.search.strategy import Goal
 from phaze_opt.study.plan import Condition
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
+from phaze_opt.objective.goals import Goal
 from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.study.cards import describe_value
 from phaze_opt.report.study.document import Block, Folded, Listing, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.points import describe_point
-from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Budget, Setting, StudyConfig, Workload
 
 MAX_MISSING = 30

@@ -14,11 +14,11 @@ from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import MAX_DEVICES, load_network
 from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.goals import goal_directions
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.result import TrialRecord
 from phaze_opt.search.run import open_loop

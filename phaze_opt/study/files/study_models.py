@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.search.options import OptionValue
-from phaze_opt.search.strategy import Goal
 from phaze_opt.workload.training import AttentionForm, Optimizer
 
 MAX_SEED = 2**32 - 1

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.search.goals import goal_directions
-from phaze_opt.search.strategy import Goal
+from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.study.judging.statistics.hypervolume import hypervolume, hypervolume_curve, normalise_gains
 from phaze_opt.study.judging.statistics.regret import area_under_curve, evaluations_to, regret_curve
 from phaze_opt.study.result import CellResult, StudyTrial, Truth, TruthKind

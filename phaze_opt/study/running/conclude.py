@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.serialize import evaluation_to_json
-from phaze_opt.search.goals import goal_directions
+from phaze_opt.plain_data import to_plain
 from phaze_opt.search.probe import PointBound, PointBounder
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.disk.plain import to_plain
 from phaze_opt.study.disk.whole_file import replace_file
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
 from phaze_opt.study.load import chips_path, load_study, references_path

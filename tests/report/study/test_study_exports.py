@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from phaze_opt.objective.goals import Goal
 from phaze_opt.report.study.build import build_document
 from phaze_opt.report.study.exports import render_exports
 from phaze_opt.report.study.markdown import escape, render_markdown
 from phaze_opt.report.study.percent import format_percent
-from phaze_opt.search.strategy import Goal
 
 
 @pytest.fixture(scope="module")

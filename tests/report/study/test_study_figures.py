@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from phaze_opt.graph.operator import CoreType
+from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.study import winners
@@ -22,7 +23,6 @@ from phaze_opt.report.study.regret_curves import FLOOR, band_views, describe_cur
 from phaze_opt.report.study.winners import all_of, best_of, front_of
 from phaze_opt.schedule.problem import ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
-from phaze_opt.search.strategy import Goal
 from phaze_opt.study.scores import Ranking
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.objective.goals import Goal
 from phaze_opt.report.study.build import build_document
 from phaze_opt.report.study.html import figures_of, render_html
 from phaze_opt.report.study.markdown import render_markdown
@@ -21,7 +22,6 @@ from phaze_opt.report.study.page import write_study_report
 from phaze_opt.report.study.percent import format_percent
 from phaze_opt.report.study.plan_section import notices
 from phaze_opt.report.study.prose import render_prose
-from phaze_opt.search.strategy import Goal
 from phaze_opt.study.config import Budget
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.search.strategy import Goal
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, Workload

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phaze_opt.search.strategy import Goal
+from phaze_opt.objective.goals import Goal
 from phaze_opt.study.config import Budget, Generality, Judgement
 from phaze_opt.study.judging.statistics.hypervolume import hypervolume
 from phaze_opt.study.plan import Condition

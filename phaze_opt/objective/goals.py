@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.search.strategy import Goal
+
+
+class Goal(StrEnum):
+    """What a search maximises; PARETO is throughput up, TDP down, area down."""
+
+    THROUGHPUT = "throughput"
+    THROUGHPUT_PER_TDP = "throughput_per_tdp"
+    PARETO = "pareto"
+
 
 _DIRECTIONS = {
     Goal.THROUGHPUT: ("maximize",),

@@ -29,19 +29,26 @@ def from_plain(kind: type[_T], data: object) -> _T:
     return value
 
 
-def read_plain(kind: type[_T], path: Path) -> _T | None:
-    """A dataclass that a study keeps in a file; None if there is no such file.
+def read_plain(kind: type[_T], path: Path, *, what: str = "a file of a study") -> _T | None:
+    """A dataclass kept in a JSON file; None if there is no such file.
+
+    Args:
+        kind: the dataclass.
+        path: the file.
+        what: what the file is, for messages.
 
     Raises:
         InputError: the file is broken.
     """
     if not path.exists():
         return None
-    data = parse_json(read_text_file(path, kind="a file of a study"), source=str(path))
+    data = parse_json(read_text_file(path, kind=what), source=str(path))
     try:
         return from_plain(kind, data)
     except ValidationError as error:
-        message = f"is not what a study writes ({error.error_count()} faults); remove it and --resume the study"
+        message = (
+            f"is not {what} as written by phaze-opt ({error.error_count()} faults); remove it and run the command again"
+        )
         raise InputError(message, source=str(path)) from error
 
 
