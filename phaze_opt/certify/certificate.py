@@ -1,0 +1,273 @@
+"""What a certificate holds, as values; `docs/certificate.md` says what each proves.
+
+Shared by the prover and the checker, so nothing here computes anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace
+
+FORMAT = 1
+"""Version of the files; a certificate of another one is refused."""
+CERTIFICATE_FILE = "certificate.json"
+POINTS_FILE = "points.parquet"
+POOL_FILE = "pool.json"
+MULTIPLIERS_FILE = "multipliers.npz"
+SOLUTIONS_FILE = "solutions.json"
+NO_MULTIPLIERS = -1
+"""`multipliers_index` of a row without a bound to compute."""
+BOUND_SLACK = 1e-9
+"""Relative width by which batch times are lowered for the rounding of flows and sums."""
+
+
+class PointStatus(StrEnum):
+    """Whether a point was left because of its bound alone, or has a solution of its own."""
+
+    PRUNED = "pruned-by-bound"
+    SOLVED = "solved"
+
+
+class PlacementBound(StrEnum):
+    """The placement behind an upper bound; NONE where a broken budget needs no bound."""
+
+    RELAXED = "relaxed"
+    EXACT = "exact"
+    NONE = "none"
+
+
+class Infeasibility(StrEnum):
+    """Why a point is infeasible; FEASIBLE where that is not certain."""
+
+    FEASIBLE = ""
+    OVER_AREA = "over the area budget"
+    OVER_TDP = "over the TDP budget"
+    OUT_OF_MEMORY = "no placement fits the memory"
+
+
+@dataclass(frozen=True, slots=True)
+class PathFlow:
+    """A flow from source to sink over the operators of a block, lists in the order of its operators and arcs."""
+
+    source: tuple[float, ...]
+    sink: tuple[float, ...]
+    flow: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorEntry:
+    """A dual vector: prices of a block that bound its makespan on every design.
+
+    Attributes:
+        core_multipliers: mu of tensor and vector cores.
+        flows: one under chip, three under type; empty where all weight is on cores.
+        arcs: pairs that ``flow`` runs over; empty: the block's own.
+    """
+
+    core_multipliers: tuple[float, float]
+    flows: tuple[PathFlow, ...]
+    arcs: tuple[tuple[int, int], ...] = ()
+
+
+class Branching(StrEnum):
+    """How a node of a proof tree splits the schedules."""
+
+    LEAF = "leaf"
+    MODE = "mode"
+    ORDER = "order"
+    CORES = "cores"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """One node; its children follow it in depth-first order.
+
+    Attributes:
+        branching: what it is.
+        operators: (i,) of MODE, (i, j) of ORDER, n + 1 of CORES.
+        core_type: of CORES.
+        num_cores: of CORES: valid on designs with at most so many.
+        vector: of a LEAF; None where its orders form a cycle.
+    """
+
+    branching: Branching
+    operators: tuple[int, ...] = ()
+    core_type: CoreType = CoreType.NONE
+    num_cores: int = 0
+    vector: VectorEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """A proof tree: cases that cover all schedules of a block."""
+
+    nodes: tuple[TreeNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBlock:
+    """A block and all that bounds it; ``arcs`` and ``entries`` are empty for a single operator."""
+
+    operators: tuple[int, ...]
+    arcs: tuple[tuple[int, int], ...]
+    entries: tuple[VectorEntry | TreeEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTopology:
+    """A scheduling problem's topology: core types and edges as the scheduler sees them."""
+
+    core_types: tuple[CoreType, ...]
+    edges: tuple[tuple[int, int], ...]
+    blocks: tuple[PoolBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFile:
+    """Contents of ``pool.json``."""
+
+    topologies: tuple[PoolTopology, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A block whose bound a multiplier row chooses: column of ``multipliers.npz``.
+
+    Attributes:
+        model: index in the scenario.
+        tensor_parallel: degree.
+        layer: row among the model's distinct layers.
+        phase: forward, backward or update.
+        topology, block: position in `PoolFile`.
+    """
+
+    model: int
+    tensor_parallel: int
+    layer: int
+    phase: Phase
+    topology: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedStage:
+    """Layers ``first`` to ``last`` of the chain, and whether they recompute."""
+
+    first: int
+    last: int
+    is_recomputed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedSchedule:
+    """Start, s, and mode of every operator of one distinct layer's phase."""
+
+    layer: int
+    phase: Phase
+    start_s: tuple[float, ...]
+    is_spread: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedModel:
+    """Placement and schedules of one model on one design."""
+
+    tensor_parallel: int
+    data_parallel: int
+    stages: tuple[SolvedStage, ...]
+    schedules: tuple[SolvedSchedule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """How one point attains its throughput, model by model."""
+
+    index: int
+    models: tuple[SolvedModel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SolutionsFile:
+    """Contents of ``solutions.json``, by rising index."""
+
+    solutions: tuple[Solution, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The statement that a certificate proves.
+
+    Attributes:
+        is_feasible: whether any point is; if not, the rest is zero and -1.
+        incumbent: index of the best design.
+        point: the same.
+        value, value_upper: of the goal: samples/s, or samples/s/W.
+        throughput_samples_per_s: of the incumbent.
+        gap: value_upper / value - 1.
+        tolerance: asked for.
+        is_proved: gap <= tolerance (and the rounding of bounds).
+        num_points, num_solved: rows.
+    """
+
+    is_feasible: bool
+    incumbent: int
+    point: DesignPoint | None
+    value: float
+    value_upper: float
+    throughput_samples_per_s: float
+    gap: float
+    tolerance: float
+    is_proved: bool
+    num_points: int
+    num_solved: int
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateProvenance:
+    """What made a certificate; nothing of it is needed to check one.
+
+    Attributes:
+        package_version, python_version, solver: versions.
+        num_ilp_solves, num_placements: effort, whatever machine.
+        wall_s: of the proof, all its sessions together, s.
+    """
+
+    package_version: str
+    python_version: str
+    solver: str
+    num_ilp_solves: int
+    num_placements: int
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Contents of ``certificate.json``.
+
+    Attributes:
+        format: `FORMAT`.
+        claim: what is proved.
+        goal, scenario, space: the problem.
+        constants_digest: of the constants that it is posed with.
+        problem_digest: of all of these (`objective.problem_digest`).
+        slots: columns of ``multipliers.npz``.
+        files: sha256 of every other file by name.
+        provenance: how it came about.
+    """
+
+    format: int
+    claim: Claim
+    goal: Goal
+    scenario: Scenario
+    space: SearchSpace
+    constants_digest: str
+    problem_digest: str
+    slots: tuple[Slot, ...]
+    files: dict[str, str]
+    provenance: CertificateProvenance

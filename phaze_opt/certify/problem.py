@@ -1,0 +1,62 @@
+"""What is to be certified, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.goals import Goal, goal_directions
+from phaze_opt.objective.problem_digest import problem_digest
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.search_space import SearchSpace
+
+
+@dataclass(frozen=True, slots=True)
+class CertifyProblem:
+    """A space, and what is maximised over it."""
+
+    scenario: Scenario
+    space: SearchSpace
+    constants: Constants
+    goal: Goal = Goal.THROUGHPUT
+
+    def __post_init__(self) -> None:
+        """Only goals with one best value can be certified."""
+        if len(goal_directions(self.goal)) > 1:
+            message = f"'{self.goal}' has no single best value; give throughput or throughput_per_tdp"
+            raise InputError(message, key="objective")
+
+    @property
+    def digest(self) -> str:
+        """Equal where optima are equal."""
+        return problem_digest(self.scenario, self.constants, space=self.space, goal=self.goal)
+
+
+@dataclass(frozen=True, slots=True)
+class CertifyOptions:
+    """How to prove it; none of it but ``tolerance`` and ``num_best`` changes a number.
+
+    Attributes:
+        tolerance: relative; bounds may exceed the incumbent by so much.
+        num_best: the best designs that are solved whatever the tolerance, for the table at the end.
+        jobs: processes.
+        directory: where certificates are kept.
+        is_resumed: continue a proof that was interrupted.
+    """
+
+    tolerance: float = 1e-3
+    num_best: int = 10
+    jobs: int = 1
+    directory: Path = field(default_factory=lambda: Path("phaze-opt-certificates"))
+    is_resumed: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0.0 <= self.tolerance < 1.0:
+            message = f"{self.tolerance} must be at least 0 and below 1"
+            raise InputError(message, key="tolerance")
+        if self.num_best < 1 or self.jobs < 1:
+            message = f"num_best = {self.num_best} and jobs = {self.jobs} must be at least 1"
+            raise InputError(message)

@@ -1,0 +1,89 @@
+"""What a proof reports while it runs and when it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from phaze_opt.certify.certificate import Certificate
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.space.point import DesignPoint
+
+
+class CertifyStage(StrEnum):
+    """What a proof is busy with."""
+
+    BOUNDING = "bounding"
+    CLOSING = "closing"
+    WRITING = "writing"
+
+
+@dataclass(frozen=True, slots=True)
+class CertifyProgress:
+    """How far a proof has come.
+
+    Attributes:
+        stage: what it does now.
+        num_bounded, num_points: points bounded, of all.
+        num_solved: points solved exactly.
+        num_open: points whose bound exceeds what the tolerance allows.
+        value, value_upper: incumbent and largest bound, of the goal; 0 as long as unknown.
+        wall_s: since the proof began, earlier sessions included, s.
+    """
+
+    stage: CertifyStage
+    num_bounded: int
+    num_points: int
+    num_solved: int
+    num_open: int
+    value: float
+    value_upper: float
+    wall_s: float
+
+    @property
+    def gap(self) -> float:
+        """value_upper / value - 1; infinite without an incumbent."""
+        return self.value_upper / self.value - 1.0 if self.value > 0.0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class RankedDesign:
+    """One of the best designs; equal values share a rank, which counts from 1."""
+
+    rank: int
+    index: int
+    point: DesignPoint
+    value: float
+    value_upper: float
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Flatness:
+    """How many points come within a relative distance of the incumbent: some are known only by their bounds."""
+
+    within: float
+    at_least: int
+    at_most: int
+
+
+@dataclass(frozen=True, slots=True)
+class CertifyResult:
+    """A finished proof, or one cut short.
+
+    Attributes:
+        certificate: its claim among the rest.
+        directory: where it lies.
+        best: best designs, best first; none if nothing is feasible.
+        flatness: for 0.1, 1 and 5 %.
+        history: progress whenever incumbent or bound moved.
+        wall_s: of all sessions, s.
+    """
+
+    certificate: Certificate
+    directory: Path
+    best: tuple[RankedDesign, ...]
+    flatness: tuple[Flatness, ...]
+    history: tuple[CertifyProgress, ...]
+    wall_s: float
