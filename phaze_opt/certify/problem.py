@@ -12,6 +12,9 @@ from phaze_opt.objective.problem_digest import problem_digest
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
 
+CERTIFICATES_DIRECTORY = "phaze-opt-certificates"
+"""Directory of all certificates in a working directory."""
+
 
 @dataclass(frozen=True, slots=True)
 class CertifyProblem:
@@ -49,7 +52,7 @@ class CertifyOptions:
     tolerance: float = 1e-3
     num_best: int = 10
     jobs: int = 1
-    directory: Path = field(default_factory=lambda: Path("phaze-opt-certificates"))
+    directory: Path = field(default_factory=lambda: Path(CERTIFICATES_DIRECTORY))
     is_resumed: bool = False
 
     def __post_init__(self) -> None:

@@ -25,19 +25,23 @@ def find_regret(
     constants: Constants,
     work_dir: Path,
 ) -> float | None:
-    """Relative regret of the best design, if a study in the working directory has found the true optimum."""
+    """Relative regret of the best design, if a study or a certificate in the working directory has the true optimum.
+
+    Never negative: a search may do better than a certificate's incumbent within the certificate's gap.
+    """
     from phaze_opt.objective.goals import goal_directions
     from phaze_opt.objective.problem_digest import problem_digest
+    from phaze_opt.study.certified_truth import certificates_directory
     from phaze_opt.study.disk.directory import truths_directory
     from phaze_opt.study.truth import known_truth
 
     if result.best is None or len(goal_directions(config.goal)) > 1:
         return None
     digest = problem_digest(scenario, constants, space=space, goal=config.goal)
-    record = known_truth(digest, cache_dir=truths_directory(work_dir))
+    record = known_truth(digest, cache_dir=truths_directory(work_dir), certificates=certificates_directory(work_dir))
     if record is None or record.truth is None:
         return None
-    return 1.0 - result.trials[result.best_number].values[0] / record.truth.value
+    return max(0.0, 1.0 - result.trials[result.best_number].values[0] / record.truth.value)
 
 
 def find_pipeline(result: SearchResult, scenario: Scenario, *, is_wanted: bool) -> HeterogeneousEvaluation | None:

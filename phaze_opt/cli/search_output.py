@@ -117,7 +117,8 @@ def print_result(
             screen.print(table)
         screen.print(limits_sentence(result.best))
         if regret is not None:
-            screen.print(f"Against the true optimum of this space, found by a study here, it falls {regret:.2%} short.")
+            known = "known from a study or a certificate here"
+            screen.print(f"Against the true optimum of this space, {known}, it falls {regret:.2%} short.")
         if pipeline is not None:
             for content in heterogeneous_contents(pipeline):
                 screen.print(draw_table(content))

@@ -8,6 +8,7 @@ from pathlib import Path
 from phaze_opt.errors import InputError
 from phaze_opt.input_files import parse_json, read_text_file
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.serialize import evaluation_from_json
 from phaze_opt.plain_data import read_plain
 from phaze_opt.space.point import DesignPoint
@@ -76,7 +77,13 @@ def chips_path(directory: StudyDirectory, setting: str) -> Path:
 
 
 def _load_truths(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Truth]:
-    found = {key: known_truth(digest, cache_dir=directory.truths) for key, digest in plan.problem_digests.items()}
+    """What is known of every condition; certificates made after the study was run count too."""
+    goals = {condition.key: condition.goal for condition in plan.conditions}
+    found = {
+        key: known_truth(digest, cache_dir=directory.truths, certificates=directory.certificates)
+        for key, digest in plan.problem_digests.items()
+        if len(goal_directions(goals[key])) == 1
+    }
     return {key: record.truth for key, record in found.items() if record is not None and record.truth is not None}
 
 

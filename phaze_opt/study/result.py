@@ -12,6 +12,9 @@ from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.plan import Cell, Condition
 
+ROUNDING = 1e-9
+"""Relative difference up to which a value that beats a truth only shows rounding."""
+
 
 @dataclass(frozen=True, slots=True)
 class StudyTrial:
@@ -97,11 +100,45 @@ class Truth:
         kind: how it is known.
         value: of the objective.
         point: a point that attains it.
+        gap: certified: no point exceeds ``value`` by more than this, relatively; 0 otherwise.
     """
 
     kind: TruthKind
     value: float
     point: DesignPoint
+    gap: float = 0.0
+
+    def is_above(self, other: Truth) -> bool:
+        """Whether this value is more than rounding above all that another truth allows."""
+        return self.value > other.value * (1.0 + other.gap) * (1.0 + ROUNDING)
+
+    def raised_to(self, value: float, point: DesignPoint) -> Truth:
+        """The same proof with a better attained value: what it allows above shrinks accordingly."""
+        gap = max(0.0, self.value * (1.0 + self.gap) / value - 1.0)
+        return Truth(self.kind, value, point, gap=gap)
+
+
+@dataclass(frozen=True, slots=True)
+class TruthRecord:
+    """What is kept of an enumeration or a certificate.
+
+    Attributes:
+        problem_digest: of the condition.
+        truth: None if no point of the space is feasible.
+        num_points: of the space.
+        num_evaluated: points evaluated, or solved for a certificate.
+        schedule_gap: largest relative gap that the schedules of the optimum leave.
+        package_version: that it was computed with.
+        wall_s: how long it took, s.
+    """
+
+    problem_digest: str
+    truth: Truth | None
+    num_points: int
+    num_evaluated: int
+    schedule_gap: float
+    package_version: str
+    wall_s: float
 
 
 @dataclass(frozen=True, slots=True)

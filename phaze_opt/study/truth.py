@@ -28,14 +28,15 @@ from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.pruners.critical_path import ROUNDING
 from phaze_opt.space.decode import decode_points
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.study.certified_truth import better_truth, certified_truth
 from phaze_opt.study.disk.whole_file import replace_file
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.result import Truth, TruthKind
+from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 
 CHUNK_POINTS = 4096
 """Points bounded at a time."""
-CERTIFIED, ENUMERATED = "certified", "enumerated"
-"""Endings of file names, the better first: a certificate of the same problem is taken in place of an enumeration."""
+ENUMERATED, CERTIFIED = "enumerated", "certified"
+"""Endings of file names: enumerations, and a study's copies of what certificates say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +56,11 @@ class TruthProgress:
     best: float
 
 
-@dataclass(frozen=True, slots=True)
-class TruthRecord:
-    """What is kept of an enumeration or a certificate.
-
-    Attributes:
-        problem_digest: of the condition.
-        truth: None if no point of the space is feasible.
-        num_points: of the space.
-        num_evaluated: points evaluated.
-        schedule_gap: largest relative gap that the schedules of the optimum leave.
-        package_version: that it was computed with.
-        wall_s: how long it took, s.
-    """
-
-    problem_digest: str
-    truth: Truth | None
-    num_points: int
-    num_evaluated: int
-    schedule_gap: float
-    package_version: str
-    wall_s: float
-
-
 def find_truth(
     condition: Condition,
     *,
     cache_dir: Path,
+    certificates: Path | None = None,
     on_progress: Callable[[TruthProgress], None] | None = None,
     objective: PointObjective | None = None,
     bounder: PointBounder | None = None,
@@ -93,6 +72,7 @@ def find_truth(
     Args:
         condition: the problem.
         cache_dir: where truths are kept.
+        certificates: where certificates are; one of this problem makes an enumeration needless.
         on_progress: called after every chunk of bounds and every evaluation.
         objective: evaluates points; the real one unless given.
         bounder: bounds them; the real one unless given or another objective is.
@@ -103,28 +83,53 @@ def find_truth(
     if len(goal_directions(condition.goal)) > 1:
         message = f"the goal '{condition.goal}' of {condition.key} has several objectives and no single best value"
         raise InputError(message)
-    known = known_truth(condition.problem_digest, cache_dir=cache_dir)
+    known = known_truth(condition.problem_digest, cache_dir=cache_dir, certificates=certificates)
     if known is not None:
         return known.truth
     if objective is None:
         objective, bounder = _open(condition)
     record = _enumerate(condition, objective, bounder, on_progress or (lambda _: None))
-    path = truth_file(condition.problem_digest, cache_dir=cache_dir, kind=ENUMERATED)
-    replace_file(path, json.dumps(to_plain(TruthRecord, record)) + "\n")
+    keep_truth(record, cache_dir=cache_dir)
     return record.truth
 
 
-def known_truth(problem_digest: str, *, cache_dir: Path) -> TruthRecord | None:
-    """What is kept of a problem, a certificate before an enumeration; None if nothing is.
+def known_truth(problem_digest: str, *, cache_dir: Path, certificates: Path | None = None) -> TruthRecord | None:
+    """What is known of a problem; None if nothing is.
+
+    A certificate counts for more than an enumeration: it bounds what any schedule can do, not only what evaluations
+    return. Where an enumeration found a better value within the certificate's gap, that value stands.
+
+    Args:
+        problem_digest: of the condition or search.
+        cache_dir: where truths are kept.
+        certificates: where certificates are (`certified_truth`).
 
     Raises:
-        InputError: the file is broken.
+        InputError: a kept file is broken.
     """
-    for kind in (CERTIFIED, ENUMERATED):
-        record = read_plain(TruthRecord, truth_file(problem_digest, cache_dir=cache_dir, kind=kind))
-        if record is not None and record.problem_digest == problem_digest:
-            return record
-    return None
+    found = [None if certificates is None else certified_truth(problem_digest, certificates=certificates)]
+    found += [
+        read_plain(TruthRecord, truth_file(problem_digest, cache_dir=cache_dir, kind=kind))
+        for kind in (CERTIFIED, ENUMERATED)
+    ]
+    certified, copy, enumerated = (
+        record if record is not None and record.problem_digest == problem_digest else None for record in found
+    )
+    certified = certified or copy
+    if certified is None or enumerated is None:
+        return certified or enumerated
+    return better_truth(certified, enumerated)
+
+
+def keep_truth(record: TruthRecord, *, cache_dir: Path) -> None:
+    """Keep what is known of a problem, so that a directory says it without certificates beside it.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    is_certified = record.truth is not None and record.truth.kind is TruthKind.CERTIFIED
+    path = truth_file(record.problem_digest, cache_dir=cache_dir, kind=CERTIFIED if is_certified else ENUMERATED)
+    replace_file(path, json.dumps(to_plain(TruthRecord, record)) + "\n")
 
 
 def truth_file(problem_digest: str, *, cache_dir: Path, kind: str) -> Path:

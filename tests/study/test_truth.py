@@ -1,6 +1,5 @@
 """Truths are the maximum over all evaluations, kept by problem, whole or not at all."""
 
-import json
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -14,8 +13,8 @@ from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.study.config import Setting, Workload
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.result import Truth, TruthKind
-from phaze_opt.study.truth import CERTIFIED, ENUMERATED, find_truth, known_truth, truth_file
+from phaze_opt.study.result import TruthKind
+from phaze_opt.study.truth import ENUMERATED, find_truth, known_truth, truth_file
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
 from phaze_opt.workload.config import load_model
@@ -97,20 +96,6 @@ def test_nothing_feasible_is_a_finding(tmp_path):
     assert find_truth(make_condition(), cache_dir=tmp_path, objective=counting, bounder=ToyBounder(scenario)) is None
     assert counting.num_evaluated == 0
     assert find_truth(make_condition(), cache_dir=tmp_path, objective=Counting(stop_at=0)) is None
-
-
-def test_a_certificate_of_the_same_problem_goes_first(tmp_path):
-    digest = make_condition().problem_digest
-    find_truth(make_condition(), cache_dir=tmp_path, objective=Counting(), bounder=ToyBounder(ToyScenario()))
-    enumerated = truth_file(digest, cache_dir=tmp_path, kind=ENUMERATED)
-    data = json.loads(enumerated.read_text())
-    data["truth"] |= {"kind": "certified", "value": 1.5}
-    certified = truth_file(digest, cache_dir=tmp_path, kind=CERTIFIED)
-    certified.write_text(json.dumps(data))
-    found = find_truth(make_condition(), cache_dir=tmp_path)
-    assert found == Truth(TruthKind.CERTIFIED, 1.5, found.point)
-    certified.write_text(json.dumps(data | {"problem_digest": "of another problem"}))
-    assert find_truth(make_condition(), cache_dir=tmp_path).kind is TruthKind.ENUMERATED
 
 
 def test_a_broken_file_is_named(tmp_path):

@@ -108,11 +108,12 @@ def _tests(tests: Sequence[PairTest]) -> Iterator[Row]:
 
 
 def _truths(inputs: ReportInputs) -> Iterator[Row]:
-    yield ["condition", "goal", "kind", "value", *POINT_FIELDS]
+    yield ["condition", "goal", "kind", "value", "gap", *POINT_FIELDS]
     for condition in inputs.result.conditions:
         truth = inputs.summary.truths.get(condition.key)
         if truth is not None:
-            yield [condition.key, condition.goal.value, truth.kind.value, truth.value, *_point(truth.point)]
+            known = (truth.kind.value, truth.value, truth.gap)
+            yield [condition.key, condition.goal.value, *known, *_point(truth.point)]
 
 
 def _winners(inputs: ReportInputs) -> Iterator[Row]:

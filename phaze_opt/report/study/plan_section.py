@@ -10,8 +10,10 @@ from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.study.cards import describe_value
 from phaze_opt.report.study.document import Block, Folded, Listing, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.percent import format_percent
 from phaze_opt.report.study.points import describe_point
 from phaze_opt.study.config import Budget, Setting, StudyConfig, Workload
+from phaze_opt.study.result import ROUNDING
 
 MAX_MISSING = 30
 
@@ -99,10 +101,11 @@ def truths_table(inputs: ReportInputs) -> TableContent:
             rows.append((condition.key, "-", "nothing feasible is known", "-"))
         else:
             value = describe_value(condition.goal, truth.value)
-            rows.append((condition.key, value, truth.kind.value, describe_point(truth.point)))
+            within = f", to {format_percent(truth.gap)}" if truth.gap > ROUNDING else ""
+            rows.append((condition.key, value, f"{truth.kind.value}{within}", describe_point(truth.point)))
     note = (
-        "Certified: proved within a stated tolerance. Enumerated: every point solved, or excluded by bound. Best "
-        "known: the best of this study's searches, which a better design may yet beat."
+        "Certified: proved that no design exceeds it, or by no more than stated. Enumerated: every point solved, or "
+        "excluded by bound. Best known: the best of this study's searches, which a better design may yet beat."
     )
     return TableContent("What regret is against", columns, tuple(rows), note)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from phaze_opt import __version__
+from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.study.config import StudyConfig
@@ -59,6 +60,11 @@ class StudyDirectory:
     def truths(self) -> Path:
         """True optima by problem."""
         return self.path / "truths"
+
+    @property
+    def certificates(self) -> Path:
+        """Certificates of the working directory that it is in."""
+        return self.path.absolute().parent.parent / CERTIFICATES_DIRECTORY
 
     @property
     def chips(self) -> Path:

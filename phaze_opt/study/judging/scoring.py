@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.study.judging.statistics.hypervolume import hypervolume, hypervolume_curve, normalise_gains
 from phaze_opt.study.judging.statistics.regret import area_under_curve, evaluations_to, regret_curve
-from phaze_opt.study.result import CellResult, StudyTrial, Truth, TruthKind
+from phaze_opt.study.result import ROUNDING, CellResult, StudyTrial, Truth, TruthKind
 from phaze_opt.study.scores import CellScore
-
-ROUNDING = 1e-9
-"""Relative difference up to which a search that beats the truth only shows rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +49,9 @@ class Yardstick:
 def yardstick_of(goal: Goal, cells: Iterable[CellResult], truth: Truth | None) -> Yardstick:
     """What cells of one condition are measured against.
 
+    A search may do better than a certificate's incumbent within the certificate's gap: then regret is against that
+    search, and the certificate still bounds what is above it.
+
     Args:
         goal: of the condition.
         cells: all finished searches of the condition, of one study or of several that share the problem.
@@ -67,6 +67,8 @@ def yardstick_of(goal: Goal, cells: Iterable[CellResult], truth: Truth | None) -
     if found is None or (truth is not None and found.values[0] <= truth.value * (1.0 + ROUNDING)):
         return Yardstick(goal, truth=truth)
     best_known = Truth(TruthKind.BEST_KNOWN, found.values[0], found.point)
+    if truth is not None and not best_known.is_above(truth):
+        return Yardstick(goal, truth=truth.raised_to(found.values[0], found.point))
     return Yardstick(goal, truth=best_known, beaten_truth=truth)
 
 

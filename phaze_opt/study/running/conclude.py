@@ -26,7 +26,7 @@ from phaze_opt.study.result import ChipTable
 from phaze_opt.study.running.compiled_conditions import CompiledConditions
 from phaze_opt.study.running.engine import StudyEngine
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
-from phaze_opt.study.truth import TruthProgress, find_truth, known_truth
+from phaze_opt.study.truth import TruthProgress, find_truth, keep_truth, known_truth
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Conclusion:
         """Find the true optimum of every condition of one objective.
 
         Optima are kept beside all studies of the working directory, as they depend on the problem alone; a study has a
-        copy, so that its directory says all.
+        copy, so that its directory says all. A certificate of the problem makes an enumeration needless.
         """
         shared = self.directory.path.parent / "truths"
         for number, condition in enumerate(self.conditions):
@@ -88,12 +88,14 @@ class Conclusion:
             find_truth(
                 condition,
                 cache_dir=shared,
+                certificates=self.directory.certificates,
                 on_progress=partial(self._note_truth, number, condition.key),
                 objective=self._compiled.objective(condition.evaluations_digest, condition),
                 bounder=self._bounder(condition),
             )
-            for path in shared.glob(f"{problem}.*.json"):
-                replace_file(self.directory.truths / path.name, path.read_text(encoding="utf-8"))
+            record = known_truth(problem, cache_dir=shared, certificates=self.directory.certificates)
+            if record is not None:
+                keep_truth(record, cache_dir=self.directory.truths)
 
     def _bounder(self, condition: Condition) -> PointBounder | None:
         """Bounds of a condition, where the engine has some."""

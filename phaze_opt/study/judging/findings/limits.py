@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from phaze_opt.study.judging.findings.wording import counted, figure, listed
 from phaze_opt.study.judging.judged_condition import JudgedCondition
 from phaze_opt.study.judging.significance import smallest_seed_p
-from phaze_opt.study.result import StudyResult, TruthKind
+from phaze_opt.study.result import ROUNDING, StudyResult, TruthKind
 from phaze_opt.study.scores import StudySummary
 
 MAX_LISTED = 4
@@ -36,7 +36,9 @@ def standing_findings(summary: StudySummary, judged: Sequence[JudgedCondition], 
         by_kind.setdefault(truth.kind, []).append(key)
     for kind in (TruthKind.CERTIFIED, TruthKind.ENUMERATED):
         if kind in by_kind:
-            sentences.append(f"Regret in {_named(by_kind[kind])} is against the {kind.value} optimum.")
+            gap = max(summary.truths[key].gap for key in by_kind[kind])
+            within = f", which no design exceeds by more than {100.0 * gap:.2g} %" if gap > ROUNDING else ""
+            sentences.append(f"Regret in {_named(by_kind[kind])} is against the {kind.value} optimum{within}.")
     if TruthKind.BEST_KNOWN in by_kind:
         sentences.append(
             f"Regret in {_named(by_kind[TruthKind.BEST_KNOWN])} is against the best design that any search of the "

@@ -1,0 +1,177 @@
+"""A certificate of the same problem is the truth: matched by digest, whole, proved; never a negative regret."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from phaze_opt.certify.certificate import FORMAT, CertificateProvenance, Claim
+from phaze_opt.objective.goals import Goal
+from phaze_opt.plain_data import to_plain
+from phaze_opt.study.certified_truth import better_truth, certified_truth
+from phaze_opt.study.judging.scoring import yardstick_of
+from phaze_opt.study.result import Truth, TruthKind, TruthRecord
+from phaze_opt.study.truth import ENUMERATED, find_truth, keep_truth, known_truth, truth_file
+from phaze_opt.testing.problems import tiny_space
+
+SPACE = tiny_space()
+POINT, OTHER = SPACE.point(3), SPACE.point(4)
+DIGEST = "of the problem"
+CLAIM = Claim(
+    is_feasible=True,
+    incumbent=3,
+    point=POINT,
+    value=100.0,
+    value_upper=100.5,
+    throughput_samples_per_s=100.0,
+    gap=0.005,
+    tolerance=0.01,
+    is_proved=True,
+    num_points=SPACE.size,
+    num_solved=7,
+)
+INFEASIBLE = Claim(False, -1, None, 0.0, 0.0, 0.0, 0.0, 0.01, True, SPACE.size, 0)
+
+
+def write_certificate(directory, claim=CLAIM, digest=DIGEST):
+    """What of a certificate a study reads, with one further file."""
+    directory.mkdir(parents=True)
+    (directory / "pool.json").write_text("{}")
+    data = {
+        "format": FORMAT,
+        "claim": to_plain(Claim, claim),
+        "problem_digest": digest,
+        "files": {"pool.json": hashlib.sha256(b"{}").hexdigest()},
+        "provenance": to_plain(CertificateProvenance, CertificateProvenance("1.0", "3.11", "highs", 5, 9, 2.5)),
+    }
+    (directory / "certificate.json").write_text(json.dumps(data))
+    return directory
+
+
+def enumerated(value, point=OTHER):
+    truth = Truth(TruthKind.ENUMERATED, value, point)
+    return TruthRecord(DIGEST, truth, SPACE.size, 11, 0.002, "1.0", 3.0)
+
+
+def test_it_is_read_as_it_stands(tmp_path):
+    write_certificate(tmp_path / "any-name")
+    record = certified_truth(DIGEST, certificates=tmp_path)
+    assert record.truth == Truth(TruthKind.CERTIFIED, 100.0, POINT, gap=pytest.approx(0.005))
+    assert (record.num_points, record.num_evaluated, record.wall_s) == (SPACE.size, 7, 2.5)
+
+
+def test_none_where_there_are_none(tmp_path):
+    assert certified_truth(DIGEST, certificates=tmp_path / "nowhere") is None
+    assert certified_truth(DIGEST, certificates=tmp_path) is None
+
+
+def test_the_digest_inside_decides_never_the_name(tmp_path):
+    write_certificate(tmp_path / DIGEST, digest="of another problem")
+    assert certified_truth(DIGEST, certificates=tmp_path) is None
+    write_certificate(tmp_path / "of another problem")
+    assert certified_truth(DIGEST, certificates=tmp_path).truth.value == 100.0
+
+
+def test_only_what_is_proved_counts(tmp_path):
+    write_certificate(tmp_path / "unproved", replace(CLAIM, is_proved=False))
+    assert certified_truth(DIGEST, certificates=tmp_path) is None
+
+
+def test_the_tighter_of_two_counts(tmp_path):
+    write_certificate(tmp_path / "a", replace(CLAIM, value=99.6))
+    write_certificate(tmp_path / "b")
+    write_certificate(tmp_path / "c", replace(CLAIM, value=99.8))
+    assert certified_truth(DIGEST, certificates=tmp_path).truth.value == 100.0
+
+
+def test_nothing_feasible_is_a_finding(tmp_path):
+    write_certificate(tmp_path / "none", INFEASIBLE)
+    record = known_truth(DIGEST, cache_dir=tmp_path, certificates=tmp_path)
+    assert record is not None
+    assert record.truth is None
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_text(path.read_text()[:40]),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_text(path.read_text().replace('"claim"', '"claims"')),
+        lambda path: path.write_text(path.read_text().replace('"value": 100.0', '"value": "much"')),
+        lambda path: path.write_bytes(b"\x00\xff"),
+        lambda path: (path.parent / "pool.json").write_text("{ }"),
+        lambda path: (path.parent / "pool.json").unlink(),
+    ],
+    ids=["truncated", "list", "key", "value", "binary", "changed", "missing"],
+)
+def test_a_broken_one_is_left_out_with_a_warning(spoil, tmp_path, caplog):
+    spoil(write_certificate(tmp_path / "broken") / "certificate.json")
+    assert certified_truth(DIGEST, certificates=tmp_path) is None
+    assert "broken" in caplog.text
+    write_certificate(tmp_path / "whole")
+    assert certified_truth(DIGEST, certificates=tmp_path) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "point", "gap"),
+    [(99.0, 100.0, POINT, 0.005), (100.0, 100.0, POINT, 0.005), (100.2, 100.2, OTHER, 100.5 / 100.2 - 1)],
+)
+def test_with_an_enumeration_the_better_value_stands_under_the_same_bound(tmp_path, value, expected, point, gap):
+    write_certificate(tmp_path / "it")
+    keep_truth(enumerated(value), cache_dir=tmp_path)
+    truth = known_truth(DIGEST, cache_dir=tmp_path, certificates=tmp_path).truth
+    assert truth == Truth(TruthKind.CERTIFIED, expected, point, gap=pytest.approx(gap))
+
+
+def test_an_enumeration_above_the_bound_wins_and_says_so(tmp_path, caplog):
+    write_certificate(tmp_path / "it")
+    certified = certified_truth(DIGEST, certificates=tmp_path)
+    assert better_truth(certified, enumerated(101.0)) == enumerated(101.0)
+    assert "contradicts" in caplog.text
+
+
+def test_a_copy_says_the_same(tmp_path):
+    write_certificate(tmp_path / "certificates" / "it")
+    record = known_truth(DIGEST, cache_dir=tmp_path, certificates=tmp_path / "certificates")
+    keep_truth(record, cache_dir=tmp_path)
+    assert known_truth(DIGEST, cache_dir=tmp_path) == record
+    assert not truth_file(DIGEST, cache_dir=tmp_path, kind=ENUMERATED).exists()
+
+
+class Trial:
+    """What a yardstick reads of a trial."""
+
+    def __init__(self, value):
+        self.values, self.point = (value,), OTHER
+
+
+class Cell:
+    """What a yardstick reads of a search."""
+
+    def __init__(self, *values):
+        self.trials = [Trial(value) for value in values]
+
+
+@pytest.mark.parametrize("value", [100.2, 100.5])
+def test_a_search_within_the_gap_keeps_the_proof(value):
+    truth = Truth(TruthKind.CERTIFIED, 100.0, POINT, gap=0.005)
+    yardstick = yardstick_of(Goal.THROUGHPUT, [Cell(90.0, value)], truth)
+    assert yardstick.truth == Truth(TruthKind.CERTIFIED, value, OTHER, gap=pytest.approx(100.5 / value - 1, abs=1e-12))
+    assert yardstick.beaten_truth is None
+
+
+def test_a_search_above_the_bound_proves_the_certificate_wrong():
+    truth = Truth(TruthKind.CERTIFIED, 100.0, POINT, gap=0.005)
+    yardstick = yardstick_of(Goal.THROUGHPUT, [Cell(100.6)], truth)
+    assert yardstick.truth == Truth(TruthKind.BEST_KNOWN, 100.6, OTHER)
+    assert yardstick.beaten_truth == truth
+
+
+def test_an_enumeration_is_not_needed(tmp_path):
+    class Condition:
+        goal, key, problem_digest = Goal.THROUGHPUT, "a.b", DIGEST
+
+    write_certificate(tmp_path / "it")
+    # Nothing to evaluate with: an enumeration would fail.
+    assert find_truth(Condition(), cache_dir=tmp_path, certificates=tmp_path).kind is TruthKind.CERTIFIED
