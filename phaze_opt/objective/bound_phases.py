@@ -10,7 +10,7 @@ from phaze_opt.graph.operator import CoreType
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.objective import bound_kernels
 from phaze_opt.objective.compile import CompiledModel, CompiledPhase
-from phaze_opt.schedule.duals import DualPool
+from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.schedule.problem import Exclusivity
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.crash import solve_crash_bound
-from phaze_opt.schedule.duals import best_dual, dual_bound, one_core_prices, work_vector
+from phaze_opt.schedule.dual_program import best_dual
+from phaze_opt.schedule.duals import dual_bound, one_core_prices, work_vector
 from phaze_opt.schedule.highs import HighsSolver, MipAnswer
 from phaze_opt.schedule.options import MAX_ROUNDS, ScheduleOptions
 from phaze_opt.schedule.ordering_model import MAX_SECOND_ROWS, antichain_rows, build_ordering_model, core_row

@@ -1,0 +1,227 @@
+"""A pool of dual vectors for every block of a structure: bounds the makespan of many architectures at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.dual_program import DualProgram
+from phaze_opt.schedule.duals import TYPE_BITS, DualVector, FloatArray, work_vector
+from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.structure import ScheduleStructure
+
+Choices = NDArray[np.int32]
+LEAST_GAIN = 1e-9
+"""An entry is kept if it raises the bound of the design it was made for by more than this, relative."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAddition:
+    """An entry that was added: block of the structure, and its place among the block's entries."""
+
+    block: int
+    entry: int
+
+
+class DualPool:
+    """Entries of every block of a structure under one exclusivity rule.
+
+    Entries keep their order and are never dropped, so that block and place name one for good.
+    """
+
+    def __init__(self, structure: ScheduleStructure, exclusivity: Exclusivity) -> None:
+        """Start each block with its closed-form vectors: the work rows of both types."""
+        self.structure = structure
+        self.exclusivity = exclusivity
+        self.wide_blocks = tuple(k for k, block in enumerate(structure.blocks) if len(block) > 1)
+        self._entries = {
+            k: [work_vector(structure.blocks[k], bit, exclusivity) for bit in TYPE_BITS] for k in self.wide_blocks
+        }
+        self._programs: dict[int, DualProgram] = {}
+        self._stacks: dict[int, _Stack] = {}
+
+    def __len__(self) -> int:
+        """Number of entries over all blocks."""
+        return sum(len(entries) for entries in self._entries.values())
+
+    def entries(self, block_number: int) -> tuple[DualVector, ...]:
+        """All that bounds a block of two or more operators, in the order in which it was added."""
+        return tuple(self._entries[block_number])
+
+    def num_entries(self) -> tuple[int, ...]:
+        """Entries of each of ``wide_blocks``; what a later `bounds_and_choices` may start from."""
+        return tuple(len(self._entries[k]) for k in self.wide_blocks)
+
+    def add(
+        self, one_core_s: FloatArray, spread_s: FloatArray, *, num_tc: int, num_vc: int
+    ) -> tuple[PoolAddition, ...]:
+        """Add the vectors that are best for one architecture, for each block whose bound they raise.
+
+        Args:
+            one_core_s: (num_operators,) L, s.
+            spread_s: (num_operators,) I, s.
+            num_tc: tensor cores.
+            num_vc: vector cores.
+
+        Returns:
+            What was added.
+        """
+        added = []
+        for k in self.wide_blocks:
+            problem = self.block_problem(k, one_core_s, spread_s, num_tc=num_tc, num_vc=num_vc)
+            if k not in self._programs:
+                self._programs[k] = DualProgram(problem.block, self.exclusivity)
+            vector = self._programs[k].solve(problem)
+            latencies = (np.array([problem.one_core]), np.array([problem.spread]))
+            cores = np.array([[num_tc, num_vc]], dtype=np.float64)
+            known, _ = self._stack(k).bounds(*latencies, cores)
+            found, _ = _Stack((vector,), problem.block.masks).bounds(*latencies, cores)
+            if found[0] > known[0] * (1.0 + LEAST_GAIN):
+                added.append(self._append(k, vector))
+        return tuple(added)
+
+    def block_problem(
+        self, block_number: int, one_core_s: FloatArray, spread_s: FloatArray, *, num_tc: int, num_vc: int
+    ) -> BlockProblem:
+        """One block on one architecture; arguments as `add`."""
+        block = self.structure.blocks[block_number]
+        picked = list(block.operators)
+        latencies = (tuple(one_core_s[picked].tolist()), tuple(spread_s[picked].tolist()))
+        return BlockProblem(block, *latencies, num_tc, num_vc, self.exclusivity)
+
+    def lower_bounds(
+        self,
+        one_core_s: FloatArray,
+        spread_s: FloatArray,
+        *,
+        num_tc: NDArray[np.int64],
+        num_vc: NDArray[np.int64],
+        floor_s: FloatArray | None = None,
+    ) -> FloatArray:
+        """Bounds of the makespan on many architectures; arguments as `bounds_and_choices`."""
+        return self.bounds_and_choices(one_core_s, spread_s, num_tc=num_tc, num_vc=num_vc, floor_s=floor_s)[0]
+
+    def bounds_and_choices(
+        self,
+        one_core_s: FloatArray,
+        spread_s: FloatArray,
+        *,
+        num_tc: NDArray[np.int64],
+        num_vc: NDArray[np.int64],
+        floor_s: FloatArray | None = None,
+        known: Choices | None = None,
+        first_entries: tuple[int, ...] | None = None,
+    ) -> tuple[FloatArray, Choices]:
+        """Bounds of the makespan on many architectures, and the entries that give them.
+
+        Args:
+            one_core_s: (num_architectures, num_operators) L, s.
+            spread_s: (num_architectures, num_operators) I, s.
+            num_tc: (num_architectures,) tensor cores.
+            num_vc: (num_architectures,) vector cores.
+            floor_s: (num_architectures,) floors, s.
+            known: choices of an earlier call; only these entries and those added since are tried then.
+            first_entries: `num_entries` at that call, for each of ``wide_blocks``.
+
+        Returns:
+            (num_architectures,) sum over blocks of the best entry's bound, or the floor; and (num_architectures,
+            len(wide_blocks)) the best entry of each block, the first of equal ones. A row never depends on others.
+        """
+        count = len(one_core_s)
+        total = np.zeros(count)
+        choices = np.zeros((count, len(self.wide_blocks)), dtype=np.int32)
+        cores = np.stack((num_tc, num_vc), axis=1).astype(np.float64)
+        column = 0
+        for k, block in enumerate(self.structure.blocks):
+            picked = np.array(block.operators)
+            if len(block) == 1:
+                total += np.minimum(one_core_s[:, picked[0]], spread_s[:, picked[0]])
+                continue
+            best, choices[:, column] = self._stack(k).bounds(
+                np.ascontiguousarray(one_core_s[:, picked]),
+                np.ascontiguousarray(spread_s[:, picked]),
+                cores,
+                known=None if known is None else np.ascontiguousarray(known[:, column]),
+                first_entry=0 if first_entries is None else first_entries[column],
+            )
+            total += best
+            column += 1
+        return (total if floor_s is None else np.maximum(total, floor_s)), choices
+
+    def _append(self, block_number: int, entry: DualVector) -> PoolAddition:
+        entries = self._entries[block_number]
+        entries.append(entry)
+        self._stacks.pop(block_number, None)
+        return PoolAddition(block_number, len(entries) - 1)
+
+    def _stack(self, block_number: int) -> _Stack:
+        """The entries of one block as arrays, made again once it has more."""
+        if block_number not in self._stacks:
+            masks = self.structure.blocks[block_number].masks
+            self._stacks[block_number] = _Stack(self.entries(block_number), masks)
+        return self._stacks[block_number]
+
+
+class _Stack:
+    """Entries of one block as arrays for the kernel."""
+
+    def __init__(self, entries: tuple[DualVector, ...], masks: tuple[int, ...]) -> None:
+        """Stack the prices."""
+        self._masks = np.array(masks)
+        self._prices = (
+            np.array([vector.spread_price for vector in entries]),
+            np.array([vector.one_core_price for vector in entries]),
+            np.array([vector.core_multipliers for vector in entries]),
+        )
+
+    def bounds(
+        self,
+        one_core: FloatArray,
+        spread: FloatArray,
+        cores: FloatArray,
+        *,
+        known: Choices | None = None,
+        first_entry: int = 0,
+    ) -> tuple[FloatArray, Choices]:
+        """Best bound and entry for each design, each (num_designs,); latencies (num_designs, n), cores (.., 2)."""
+        if known is None:
+            known = np.full(len(one_core), -1, dtype=np.int32)
+        best, choice = _best_entries(one_core, spread, cores, self._masks, self._prices, known, first_entry)
+        return best, choice
+
+
+@njit(cache=True, nogil=True)
+def _best_entries(one_core, spread, cores, masks, prices, known, first_entry):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """Best bound and the entry that gives it, for each design; the first of equal ones."""
+    best = np.full(one_core.shape[0], -1.0)
+    choice = known.copy()
+    for c in range(one_core.shape[0]):
+        if known[c] >= 0:
+            best[c] = _row_bound(known[c], one_core[c], spread[c], cores[c], masks, prices)
+        for v in range(first_entry, prices[0].shape[0]):
+            value = _row_bound(v, one_core[c], spread[c], cores[c], masks, prices)
+            if value > best[c]:
+                best[c] = value
+                choice[c] = v
+    return best, choice
+
+
+@njit(cache=True, nogil=True)
+def _row_bound(v, one_core, spread, cores, masks, prices):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """LB(c) of one vector."""
+    spread_prices, one_core_prices, multipliers = prices
+    tc = multipliers[v, 0] / cores[0]
+    vc = multipliers[v, 1] / cores[1]
+    total = 0.0
+    for i in range(one_core.shape[0]):
+        price = one_core_prices[v, i]
+        if masks[i] & 1:
+            price += tc
+        if masks[i] & 2:
+            price += vc
+        total += min(spread[i] * spread_prices[v, i], one_core[i] * price)
+    return total
