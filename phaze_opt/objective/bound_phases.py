@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,55 @@ from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.schedule.problem import Exclusivity
 
 Floats = NDArray[np.float64]
+Choices = NDArray[np.int32]
 PoolKey = tuple[tuple[CoreType, ...], tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSlot:
+    """A block of one phase that a pool bounds.
+
+    Attributes:
+        option, layer, phase: position of the phase in `CompiledModel.options`.
+        key: its topology.
+        block: number of the block in the phase's structure.
+    """
+
+    option: int
+    layer: int
+    phase: int
+    key: PoolKey
+    block: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MakespanBounds:
+    """Lower bounds on the makespans of one model on many designs, and what gives them.
+
+    Attributes:
+        makespan_s: the HBM floor included, shape (num_designs, num_options, num_layers, 3), s.
+        choices: entry used for each of `phase_slots`, shape (num_designs, num_slots).
+    """
+
+    makespan_s: Floats
+    choices: Choices
+
+
+def pool_key(phase: CompiledPhase) -> PoolKey:
+    """What phases with the same pool share."""
+    return phase.core_types, phase.edges
+
+
+def phase_slots(compiled: CompiledModel) -> tuple[PhaseSlot, ...]:
+    """The blocks of two or more operators of every phase, in the order of options, layers, phases and blocks."""
+    return tuple(
+        PhaseSlot(option, row, column, pool_key(phase), block)
+        for option, entry in enumerate(compiled.options)
+        for row, layer in enumerate(entry.phases)
+        for column, phase in enumerate(layer)
+        for block, operators in enumerate(phase.structure.blocks)
+        if len(operators) > 1
+    )
 
 
 class PhasePools:
@@ -39,10 +89,10 @@ class PhasePools:
             options = (*compiled.options[turn:], *compiled.options[:turn])
             done: set[PoolKey] = set()
             for phase in (phase for option in options for layer in option.phases for phase in layer):
-                key = (phase.core_types, phase.edges)
+                key = pool_key(phase)
                 if key not in done and max(len(block) for block in phase.structure.blocks) > 1:
                     done.add(key)
-                    self._pool(phase).add(
+                    self.pool(phase).add(
                         estimates.one_core_s[row, phase.columns],
                         estimates.spread_s[row, phase.columns],
                         num_tc=int(table.num_tc[row]),
@@ -51,17 +101,25 @@ class PhasePools:
 
     def makespan_bounds(self, compiled: CompiledModel, estimates: Estimates, table: AcceleratorTable) -> Floats:
         """Lower bounds, the HBM floor included, shape (num_designs, num_options, num_layers, 3), s."""
+        return self.bounds_and_choices(compiled, estimates, table).makespan_s
+
+    def bounds_and_choices(
+        self, compiled: CompiledModel, estimates: Estimates, table: AcceleratorTable
+    ) -> MakespanBounds:
+        """Lower bounds of every makespan, and the entries that give them."""
         bounds = np.empty((len(table), len(compiled.options), len(compiled.options[0].phases), 3))
+        choices = [np.zeros((len(table), 0), dtype=np.int32)]
         for option, entry in enumerate(compiled.options):
             for row, layer in enumerate(entry.phases):
                 for column, phase in enumerate(layer):
-                    bounds[:, option, row, column] = self._bound(phase, estimates, table)
-        return bounds
+                    bounds[:, option, row, column], chosen = self._bound(phase, estimates, table)
+                    choices.append(chosen)
+        return MakespanBounds(bounds, np.concatenate(choices, axis=1))
 
-    def _bound(self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable) -> Floats:
-        """Bounds of one problem."""
+    def _bound(self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable) -> tuple[Floats, Choices]:
+        """Bounds of one problem, and the entries behind them."""
         traffic = bound_kernels.column_sums(estimates.hbm_bytes, phase.columns)
-        return self._pool(phase).lower_bounds(
+        return self.pool(phase).bounds_and_choices(
             estimates.one_core_s[:, phase.columns],
             estimates.spread_s[:, phase.columns],
             num_tc=table.num_tc,
@@ -69,12 +127,16 @@ class PhasePools:
             floor_s=traffic / table.hbm_bandwidth_bytes_per_s,
         )
 
-    def _pool(self, phase: CompiledPhase) -> DualPool:
+    def pool(self, phase: CompiledPhase) -> DualPool:
         """The pool of a problem's topology, made when first needed."""
-        key = (phase.core_types, phase.edges)
+        key = pool_key(phase)
         if key not in self._pools:
             self._pools[key] = DualPool(phase.structure, self._exclusivity)
         return self._pools[key]
+
+    def pools(self) -> dict[PoolKey, DualPool]:
+        """All pools by topology, in the order in which they were first needed."""
+        return dict(self._pools)
 
     def __len__(self) -> int:
         """Vectors of all pools."""

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.design import build_accelerator_table
 from phaze_opt.hardware.power import tdp_w_table
-from phaze_opt.objective.bound_phases import PhasePools
+from phaze_opt.objective.bound_phases import Choices, MakespanBounds, PhasePools
 from phaze_opt.objective.bound_placement import RelaxedPlacement, relax_placement
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
@@ -25,6 +26,7 @@ from phaze_opt.space.point import DesignPoint
 from phaze_opt.units import MEBI, gib_to_bytes, um2_to_mm2
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 CHUNK_ROWS = 4096
 """Designs estimated at a time; a matter of memory only."""
@@ -90,9 +92,15 @@ class ThroughputBounder:
     Keeping them changes speed, never a bound: each depends on the scenario, the constants and the point alone.
     """
 
-    def __init__(self, objective: Objective) -> None:
-        """Share the objective's graphs; nothing is computed yet."""
+    def __init__(self, objective: Objective, *, pools: PhasePools | None = None) -> None:
+        """Share the objective's graphs; nothing is computed yet.
+
+        Args:
+            objective: of the scenario.
+            pools: dual vectors for all models, grown by the caller; unless given, each model has its own.
+        """
         self.objective = objective
+        self._shared = pools
         self._pools: dict[int, PhasePools] = {}
         self._relaxed: dict[tuple[int, int], RelaxedPlacement] = {}
 
@@ -130,45 +138,59 @@ class ThroughputBounder:
 
     def bound_table(self, table: AcceleratorTable, micro_batch: int) -> BoundTable:
         """Upper bounds on the throughput of any chips at one micro-batch; estimates take 32 bytes an operator each."""
+        return self.bound_choices(table, micro_batch)[0]
+
+    def bound_choices(self, table: AcceleratorTable, micro_batch: int) -> tuple[BoundTable, Choices]:
+        """`bound_table`, and the pool entries behind it, shape (num_designs, slots of all models); -1 over budget."""
         area, power, reason = self._broken_budgets(table)
         rate = np.zeros(len(table))
         rows = np.flatnonzero(reason == 0)
+        choices = np.full((len(table), 0), -1, dtype=np.int32)
         if len(rows):
-            rate[rows] = self._rates(table.take(rows), micro_batch)
+            rate[rows], chosen = self._rates(table.take(rows), micro_batch)
+            choices = np.full((len(table), chosen.shape[1]), -1, dtype=np.int32)
+            choices[rows] = chosen
         reason[(reason == 0) & (rate == 0.0)] = OUT_OF_MEMORY
-        return BoundTable(rate, power, area, reason)
+        return BoundTable(rate, power, area, reason), choices
 
-    def _rates(self, table: AcceleratorTable, micro_batch: int) -> Floats:
-        """Bounds of the scenario's throughput within budgets, samples/s; 0 where a model certainly does not fit."""
-        scenario, models = self.objective.scenario, range(len(self.objective.scenario.models))
-        rates = np.column_stack([self._model_rates(index, table, micro_batch) for index in models])
-        if len(models) == 1:
-            column: Floats = rates[:, 0]
-            return column
-        ideals = [1.0 / self.objective.compiled(index, micro_batch).flops_per_sample for index in models]
-        return np.array(
-            [combine_rates(row, ideals, common=scenario.common) if min(row) > 0.0 else 0.0 for row in rates.tolist()]
-        )
-
-    def _model_rates(self, index: int, table: AcceleratorTable, micro_batch: int) -> Floats:
-        """Bounds of one model's throughput, samples/s; 0 where it certainly does not fit."""
+    def makespan_bounds(self, index: int, table: AcceleratorTable, micro_batch: int) -> MakespanBounds:
+        """Bounds of every makespan of one model, and the pool entries behind them."""
         compiled = self.objective.compiled(index, micro_batch)
         estimates = self.objective.estimate_table(table, micro_batch, index=index)
-        makespan_s = self._pools_of(index).makespan_bounds(compiled, estimates, table)
-        relaxed = self._relaxed_of(index, micro_batch, compiled)
-        batch_s = relaxed.batch_time_s(makespan_s, table.hbm_bytes.astype(np.float64))
+        return self._pools_of(index).bounds_and_choices(compiled, estimates, table)
+
+    def combined(self, rates: Floats, micro_batch: int) -> Floats:
+        """The scenario's throughput of models' throughputs, (num_designs, num_models); 0 where one of them is."""
+        if rates.shape[1] == 1:
+            column: Floats = rates[:, 0]
+            return column
+        objective = self.objective
+        ideals = [1.0 / objective.compiled(index, micro_batch).flops_per_sample for index in range(rates.shape[1])]
+        common = objective.scenario.common
+        rows = rates.tolist()
+        return np.array([combine_rates(row, ideals, common=common) if min(row) > 0.0 else 0.0 for row in rows])
+
+    def _rates(self, table: AcceleratorTable, micro_batch: int) -> tuple[Floats, Choices]:
+        """Bounds of the scenario's throughput within budgets, samples/s; 0 where a model certainly does not fit."""
+        models = range(len(self.objective.scenario.models))
+        columns, choices = zip(*(self._model_rates(index, table, micro_batch) for index in models), strict=True)
+        return self.combined(np.column_stack(columns), micro_batch), np.concatenate(choices, axis=1)
+
+    def _model_rates(self, index: int, table: AcceleratorTable, micro_batch: int) -> tuple[Floats, Choices]:
+        """Bounds of one model's throughput, samples/s, 0 where it certainly does not fit; and the entries behind."""
+        bounds = self.makespan_bounds(index, table, micro_batch)
+        relaxed = self._relaxed_of(index, micro_batch, self.objective.compiled(index, micro_batch))
+        batch_s = relaxed.batch_time_s(bounds.makespan_s, table.hbm_bytes.astype(np.float64))
         rates: Floats = self.objective.scenario.global_batch / batch_s
-        return rates
+        return rates, bounds.choices
 
     def _pools_of(self, index: int) -> PhasePools:
         """The dual vectors of one model."""
+        if self._shared is not None:
+            return self._shared
         if index not in self._pools:
-            pools = PhasePools(self.objective.scenario.exclusivity)
-            table = _pool_table(self.objective)
-            for micro_batch in POOL_MICRO_BATCHES:
-                estimates = self.objective.estimate_table(table, micro_batch, index=index)
-                pools.grow(self.objective.compiled(index, micro_batch), estimates, table)
-            self._pools[index] = pools
+            self._pools[index] = PhasePools(self.objective.scenario.exclusivity)
+            grow_pools(self._pools[index], self.objective, index=index)
         return self._pools[index]
 
     def _relaxed_of(self, index: int, micro_batch: int, compiled: CompiledModel) -> RelaxedPlacement:
@@ -180,16 +202,21 @@ class ThroughputBounder:
 
     def _table(self, points: Sequence[DesignPoint]) -> AcceleratorTable:
         """The designed chips of points; row i equals `Objective.accelerator` of point i."""
-        columns = np.array(
-            [(p.num_tc, p.num_vc, p.tc_width, p.tc_depth, p.vc_width, p.glb_bytes, p.hbm_bytes) for p in points],
-            dtype=np.int64,
-        ).T.copy()
-        return _designed(columns, self.objective)
+        rows = [(p.num_tc, p.num_vc, p.tc_width, p.tc_depth, p.vc_width, p.glb_bytes, p.hbm_bytes) for p in points]
+        return _designed_rows(rows, self.objective)
 
 
 def bound_points(objective: Objective, points: Sequence[DesignPoint]) -> tuple[ThroughputBound, ...]:
     """An upper bound on the throughput of every point; keep a `ThroughputBounder` to bound again and again."""
     return ThroughputBounder(objective).bound_points(points)
+
+
+def grow_pools(pools: PhasePools, objective: Objective, *, index: int) -> None:
+    """Add the vectors of the fixed designs of `POOL_DESIGNS` for one model of the objective's scenario."""
+    table = _pool_table(objective)
+    for micro_batch in POOL_MICRO_BATCHES:
+        estimates = objective.estimate_table(table, micro_batch, index=index)
+        pools.grow(objective.compiled(index, micro_batch), estimates, table)
 
 
 def _areas_mm2(table: AcceleratorTable) -> Floats:
@@ -200,12 +227,36 @@ def _areas_mm2(table: AcceleratorTable) -> Floats:
 def _pool_table(objective: Objective) -> AcceleratorTable:
     """`POOL_DESIGNS` as accelerators."""
     rows = [(tc, vc, width, depth, width, glb * MEBI, POOL_HBM_BYTES) for tc, vc, width, depth, glb in POOL_DESIGNS]
-    return _designed(np.array(rows, dtype=np.int64).T.copy(), objective)
+    return _designed_rows(rows, objective)
 
 
-def _designed(columns: NDArray[np.int64], objective: Objective) -> AcceleratorTable:
-    """Designed chips from rows num_tc, num_vc, tc_width, tc_depth, vc_width, GLB and HBM bytes."""
-    num_tc, num_vc, tc_width, tc_depth, vc_width, glb_bytes, hbm_bytes = columns
+def _designed_rows(rows: Sequence[tuple[int, ...]], objective: Objective) -> AcceleratorTable:
+    """Designed chips of rows num_tc, num_vc, tc_width, tc_depth, vc_width, GLB and HBM bytes."""
+    num_tc, num_vc, tc_width, tc_depth, vc_width, glb_bytes, hbm_bytes = np.array(rows, dtype=np.int64).T.copy()
+    return designed_table(
+        num_tc,
+        num_vc,
+        tc_width=tc_width,
+        tc_depth=tc_depth,
+        vc_width=vc_width,
+        glb_bytes=glb_bytes,
+        hbm_bytes=hbm_bytes,
+        constants=objective.constants,
+    )
+
+
+def designed_table(
+    num_tc: Ints,
+    num_vc: Ints,
+    *,
+    tc_width: Ints,
+    tc_depth: Ints,
+    vc_width: Ints,
+    glb_bytes: Ints,
+    hbm_bytes: Ints,
+    constants: Constants,
+) -> AcceleratorTable:
+    """Designed chips from columns, each of shape (num_designs,); row i equals `Objective.accelerator` of its point."""
     table = build_accelerator_table(
         num_tc,
         num_vc,
@@ -213,6 +264,6 @@ def _designed(columns: NDArray[np.int64], objective: Objective) -> AcceleratorTa
         tc_depth=tc_depth,
         glb_bytes=glb_bytes,
         hbm_bytes=hbm_bytes,
-        constants=objective.constants,
+        constants=constants,
     )
     return replace(table, vc_width=vc_width)

@@ -1,0 +1,175 @@
+"""Upper bounds of points of a space by index, with the pool entries that they follow from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import BOUND_SLACK, Slot
+from phaze_opt.certify.columns import chips_of, decode_columns
+from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.objective.bound_phases import PhasePools, PoolKey, phase_slots, pool_key
+from phaze_opt.objective.bounds import CHUNK_ROWS, OUT_OF_MEMORY, ThroughputBounder, grow_pools
+from phaze_opt.objective.compile import PHASES, CompiledModel
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.placing import layer_costs
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.placement.problem import PlacementProblem, PlacementResult, PlacementStatus
+from phaze_opt.placement.solve import solve_placement
+from phaze_opt.schedule.dual_pool import DualPool
+from phaze_opt.space.search_space import SearchSpace
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Rows = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundRows:
+    """Bounds of some points, in their order; every column of shape (num_points,).
+
+    Attributes:
+        rate_upper: throughput, samples/s; 0 where infeasible.
+        reason: 0, or the place in `Infeasibility` of why it is infeasible.
+        area_mm2, tdp_w: exact.
+        entries: pool entry of every slot, shape (num_points, num_slots); -1 where a budget is broken.
+    """
+
+    rate_upper: Floats
+    reason: NDArray[np.int8]
+    area_mm2: Floats
+    tdp_w: Floats
+    entries: Rows
+
+
+class SpaceBounder:
+    """Bounds the points of one problem; graphs, dual vectors and relaxations are made once and kept.
+
+    One pool for each topology, whichever models, degrees and layers have it. The pools may be handed on from problem
+    to problem: vectors hold whatever the constants are.
+    """
+
+    def __init__(self, objective: Objective, space: SearchSpace, *, pools: PhasePools | None = None) -> None:
+        """Grow the pools unless given."""
+        self.objective = objective
+        self.space = space
+        models = range(len(objective.scenario.models))
+        if pools is None:
+            pools = PhasePools(objective.scenario.exclusivity)
+            for index in models:
+                grow_pools(pools, objective, index=index)
+        self.pools = pools
+        self.bounder = ThroughputBounder(objective, pools=pools)
+        compiled = [objective.compiled(index, space.axes.micro_batch[0]) for index in models]
+        self.topologies = _topologies(pools, compiled)
+        self.slots = _slots(compiled, self.topologies)
+
+    def pool(self, topology: int) -> DualPool:
+        """The pool of a topology of ``topologies``."""
+        return self.pools.pools()[self.topologies[topology]]
+
+    def chips(self, indices: Ints) -> tuple[AcceleratorTable, Ints]:
+        """The chips and micro-batches of points."""
+        columns = decode_columns(self.space, indices)
+        return chips_of(columns, self.objective.constants), columns.micro_batch
+
+    def bound(self, indices: Ints) -> BoundRows:
+        """Bounds by the relaxed placement."""
+        chips, micro_batches = self.chips(indices)
+        rows = _blank_rows(len(indices), len(self.slots))
+        for micro_batch in np.unique(micro_batches).tolist():
+            same = np.flatnonzero(micro_batches == micro_batch)
+            for start in range(0, len(same), CHUNK_ROWS):
+                picked = same[start : start + CHUNK_ROWS]
+                table, entries = self.bounder.bound_choices(chips.take(picked), micro_batch)
+                rows.rate_upper[picked] = table.throughput_samples_per_s
+                rows.reason[picked] = table.reason
+                rows.area_mm2[picked], rows.tdp_w[picked] = table.area_mm2, table.tdp_w
+                # Where every point breaks a budget no model was looked at, and there are no choices.
+                if entries.shape[1] == len(self.slots):
+                    rows.entries[picked] = entries
+        return rows
+
+    def bound_exactly(self, indices: Ints) -> BoundRows:
+        """Bounds by the optimal placement; of points within budgets."""
+        chips, micro_batches = self.chips(indices)
+        rows = _blank_rows(len(indices), len(self.slots))
+        models = range(len(self.objective.scenario.models))
+        for row, micro_batch in enumerate(micro_batches.tolist()):
+            chip = chips.take(np.array([row]))
+            bounds = [self.bounder.makespan_bounds(index, chip, micro_batch) for index in models]
+            placed = [self.place(i, micro_batch, b.makespan_s[0], chip) for i, b in zip(models, bounds, strict=True)]
+            rows.rate_upper[row] = self.rate_upper(placed, micro_batch)
+            rows.reason[row] = OUT_OF_MEMORY if rows.rate_upper[row] == 0.0 else 0
+            rows.entries[row] = np.concatenate([b.choices[0] for b in bounds])
+        return rows
+
+    def place(self, index: int, micro_batch: int, makespan_s: Floats, chip: AcceleratorTable) -> PlacementResult:
+        """The optimal placement of one model for makespans of shape (num_options, num_layers, 3), s."""
+        compiled, scenario = self.objective.compiled(index, micro_batch), self.objective.scenario
+        return solve_placement(_placement_problem(compiled, makespan_s, float(chip.hbm_bytes[0]), scenario))
+
+    def rate_upper(self, placed: Sequence[PlacementResult], micro_batch: int) -> float:
+        """Upper bound of the throughput that placements on lower bounds give, samples/s; 0 if one does not fit."""
+        if any(result.status is PlacementStatus.INFEASIBLE for result in placed):
+            return 0.0
+        batch = self.objective.scenario.global_batch
+        rates = np.array([[batch / (result.batch_time_s * (1.0 - BOUND_SLACK)) for result in placed]])
+        return float(self.bounder.combined(rates, micro_batch)[0])
+
+
+def _blank_rows(count: int, num_slots: int) -> BoundRows:
+    return BoundRows(
+        rate_upper=np.zeros(count),
+        reason=np.zeros(count, dtype=np.int8),
+        area_mm2=np.zeros(count),
+        tdp_w=np.zeros(count),
+        entries=np.full((count, num_slots), -1, dtype=np.int32),
+    )
+
+
+def _placement_problem(
+    compiled: CompiledModel, makespan_s: Floats, memory_bytes: float, scenario: Scenario
+) -> PlacementProblem:
+    """The placement problem of one model with all its tensor degrees."""
+    costs = (layer_costs(o, m, training=compiled.training) for o, m in zip(compiled.options, makespan_s, strict=True))
+    return PlacementProblem(
+        options=tuple(costs),
+        cluster=scenario.cluster,
+        memory_bytes=memory_bytes,
+        global_batch=compiled.training.global_batch,
+        micro_batch=compiled.training.micro_batch,
+        recompute=scenario.recompute,
+    )
+
+
+def _topologies(pools: PhasePools, compiled: Sequence[CompiledModel]) -> tuple[PoolKey, ...]:
+    """Topologies of all models in the order of models, degrees, layers and phases; each has a pool afterwards."""
+    keys: dict[PoolKey, None] = {}
+    for model in compiled:
+        for option in model.options:
+            for layer in option.phases:
+                for phase in layer:
+                    pools.pool(phase)
+                    keys.setdefault(pool_key(phase))
+    return tuple(keys)
+
+
+def _slots(compiled: Sequence[CompiledModel], topologies: Sequence[PoolKey]) -> tuple[Slot, ...]:
+    """Columns of the multipliers' tables; the same for every micro-batch, as it changes sizes and no topology."""
+    position = {key: number for number, key in enumerate(topologies)}
+    return tuple(
+        Slot(
+            model=index,
+            tensor_parallel=model.options[slot.option].graph.tensor_parallel,
+            layer=slot.layer,
+            phase=PHASES[slot.phase],
+            topology=position[slot.key],
+            block=slot.block,
+        )
+        for index, model in enumerate(compiled)
+        for slot in phase_slots(model)
+    )

@@ -1,0 +1,119 @@
+"""Doing many pieces of one proof's work, here or in spawned processes; which of them never changes a result."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextvars import ContextVar
+from multiprocessing import connection
+from typing import Protocol, TypeVar
+
+from phaze_opt.errors import SolverError
+
+_Work_contra = TypeVar("_Work_contra", contravariant=True)
+_Result_co = TypeVar("_Result_co", covariant=True)
+
+
+class Bench(Protocol[_Work_contra, _Result_co]):
+    """What is made once in each process and then does one piece of work after the other."""
+
+    def do(self, work: _Work_contra) -> _Result_co:
+        """One piece of work; its result depends on nothing but the work."""
+
+
+class Workers:
+    """Does work in order: in this process for one job, in spawned ones for more."""
+
+    def __init__(self, build: Callable[[], Bench[object, object]], *, jobs: int) -> None:
+        """Nothing starts before the first work.
+
+        Args:
+            build: makes the bench; picklable.
+            jobs: processes.
+        """
+        self._build = build
+        self._jobs = jobs
+        self._bench: Bench[object, object] | None = None
+        self._executor: ProcessPoolExecutor | None = None
+
+    def here(self) -> Bench[object, object]:
+        """The bench of this process."""
+        if self._bench is None:
+            self._bench = self._build()
+        return self._bench
+
+    def map(self, works: Sequence[object]) -> Iterator[object]:
+        """Results in the order of the works, each as soon as it and those before it are done.
+
+        Raises:
+            SolverError: a worker ended in the middle of its work.
+        """
+        if self._jobs == 1 or len(works) < 2:
+            bench = self.here()
+            yield from (bench.do(work) for work in works)
+            return
+        try:
+            yield from self._started().map(_do, works)
+        except BrokenProcessPool as error:
+            message = (
+                "a worker process ended in the middle of its work, perhaps for lack of memory; what is finished is "
+                "kept: use fewer --jobs and --resume"
+            )
+            raise SolverError(message) from error
+
+    def close(self, *, is_hurried: bool = False) -> None:
+        """End the processes.
+
+        Args:
+            is_hurried: whether in the middle of what they do.
+        """
+        executor, self._executor = self._executor, None
+        if executor is None:
+            return
+        if is_hurried:
+            for process in tuple((executor._processes or {}).values()):
+                process.terminate()
+        executor.shutdown(wait=True, cancel_futures=True)
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(
+                max_workers=self._jobs,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_start_worker,
+                initargs=(self._build,),
+            )
+        return self._executor
+
+
+_BENCH: ContextVar[Bench[object, object]] = ContextVar("bench")
+_BUILD: ContextVar[Callable[[], Bench[object, object]]] = ContextVar("build")
+"""Of a worker process: its bench, made at the first work so that errors reach the parent, and how to make it."""
+
+
+def _start_worker(build: Callable[[], Bench[object, object]]) -> None:
+    """Prepare a worker: deaf to Ctrl-C, which its parent handles, and ending when its parent has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _BUILD.set(build)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _do(work: object) -> object:
+    """One piece of work in a worker."""
+    bench = _BENCH.get(None)
+    if bench is None:
+        bench = _BUILD.get()()
+        _BENCH.set(bench)
+    return bench.do(work)
