@@ -1,0 +1,183 @@
+"""Which conclusions that the nominal world supports hold in the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.robust.axes import axis_column, axis_value, free_axes
+from phaze_opt.certify.robust.prover import ModelFacts
+from phaze_opt.certify.robust.result import Conclusion, ConclusionKind, RobustDesign, WorldOptimum
+from phaze_opt.units import bytes_to_gib, bytes_to_mib
+
+WITHIN = (0.001, 0.01, 0.05)
+"""Regrets that the nominal best design is held against."""
+NO_WORST_WORLD = -1
+AXIS_WORDS = {
+    "num_tc": "tensor cores",
+    "num_vc": "vector cores",
+    "tc_width": "array width",
+    "tc_depth": "array depth",
+    "glb_bytes": "GLB size",
+    "hbm_bytes": "HBM size",
+    "micro_batch": "micro-batch",
+}
+_DEGREES: Mapping[str, Callable[[ModelFacts], int]] = {
+    "tensor": lambda facts: facts.tensor_parallel,
+    "pipeline": lambda facts: facts.num_stages,
+    "data": lambda facts: facts.data_parallel,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Findings:
+    """What conclusions are drawn from; one entry a world throughout.
+
+    Attributes:
+        problem: nominal.
+        optima: of all worlds, the nominal one first.
+        nominal_best: the design of ``optima[0]``.
+        minimax: the design of least largest regret.
+        references: the references' designs.
+        upper: upper bounds of all points, one row a world.
+    """
+
+    problem: CertifyProblem
+    optima: Sequence[WorldOptimum]
+    nominal_best: RobustDesign
+    minimax: RobustDesign
+    references: Sequence[RobustDesign]
+    upper: Sequence[NDArray[np.float64]]
+
+    @property
+    def worlds(self) -> tuple[int, ...]:
+        """Positions of the worlds that have a feasible point."""
+        return tuple(row for row, optimum in enumerate(self.optima) if optimum.is_feasible)
+
+
+def draw_conclusions(findings: Findings) -> tuple[Conclusion, ...]:
+    """All conclusions; needs a feasible point in the nominal world."""
+    is_another = findings.minimax.index != findings.nominal_best.index
+    return (
+        *_stays_within(findings),
+        *_shapes(findings),
+        *_placements(findings),
+        *_causes(findings),
+        *_beats(findings, findings.nominal_best, "the nominal best design"),
+        *(_beats(findings, findings.minimax, "the min-max-regret design") if is_another else ()),
+    )
+
+
+def _stays_within(findings: Findings) -> Iterator[Conclusion]:
+    """The nominal best design against the optimum of every world."""
+    design, worlds = findings.nominal_best, findings.worlds
+    regrets = tuple(design.regrets[row] for row in worlds)
+    worst = worlds[int(np.argmax(regrets))]
+    for within in WITHIN:
+        yield Conclusion(
+            kind=ConclusionKind.NOMINAL_BEST,
+            statement=f"the nominal best design stays within {100 * within:g} % of the optimum",
+            holds=tuple(regret <= within for regret in regrets),
+            found=regrets,
+            worlds=worlds,
+            worst_world=worst,
+            is_proved=tuple(design.regrets_upper[row] <= within for row in worlds),
+        )
+
+
+def _shapes(findings: Findings) -> Iterator[Conclusion]:
+    """One axis a row: whether the best design of every world has the nominal best one's value.
+
+    Proved where every point of another value is bounded below what the best design attains: then no optimal design
+    has another one, however many equal designs there are.
+    """
+    space, worlds = findings.problem.space, findings.worlds
+    for axis in free_axes(space):
+        column = axis_column(space, axis)
+        nominal = axis_value(space.point(findings.optima[0].index), axis)
+        found = tuple(axis_value(space.point(findings.optima[row].index), axis) for row in worlds)
+        holds = tuple(value == nominal for value in found)
+        others = column != nominal
+        yield Conclusion(
+            kind=ConclusionKind.SHAPE,
+            statement=f"best {AXIS_WORDS[axis]}: {_in_words(axis, nominal)}",
+            holds=holds,
+            found=tuple(_in_words(axis, value) for value in found),
+            worlds=worlds,
+            worst_world=_furthest(worlds, [abs(math.log(value / nominal)) for value in found]),
+            is_proved=tuple(
+                holds[i] and float(findings.upper[row][others].max()) < findings.optima[row].value
+                for i, row in enumerate(worlds)
+            ),
+        )
+
+
+def _placements(findings: Findings) -> Iterator[Conclusion]:
+    """Degrees of every model on the best design of every world."""
+    nominal, worlds = findings.optima[0].models, findings.worlds
+    for position, facts in enumerate(nominal):
+        of = f" of {facts.model}" if len(nominal) > 1 else ""
+        for name, degree in _DEGREES.items():
+            found = tuple(degree(findings.optima[row].models[position]) for row in worlds)
+            expected = degree(facts)
+            yield Conclusion(
+                kind=ConclusionKind.PLACEMENT,
+                statement=f"{name}-parallel degree{of} on the best design: {expected}",
+                holds=tuple(value == expected for value in found),
+                found=found,
+                worlds=worlds,
+                worst_world=_furthest(worlds, [abs(math.log(value / expected)) for value in found]),
+                is_proved=(False,) * len(worlds),
+            )
+
+
+def _causes(findings: Findings) -> Iterator[Conclusion]:
+    """What takes the most time of every model on the best design of every world."""
+    nominal, worlds = findings.optima[0].models, findings.worlds
+    for position, facts in enumerate(nominal):
+        of = facts.model if len(nominal) > 1 else "training"
+        found = tuple(findings.optima[row].models[position].cause.value for row in worlds)
+        holds = tuple(cause == facts.cause.value for cause in found)
+        yield Conclusion(
+            kind=ConclusionKind.CAUSE,
+            statement=f"{of} spends most time on {facts.cause}",
+            holds=holds,
+            found=found,
+            worlds=worlds,
+            worst_world=_furthest(worlds, [float(not held) for held in holds]),
+            is_proved=(False,) * len(worlds),
+        )
+
+
+def _beats(findings: Findings, design: RobustDesign, name: str) -> Iterator[Conclusion]:
+    """A design over every reference that trains the models, in every world where it does."""
+    for reference in findings.references:
+        worlds = tuple(row for row in findings.worlds if reference.values[row] > 0.0)
+        if worlds:
+            ratios = tuple(design.values[row] / reference.values[row] for row in worlds)
+            yield Conclusion(
+                kind=ConclusionKind.REFERENCE,
+                statement=f"{name} beats {reference.name}",
+                holds=tuple(ratio > 1.0 for ratio in ratios),
+                found=ratios,
+                worlds=worlds,
+                worst_world=worlds[int(np.argmin(ratios))],
+                is_proved=(False,) * len(worlds),
+            )
+
+
+def _furthest(worlds: Sequence[int], distances: Sequence[float]) -> int:
+    """The first of the worlds that are furthest from a conclusion; none if it holds in all."""
+    return worlds[int(np.argmax(distances))] if max(distances) > 0.0 else NO_WORST_WORLD
+
+
+def _in_words(axis: str, value: int) -> str:
+    """A value of an axis in the unit it is given in."""
+    if axis == "glb_bytes":
+        return f"{bytes_to_mib(value):g} MiB"
+    return f"{bytes_to_gib(value):g} GiB" if axis == "hbm_bytes" else str(value)

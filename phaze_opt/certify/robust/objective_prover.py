@@ -1,0 +1,147 @@
+"""The real prover of worlds: bounds of the whole space, and exact evaluations from the highest bound down."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.bounding import SpaceBounder
+from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.robust.assumptions import depends_on_tdp
+from phaze_opt.certify.robust.facts import worth_of
+from phaze_opt.certify.robust.prover import WorldBest, WorldProof, Worth
+from phaze_opt.certify.robust.worlds import World, problem_under
+from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.bound_phases import PhasePools
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import Goal
+
+CHUNK_POINTS = 4096
+"""Points estimated at a time; a matter of memory only."""
+PROBED_POINTS = 64
+"""Points that tell most worlds apart before the whole space is looked at."""
+
+
+class ObjectiveProver:
+    """Proves one world after the other.
+
+    The pools of dual vectors are grown once, from the nominal world, and used in all: vectors bound makespans whatever
+    the constants are, and pools that never change make a world's proof independent of which others were proved before.
+    """
+
+    def __init__(self, problem: CertifyProblem, *, tolerance: float, num_best: int) -> None:
+        """Nothing is compiled yet.
+
+        Args:
+            problem: nominal.
+            tolerance: relative, of every optimum.
+            num_best: designs to evaluate whatever the tolerance.
+        """
+        self._problem = problem
+        self._tolerance = tolerance
+        self._num_best = num_best
+        self._objectives: dict[str, Objective] = {}
+        self._pools: PhasePools | None = None
+
+    def find_twins(self, worlds: Sequence[World]) -> tuple[int, ...]:
+        """Worlds whose latencies, network and (where they matter) powers are equal at every point.
+
+        Few points tell most worlds apart; those that they do not are compared over the whole space.
+        """
+        size = self._problem.space.size
+        everywhere = np.arange(size, dtype=np.int64)
+        probed = everywhere[:: max(1, size // PROBED_POINTS)]
+        probes = [self._fingerprint(world, probed) for world in worlds]
+        full: dict[int, str] = {}
+        twins = []
+        for position, probe in enumerate(probes):
+            same = [other for other in range(position) if probes[other] == probe]
+            for row in (*same, position) if same else ():
+                full.setdefault(row, self._fingerprint(worlds[row], everywhere))
+            twins.append(next((other for other in same if full[other] == full[position]), position))
+        return tuple(twins)
+
+    def prove(self, world: World) -> WorldProof:
+        """Bound every point, then evaluate from the highest bound down until none beats the best by the tolerance."""
+        upper = self._bounds(world)
+        best: list[tuple[tuple[float, float, float, int], WorldBest]] = []
+        for index in np.argsort(-upper, kind="stable").tolist():
+            most = -best[0][0][0] if best else 0.0
+            if upper[index] <= 0.0 or (upper[index] <= most * (1.0 + self._tolerance) and len(best) >= self._num_best):
+                break
+            evaluation = self._objective(world).evaluate(self._problem.space.point(index))
+            worth = self._worth(evaluation)
+            upper[index] = min(upper[index], worth.value_upper)
+            if worth.value > 0.0:
+                rank = (-worth.value, evaluation.area_mm2, evaluation.tdp_w, index)
+                best = sorted([*best, (rank, WorldBest(index, worth))], key=lambda entry: entry[0])
+        return WorldProof(tuple(entry for _, entry in best[: self._num_best]), float(upper.max()), upper)
+
+    def evaluate(self, world: World, index: int) -> Worth:
+        """The exact worth of one point."""
+        return self._worth(self._objective(world).evaluate(self._problem.space.point(index)))
+
+    def evaluate_reference(self, world: World, name: str) -> Worth:
+        """The reference at the best micro-batch of the space, without budgets."""
+        objective = self._objective(world)
+        free = objective.under(
+            objective.constants, scenario=replace(objective.scenario, max_area_mm2=None, max_tdp_w=None)
+        )
+        chip = load_architecture(name, constants=objective.constants)
+        batches = self._problem.space.axes.micro_batch
+        worths = [self._worth(free.evaluate_accelerator(chip, batch)) for batch in batches]
+        return max(worths, key=lambda worth: worth.value)
+
+    def _bounds(self, world: World) -> NDArray[np.float64]:
+        """Upper bound on the goal of every point."""
+        problem = problem_under(self._problem, world.settings)
+        if self._pools is None:
+            nominal = Objective(self._problem.scenario, constants=self._problem.constants)
+            self._pools = SpaceBounder(nominal, self._problem.space).pools
+        bounder = SpaceBounder(self._objective(world), problem.space, pools=self._pools)
+        rows = bounder.bound(np.arange(problem.space.size, dtype=np.int64))
+        if problem.goal is Goal.THROUGHPUT_PER_TDP:
+            return rows.rate_upper / (rows.tdp_w * problem.scenario.cluster.num_devices)
+        return rows.rate_upper
+
+    def _worth(self, evaluation: Evaluation) -> Worth:
+        return worth_of(evaluation, self._problem.goal, num_devices=self._problem.scenario.cluster.num_devices)
+
+    def _objective(self, world: World) -> Objective:
+        """The objective of a world; graphs are shared between worlds of one network."""
+        if world.constants_digest not in self._objectives:
+            posed = problem_under(self._problem, world.settings)
+            known = next((o for o in self._objectives.values() if o.scenario == posed.scenario), None)
+            self._objectives[world.constants_digest] = (
+                Objective(posed.scenario, constants=posed.constants)
+                if known is None
+                else known.under(posed.constants, scenario=posed.scenario)
+            )
+        return self._objectives[world.constants_digest]
+
+    def _fingerprint(self, world: World, indices: NDArray[np.int64]) -> str:
+        """Digest of all that an evaluation of these points reads of the constants."""
+        posed = problem_under(self._problem, world.settings)
+        objective = self._objective(world)
+        digest = hashlib.sha256()
+        is_networked = posed.scenario.cluster.num_devices > 1 or depends_on_tdp(posed)
+        digest.update(repr(posed.scenario.cluster.network if is_networked else None).encode())
+        bounder = SpaceBounder(objective, posed.space, pools=PhasePools(posed.scenario.exclusivity))
+        for start in range(0, len(indices), CHUNK_POINTS):
+            chips, micro_batches = bounder.chips(indices[start : start + CHUNK_POINTS])
+            digest.update(chips.hbm_bandwidth_bytes_per_s.tobytes())
+            if depends_on_tdp(posed):
+                digest.update(tdp_w_table(chips, posed.scenario.cluster.network, posed.constants).tobytes())
+            for micro_batch in np.unique(micro_batches).tolist():
+                table = chips.take(np.flatnonzero(micro_batches == micro_batch))
+                for model in range(len(posed.scenario.models)):
+                    estimates = objective.estimate_table(table, micro_batch, index=model)
+                    for array in (estimates.one_core_s, estimates.spread_s, estimates.hbm_bytes):
+                        digest.update(array.tobytes())
+        return digest.hexdigest()

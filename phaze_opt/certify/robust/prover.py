@@ -1,0 +1,104 @@
+"""What robustness asks of a prover: the optimum and all bounds in one world, and the exact worth of one design."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.robust.worlds import World
+
+
+class Cause(StrEnum):
+    """What an iteration spends time on, as `TimeBreakdown` divides it."""
+
+    TENSOR_CORES = "tensor cores"
+    VECTOR_CORES = "vector cores"
+    MEMORY = "memory"
+    COLLECTIVES = "tensor-parallel collectives"
+    BOUNDARIES = "boundary transfers"
+    GRADIENTS = "gradient all-reduce"
+    BUBBLE = "pipeline bubble"
+    UPDATE = "optimizer update"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """How one model trains on a design.
+
+    Attributes:
+        model: name.
+        tensor_parallel, num_stages, data_parallel: degrees of the placement.
+        cause: what takes the most time of an iteration.
+    """
+
+    model: str
+    tensor_parallel: int
+    num_stages: int
+    data_parallel: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """A design in one world; nothing but zeros where it is infeasible.
+
+    Attributes:
+        value: of the goal, attained.
+        value_upper: that open schedule gaps leave possible.
+        models: of every model of the scenario; empty where infeasible.
+    """
+
+    value: float
+    value_upper: float
+    models: tuple[ModelFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorldBest:
+    """One of the best points of a world."""
+
+    index: int
+    worth: Worth
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorldProof:
+    """What is proved of one world.
+
+    Attributes:
+        best: the best points, best first; empty if nothing is feasible.
+        value_upper: no point exceeds it.
+        bounds: upper bound on the goal of every point of the space, by index; 0 where a point is infeasible.
+    """
+
+    best: tuple[WorldBest, ...]
+    value_upper: float
+    bounds: NDArray[np.float64]
+
+
+class RobustProver(Protocol):
+    """Proves worlds; whatever it keeps between calls changes how long they take, never what they return."""
+
+    def find_twins(self, worlds: Sequence[World]) -> tuple[int, ...]:
+        """For every world the position of the first in which every point is worth the same; its own if there is none.
+
+        Worlds that turn out the same may pass for different: that costs time and changes nothing.
+        """
+        ...
+
+    def prove(self, world: World) -> WorldProof:
+        """Certify the optimum of one world."""
+        ...
+
+    def evaluate(self, world: World, index: int) -> Worth:
+        """The exact worth of one point of the space."""
+        ...
+
+    def evaluate_reference(self, world: World, name: str) -> Worth:
+        """The worth of a reference machine at the best micro-batch of the space; budgets do not apply to it."""
+        ...
