@@ -58,3 +58,9 @@ def chips_of(columns: PointColumns, constants: Constants) -> AcceleratorTable:
         hbm_bytes=columns.hbm_bytes,
         constants=constants,
     )
+
+
+def micro_batches_of(space: SearchSpace, indices: Ints) -> Ints:
+    """Micro-batch of each point."""
+    axis = np.array(space.axes.micro_batch, dtype=np.int64)
+    return axis[indices % len(axis)]

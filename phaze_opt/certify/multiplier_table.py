@@ -39,15 +39,11 @@ class MultiplierTable:
         # Without slots every row is the same empty one.
         return np.array(found if width else [numbers.setdefault(b"", 0)] * len(packed), dtype=np.int32)
 
-    def row(self, micro_batch: int, number: int) -> Rows:
-        """One row, shape (num_slots,)."""
-        return self.rows(micro_batch)[number]
-
     def rows(self, micro_batch: int) -> Rows:
         """All rows in the order of their numbers, shape (num_rows, num_slots)."""
         data = b"".join(self._numbers[micro_batch])
-        rows: Rows = np.frombuffer(data, dtype=np.int32).reshape(len(self._numbers[micro_batch]), self._num_slots)
-        return rows
+        shape = (len(self._numbers[micro_batch]), self._num_slots)
+        return np.array(np.frombuffer(data, dtype=np.int32).reshape(shape), dtype=np.int32)
 
     def compacted(self, micro_batch: int, numbers: NDArray[np.int32]) -> tuple[Rows, NDArray[np.int32]]:
         """The rows that ``numbers`` use, numbered anew by first use, and the new numbers."""

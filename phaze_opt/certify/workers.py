@@ -11,41 +11,33 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextvars import ContextVar
 from multiprocessing import connection
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from phaze_opt.errors import SolverError
 
-_Work_contra = TypeVar("_Work_contra", contravariant=True)
-_Result_co = TypeVar("_Result_co", covariant=True)
 
-
-class Bench(Protocol[_Work_contra, _Result_co]):
+class Bench(Protocol):
     """What is made once in each process and then does one piece of work after the other."""
 
-    def do(self, work: _Work_contra) -> _Result_co:
+    def do(self, work: object) -> object:
         """One piece of work; its result depends on nothing but the work."""
 
 
 class Workers:
     """Does work in order: in this process for one job, in spawned ones for more."""
 
-    def __init__(self, build: Callable[[], Bench[object, object]], *, jobs: int) -> None:
+    def __init__(self, build: Callable[[], Bench], *, jobs: int, here: Bench) -> None:
         """Nothing starts before the first work.
 
         Args:
-            build: makes the bench; picklable.
+            build: makes the bench of another process; picklable.
             jobs: processes.
+            here: the bench of this process.
         """
         self._build = build
         self._jobs = jobs
-        self._bench: Bench[object, object] | None = None
+        self._here = here
         self._executor: ProcessPoolExecutor | None = None
-
-    def here(self) -> Bench[object, object]:
-        """The bench of this process."""
-        if self._bench is None:
-            self._bench = self._build()
-        return self._bench
 
     def map(self, works: Sequence[object]) -> Iterator[object]:
         """Results in the order of the works, each as soon as it and those before it are done.
@@ -54,8 +46,7 @@ class Workers:
             SolverError: a worker ended in the middle of its work.
         """
         if self._jobs == 1 or len(works) < 2:
-            bench = self.here()
-            yield from (bench.do(work) for work in works)
+            yield from (self._here.do(work) for work in works)
             return
         try:
             yield from self._started().map(_do, works)
@@ -91,12 +82,12 @@ class Workers:
         return self._executor
 
 
-_BENCH: ContextVar[Bench[object, object]] = ContextVar("bench")
-_BUILD: ContextVar[Callable[[], Bench[object, object]]] = ContextVar("build")
+_BENCH: ContextVar[Bench] = ContextVar("bench")
+_BUILD: ContextVar[Callable[[], Bench]] = ContextVar("build")
 """Of a worker process: its bench, made at the first work so that errors reach the parent, and how to make it."""
 
 
-def _start_worker(build: Callable[[], Bench[object, object]]) -> None:
+def _start_worker(build: Callable[[], Bench]) -> None:
     """Prepare a worker: deaf to Ctrl-C, which its parent handles, and ending when its parent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

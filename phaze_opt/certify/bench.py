@@ -1,0 +1,114 @@
+"""The work of a proof that any process can do: bounding a range of points, closing one point."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.bounding import BoundRows, SpaceBounder
+from phaze_opt.certify.pool_entries import NewEntry, PoolWriter
+from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.refining import PointOutcome, PointRefiner
+from phaze_opt.objective.bound_phases import PhasePools
+from phaze_opt.objective.evaluate import Objective
+
+
+@dataclass(frozen=True, slots=True)
+class BoundWork:
+    """Bound the points ``start`` to ``stop`` - 1."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefineWork:
+    """Close one point.
+
+    Attributes:
+        index: the point.
+        enough_rate: it is ruled out once its throughput is bounded by this, samples/s.
+        effort: of its schedules.
+        is_solved_at_once: solve it whatever its bound.
+        additions: packed pool entries of all rounds before, so that every process has the same pools.
+    """
+
+    index: int
+    enough_rate: float
+    effort: int
+    is_solved_at_once: bool = False
+    additions: tuple[bytes, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundChunk:
+    """`BoundRows` of a range of points, its rows of entries each kept once.
+
+    Attributes:
+        rows: the columns; ``entries`` are the distinct rows.
+        row_of: of each point, shape (num_points,).
+    """
+
+    rows: BoundRows
+    row_of: NDArray[np.int64]
+
+
+def pack_entries(entries: tuple[NewEntry, ...]) -> bytes:
+    """Entries as bytes between processes of one proof; never written to a file."""
+    return pickle.dumps(entries)
+
+
+class ProofBench:
+    """Does the work of one proof; its pools grow only by `sync`, the same in every process."""
+
+    def __init__(
+        self, problem: CertifyProblem, *, objective: Objective | None = None, pools: PhasePools | None = None
+    ) -> None:
+        """Grow the first pools unless given."""
+        if objective is None:
+            objective = Objective(problem.scenario, constants=problem.constants)
+        self.bounder = SpaceBounder(objective, problem.space, pools=pools)
+        self.refiner = PointRefiner(self.bounder)
+        self._writer = PoolWriter(self.bounder)
+        self._num_synced = 0
+
+    def do(self, work: object) -> BoundChunk | PointOutcome:
+        """One piece of work."""
+        if isinstance(work, BoundWork):
+            return self._bound(work)
+        assert isinstance(work, RefineWork)
+        self.sync(work.additions)
+        if work.is_solved_at_once:
+            return PointOutcome(work.index, (), self.refiner.solve(work.index, effort=work.effort), 0)
+        return self.refiner.refine(work.index, enough_rate=work.enough_rate, effort=work.effort)
+
+    def sync(self, additions: tuple[bytes, ...]) -> bool:
+        """Take in the entries of rounds that are not in the pools yet; whether any was new."""
+        has_new = False
+        for packed in additions[self._num_synced :]:
+            for entry in pickle.loads(packed):  # noqa: S301
+                has_new = self._writer.add(entry) or has_new
+        self._num_synced = max(self._num_synced, len(additions))
+        return has_new
+
+    def _bound(self, work: BoundWork) -> BoundChunk:
+        rows = self.bounder.bound(np.arange(work.start, work.stop, dtype=np.int64))
+        if not self.bounder.slots:
+            return BoundChunk(rows, np.zeros(len(rows.rate_upper), dtype=np.int64))
+        distinct, row_of = np.unique(rows.entries, axis=0, return_inverse=True)
+        columns = BoundRows(rows.rate_upper, rows.reason, rows.area_mm2, rows.tdp_w, distinct)
+        return BoundChunk(columns, row_of.reshape(-1).astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchBuilder:
+    """Makes the bench of a worker process."""
+
+    problem: CertifyProblem
+
+    def __call__(self) -> ProofBench:
+        """The bench."""
+        return ProofBench(self.problem)

@@ -1,0 +1,173 @@
+"""The loop that closes a proof: points that could still win are taken up in the order of their bounds.
+
+Work goes in rounds whose points are settled before any of them is begun, and what a round finds is taken in when all
+of it is done. So nothing depends on how many processes there are, or on where a proof was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.bench import ProofBench, RefineWork, pack_entries
+from phaze_opt.certify.certificate import BOUND_SLACK
+from phaze_opt.certify.refining import PointOutcome
+from phaze_opt.certify.solving import NUM_EFFORTS
+from phaze_opt.certify.state import ProofState, solved_value
+
+Ints = NDArray[np.int64]
+
+FIRST_ROUND, LARGEST_ROUND = 4, 64
+"""Points of the first round, doubled up to the largest: the incumbent rises most in the first."""
+EXACT_AHEAD = 64
+"""Points whose bound is computed by an optimal placement before a round is chosen."""
+BOUND_AHEAD = 2048
+"""Points bounded again with the vectors of a round: those next to be taken up."""
+PROOF_SLACK = 10 * BOUND_SLACK
+"""Relative excess of a bound that counts as none. Bounds are lowered by `BOUND_SLACK` for flows and once more for
+placements, schedules stop at a gap of 1e-9: of exact ties none would otherwise end below the other."""
+SAME = 1e-12
+"""Bounds closer than this, relative, are taken to be of designs alike: one of them is taken up in a round."""
+MAX_FURTHER = 64
+"""Points solved after the proof so that the best designs are known."""
+FURTHER_ROUND = 8
+
+Refine = Callable[[int, Sequence[RefineWork]], Sequence[PointOutcome]]
+"""Does a round of work, by the number of the round: in processes, or read from a journal."""
+
+
+@dataclass(slots=True)
+class Effort:
+    """Work done."""
+
+    num_ilp_solves: int = 0
+    num_placements: int = 0
+
+
+class ClosingLoop:
+    """Raises the incumbent and lowers bounds until no bound beats the incumbent by more than the tolerance."""
+
+    def __init__(self, state: ProofState, bench: ProofBench, *, refine: Refine, tolerance: float) -> None:
+        """Start with a state whose points are all bounded.
+
+        Args:
+            state: changed by the loop.
+            bench: of this process; its pools grow.
+            refine: does a round.
+            tolerance: relative.
+        """
+        self.state = state
+        self.effort = Effort()
+        self._bench = bench
+        self._refine = refine
+        self._slack = max(tolerance, PROOF_SLACK)
+        self._additions: list[bytes] = []
+        self._num_rounds = 0
+        self._is_current = np.zeros(len(state.rate_upper), dtype=np.bool_)
+
+    @property
+    def limit(self) -> float:
+        """Bounds up to this need no closing."""
+        return 0.0 if self.state.best is None else self.state.best.value * (1.0 + self._slack)
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether no bound exceeds the limit."""
+        return not bool((self.state.values_upper > self.limit).any())
+
+    def open_points(self) -> Ints:
+        """Points that could still win and can still be worked on, the largest bound first."""
+        values = self.state.values_upper
+        rows = np.flatnonzero((values > self.limit) & (self.state.visits < NUM_EFFORTS))
+        return rows[np.argsort(-values[rows], kind="stable")]
+
+    def start_with(self, indices: Sequence[int]) -> None:
+        """Solve given points first: an incumbent from elsewhere."""
+        self._run_round([self._work(index, is_solved_at_once=True) for index in indices])
+
+    def close(self, on_round: Callable[[], None]) -> None:
+        """Run rounds until nothing is open."""
+        size = FIRST_ROUND
+        while picked := self._pick(size):
+            for index in picked:
+                self.state.visits[index] += 1
+            self._run_round([self._work(index) for index in picked])
+            size = min(2 * size, LARGEST_ROUND)
+            on_round()
+
+    def solve_best(self, num_best: int, on_round: Callable[[], None]) -> None:
+        """Solve on in the order of bounds until the best ``num_best`` are known, or `MAX_FURTHER` more are solved."""
+        for _ in range(MAX_FURTHER // FURTHER_ROUND):
+            picked = self._unknown_rivals(num_best)[:FURTHER_ROUND]
+            if not picked:
+                return
+            self._run_round([self._work(index, is_solved_at_once=True) for index in picked])
+            on_round()
+
+    def _unknown_rivals(self, num_best: int) -> list[int]:
+        """Unsolved points whose bound beats the ``num_best``-th solved value, the largest bound first."""
+        values = self.state.values_upper
+        known = sorted((solved_value(self.state.problem, s) for s in self.state.solved.values()), reverse=True)
+        least = known[num_best - 1] * (1.0 + PROOF_SLACK) if len(known) >= num_best else 0.0
+        rows = np.flatnonzero(values > least)
+        ranked = rows[np.argsort(-values[rows], kind="stable")].tolist()
+        return [index for index in ranked if index not in self.state.solved]
+
+    def _pick(self, size: int) -> list[int]:
+        """Points of the next round: open ones with different bounds, after the nearest are bounded exactly."""
+        ahead = self.open_points()[:EXACT_AHEAD]
+        self._bound_exactly(ahead[~self._is_current[ahead]])
+        open_points = self.open_points()[:EXACT_AHEAD]
+        values = self.state.values_upper
+        picked: list[int] = []
+        for index in open_points.tolist():
+            if len(picked) < size and not (picked and values[index] >= values[picked[-1]] * (1.0 - SAME)):
+                picked.append(index)
+        return picked
+
+    def _work(self, index: int, *, is_solved_at_once: bool = False) -> RefineWork:
+        denominator = float(self.state.denominators(np.array([index]))[0])
+        return RefineWork(
+            index=index,
+            # A hair lower, so that dividing by the TDP again cannot end above the limit.
+            enough_rate=self.limit * denominator * (1.0 - SAME),
+            effort=max(int(self.state.visits[index]) - 1, 0),
+            is_solved_at_once=is_solved_at_once,
+            additions=tuple(self._additions),
+        )
+
+    def _run_round(self, works: Sequence[RefineWork]) -> None:
+        """Do a round and take in what it found."""
+        if not works:
+            return
+        outcomes = self._refine(self._num_rounds, works)
+        self._num_rounds += 1
+        for outcome in outcomes:
+            self.effort.num_placements += outcome.num_placements
+            if outcome.solved is not None:
+                self.effort.num_ilp_solves += outcome.solved.evaluation.effort.num_ilp_solves
+                self.effort.num_placements += outcome.solved.evaluation.effort.num_placements
+                self.state.solve(outcome.index, outcome.solved)
+        self._additions.append(pack_entries(tuple(entry for outcome in outcomes for entry in outcome.entries)))
+        if self._bench.sync(tuple(self._additions)):
+            self._is_current[:] = False
+            self._bound_again(np.array([work.index for work in works], dtype=np.int64))
+
+    def _bound_again(self, indices: Ints) -> None:
+        """Bound the points of a round and those next in order with the vectors that are new."""
+        ahead = self.open_points()[:BOUND_AHEAD]
+        rows = np.union1d(indices, ahead)
+        self.state.lower(rows, self._bench.bounder.bound(rows), is_exact=False)
+        values = self.state.values_upper
+        self._bound_exactly(indices[values[indices] > self.limit])
+
+    def _bound_exactly(self, indices: Ints) -> None:
+        """Bound points by optimal placements."""
+        if len(indices) == 0:
+            return
+        self.effort.num_placements += len(indices) * len(self.state.problem.scenario.models)
+        self.state.lower(indices, self._bench.bounder.bound_exactly(indices), is_exact=True)
+        self._is_current[indices] = True

@@ -1,0 +1,130 @@
+"""What a proof knows of every point while it runs, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.bounding import BoundRows
+from phaze_opt.certify.certificate import NO_MULTIPLIERS
+from phaze_opt.certify.columns import micro_batches_of
+from phaze_opt.certify.multiplier_table import MultiplierTable
+from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.solving import SolvedPoint
+from phaze_opt.objective.bounds import OUT_OF_MEMORY
+from phaze_opt.objective.goals import Goal
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """The best solved point: largest value, then least area, then least TDP, then first."""
+
+    index: int
+    value: float
+    solved: SolvedPoint
+
+
+@dataclass(slots=True, eq=False)
+class ProofState:
+    """Columns over all points of a space, each of shape (size,), and what was solved.
+
+    Attributes:
+        problem: what is proved.
+        table: rows of multipliers.
+        rate_upper: bound of the throughput, samples/s; 0 where infeasible.
+        reason: place in `Infeasibility`.
+        area_mm2, tdp_w: exact.
+        row: of the point's micro-batch in ``table``; `NO_MULTIPLIERS` where a budget is broken.
+        is_exact: whether the bound comes from an optimal placement.
+        visits: how often the point was taken up to be closed.
+        solved: solved points by index.
+        best: the incumbent.
+    """
+
+    problem: CertifyProblem
+    table: MultiplierTable
+    rate_upper: Floats = field(init=False)
+    reason: NDArray[np.int8] = field(init=False)
+    area_mm2: Floats = field(init=False)
+    tdp_w: Floats = field(init=False)
+    row: NDArray[np.int32] = field(init=False)
+    is_exact: NDArray[np.bool_] = field(init=False)
+    visits: NDArray[np.int8] = field(init=False)
+    solved: dict[int, SolvedPoint] = field(default_factory=dict)
+    best: Incumbent | None = None
+
+    def __post_init__(self) -> None:
+        """Nothing is known yet."""
+        size = self.problem.space.size
+        self.rate_upper, self.area_mm2, self.tdp_w = (np.zeros(size) for _ in range(3))
+        self.reason, self.visits = (np.zeros(size, dtype=np.int8) for _ in range(2))
+        self.row = np.full(size, NO_MULTIPLIERS, dtype=np.int32)
+        self.is_exact = np.zeros(size, dtype=np.bool_)
+
+    def fill(self, start: int, rows: BoundRows, row_of: Ints) -> None:
+        """Take in the first bounds of a range of points; ``rows.entries`` are distinct rows, ``row_of`` tells whose."""
+        here = slice(start, start + len(row_of))
+        self.rate_upper[here], self.reason[here] = rows.rate_upper, rows.reason
+        self.area_mm2[here], self.tdp_w[here] = rows.area_mm2, rows.tdp_w
+        micro_batches = micro_batches_of(self.problem.space, np.arange(here.start, here.stop, dtype=np.int64))
+        # Points over a budget have no entries; without slots a row is empty and still says that there is a bound.
+        is_bounded = (rows.reason == 0) | (rows.reason == OUT_OF_MEMORY)
+        for micro_batch in np.unique(micro_batches).tolist():
+            mine = is_bounded & (micro_batches == micro_batch)
+            used, inverse = np.unique(row_of[mine], return_inverse=True)
+            self.row[here][mine] = self.table.add(micro_batch, rows.entries[used])[inverse]
+
+    def lower(self, indices: Ints, rows: BoundRows, *, is_exact: bool) -> None:
+        """Take in new bounds of some points where they are lower than the known ones."""
+        is_better = rows.rate_upper < self.rate_upper[indices]
+        micro_batches = micro_batches_of(self.problem.space, indices)
+        for micro_batch in np.unique(micro_batches).tolist():
+            mine = is_better & (micro_batches == micro_batch)
+            self.row[indices[mine]] = self.table.add(micro_batch, rows.entries[mine])
+        better = indices[is_better]
+        self.rate_upper[better] = rows.rate_upper[is_better]
+        self.reason[better] = rows.reason[is_better]
+        self.is_exact[better] = is_exact
+
+    def solve(self, index: int, solved: SolvedPoint) -> None:
+        """Take in a solution, the better of two of the same point."""
+        known = self.solved.get(index)
+        if solved.solution is None or (known is not None and self._worth(known) >= self._worth(solved)):
+            return
+        self.solved[index] = solved
+        entry = Incumbent(index, self._worth(solved), solved)
+        if self.best is None or _rank(entry) < _rank(self.best):
+            self.best = entry
+
+    @property
+    def values_upper(self) -> Floats:
+        """Bounds of the goal, shape (size,)."""
+        return self.rate_upper / self.denominators(slice(None))
+
+    def denominators(self, rows: slice | Ints) -> Floats:
+        """What a throughput is divided by to give the goal."""
+        tdp_w: Floats = self.tdp_w[rows]
+        if self.problem.goal is Goal.THROUGHPUT:
+            return np.ones(len(tdp_w))
+        return np.where(tdp_w > 0.0, tdp_w, 1.0) * self.problem.scenario.cluster.num_devices
+
+    def _worth(self, solved: SolvedPoint) -> float:
+        return solved_value(self.problem, solved)
+
+
+def solved_value(problem: CertifyProblem, solved: SolvedPoint) -> float:
+    """The goal that a solved point attains."""
+    evaluation = solved.evaluation
+    if problem.goal is Goal.THROUGHPUT:
+        return evaluation.throughput_samples_per_s
+    return evaluation.throughput_per_tdp
+
+
+def _rank(entry: Incumbent) -> tuple[float, float, float, int]:
+    evaluation = entry.solved.evaluation
+    return (-entry.value, evaluation.area_mm2, evaluation.tdp_w, entry.index)
