@@ -79,6 +79,12 @@ class PhasePools:
         self._exclusivity = exclusivity
         self._pools: dict[PoolKey, DualPool] = {}
 
+    def copied(self) -> PhasePools:
+        """Pools of the same vectors that grow by themselves."""
+        other = PhasePools(self._exclusivity)
+        other._pools = {key: pool.copied() for key, pool in self._pools.items()}
+        return other
+
     def grow(self, compiled: CompiledModel, estimates: Estimates, table: AcceleratorTable) -> None:
         """Add the vectors that are best for one phase of each topology on each design of a table.
 

@@ -48,6 +48,13 @@ class DualPool:
         """Number of entries over all blocks."""
         return sum(len(entries) for entries in self._entries.values())
 
+    def copied(self) -> DualPool:
+        """A pool of the same entries that grows by itself."""
+        other = DualPool(self.structure, self.exclusivity)
+        other._entries = {k: list(entries) for k, entries in self._entries.items()}
+        other._stacks = dict(self._stacks)
+        return other
+
     def entries(self, block_number: int) -> tuple[DualVector, ...]:
         """All that bounds a block of two or more operators, in the order in which it was added."""
         return tuple(self._entries[block_number])
