@@ -1,4 +1,8 @@
-"""Exit codes of every command."""
+"""Exit codes of every command.
+
+A proof that ends above its tolerance (``certify``) exits with 0: its design and its bound are valid, a line on standard
+error says that they are further apart than asked for, and ``is_proved`` in the JSON tells programs.
+"""
 
 EXIT_BAD_INPUT = 2
 EXIT_INFEASIBLE = 3

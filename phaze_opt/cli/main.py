@@ -34,6 +34,9 @@ COMMANDS = {
     "search": LazyCommand(
         "phaze_opt.cli.search", "search", "Search for the best accelerator and placement of a model."
     ),
+    "certify": LazyCommand(
+        "phaze_opt.cli.certify", "certify", "Prove the best design of a whole space, or check such a proof."
+    ),
     "evaluate": LazyCommand("phaze_opt.cli.evaluate", "evaluate", "Evaluate one accelerator on a model."),
     "schedule": LazyCommand("phaze_opt.cli.schedule", "schedule", "Schedule one operator graph, with a proven bound."),
     "place": LazyCommand("phaze_opt.cli.place", "place", "Solve one placement instance exactly."),

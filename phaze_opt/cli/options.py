@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -35,9 +36,22 @@ NUMBER = "NUMBER"
 DEFAULT_MICRO_BATCHES = "1,2,4,8"
 DEFAULT_HBM_GB = "32,64,80"
 DEFAULT_SCHEDULE_GAP = 0.01
+MAX_JOBS = 1024
 LIMITED_NODES = 200
 NO_NODE_LIMIT = 0
 
+OneModelOption = Annotated[
+    str,
+    typer.Option("--model", help="A model of the zoo or a Hugging Face config.json.", rich_help_panel=WORKLOAD),
+]
+ModelsOption = Annotated[
+    str,
+    typer.Option("--models", help="Several, comma-separated: one design for all.", rich_help_panel=WORKLOAD),
+]
+CommonOption = Annotated[
+    str,
+    typer.Option("--common", help="Mean over models: arithmetic, geometric or worst.", rich_help_panel=WORKLOAD),
+]
 ModelOption = Annotated[
     str, typer.Option("--model", help="A model of the zoo or a Hugging Face config.json.", rich_help_panel=WORKLOAD)
 ]
@@ -153,6 +167,27 @@ SpaceOption = Annotated[
     str | None,
     typer.Option("--space", help="A space of your own (TOML) in place of Phaze's.", rich_help_panel=SPACE),
 ]
+WorkDirOption = Annotated[
+    Path,
+    typer.Option(
+        "--work-dir", help="Where journals, certificates and the local store are kept.", rich_help_panel=RECORDS
+    ),
+]
+TrackingUriOption = Annotated[
+    str,
+    typer.Option(
+        "--tracking-uri",
+        help="An MLflow store; by default MLFLOW_TRACKING_URI, else a sqlite file in the working directory.",
+        rich_help_panel=RECORDS,
+    ),
+]
+ExperimentOption = Annotated[
+    str, typer.Option("--experiment", help="Name of the MLflow experiment.", rich_help_panel=RECORDS)
+]
+TrackingOption = Annotated[
+    bool, typer.Option("--tracking/--no-tracking", help="Record it with the tracker.", rich_help_panel=RECORDS)
+]
+TrackerOption = Annotated[str, typer.Option("--tracker", help="Tracker plug-in that records.", rich_help_panel=RECORDS)]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON on standard output.", rich_help_panel=RECORDS)
 ]
@@ -242,8 +277,6 @@ def build_space(space: str | None, *, micro_batches: str | None, hbm_gb: str | N
     Raises:
         InputError: a value breaks a rule, or the file is faulty.
     """
-    from pathlib import Path
-
     from phaze_opt.space.search_space import load_space, phaze_space
     from phaze_opt.units import gib_to_bytes
 

@@ -14,18 +14,21 @@ from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import (
     DEFAULT_SCHEDULE_GAP,
     INTEGER,
-    RECORDS,
-    WORKLOAD,
+    MAX_JOBS,
     AttentionOption,
+    CommonOption,
     DevicesOption,
     ExclusivityOption,
+    ExperimentOption,
     GlobalBatchOption,
     HbmOption,
     JsonOption,
     MaxAreaOption,
     MaxTdpOption,
     MicroBatchesOption,
+    ModelsOption,
     NetworkOption,
+    OneModelOption,
     OptimizerOption,
     RecomputeOption,
     ScheduleGapOption,
@@ -33,6 +36,10 @@ from phaze_opt.cli.options import (
     SequenceParallelOption,
     SpaceOption,
     TensorParallelOption,
+    TrackerOption,
+    TrackingOption,
+    TrackingUriOption,
+    WorkDirOption,
     build_scenario,
     build_space,
     load_models,
@@ -53,25 +60,15 @@ if TYPE_CHECKING:
 
 SEARCH = "Search"
 MAX_SEED = 2**32 - 1
-MAX_JOBS = 1024
 
 
 def search(
     *,
     devices: DevicesOption,
     global_batch: GlobalBatchOption,
-    model: Annotated[
-        str,
-        typer.Option("--model", help="A model of the zoo or a Hugging Face config.json.", rich_help_panel=WORKLOAD),
-    ] = "",
-    models: Annotated[
-        str,
-        typer.Option("--models", help="Several, comma-separated: one design for all.", rich_help_panel=WORKLOAD),
-    ] = "",
-    common: Annotated[
-        str,
-        typer.Option("--common", help="Mean over models: arithmetic, geometric or worst.", rich_help_panel=WORKLOAD),
-    ] = "arithmetic",
+    model: OneModelOption = "",
+    models: ModelsOption = "",
+    common: CommonOption = "arithmetic",
     trials: Annotated[
         int,
         typer.Option(
@@ -169,27 +166,11 @@ def search(
     micro_batch: MicroBatchesOption = None,
     hbm: HbmOption = None,
     space: SpaceOption = None,
-    work_dir: Annotated[
-        Path,
-        typer.Option("--work-dir", help="Where journals and the local store are kept.", rich_help_panel=RECORDS),
-    ] = Path(),
-    tracking_uri: Annotated[
-        str,
-        typer.Option(
-            "--tracking-uri",
-            help="An MLflow store; by default MLFLOW_TRACKING_URI, else a sqlite file in the working directory.",
-            rich_help_panel=RECORDS,
-        ),
-    ] = "",
-    experiment: Annotated[
-        str, typer.Option("--experiment", help="Name of the MLflow experiment.", rich_help_panel=RECORDS)
-    ] = "phaze-opt",
-    tracking: Annotated[
-        bool, typer.Option("--tracking/--no-tracking", help="Record the search.", rich_help_panel=RECORDS)
-    ] = True,
-    tracker: Annotated[
-        str, typer.Option("--tracker", help="Tracker plug-in that records.", rich_help_panel=RECORDS)
-    ] = "mlflow",
+    work_dir: WorkDirOption = Path(),
+    tracking_uri: TrackingUriOption = "",
+    experiment: ExperimentOption = "phaze-opt",
+    tracking: TrackingOption = True,
+    tracker: TrackerOption = "mlflow",
     heterogeneous: Annotated[
         bool,
         typer.Option(

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from phaze_opt.track.certificate_records import PROOF_STARTED
+from phaze_opt.track.certificate_writer import CertificateWriter
 from phaze_opt.track.destination import URI_VARIABLE, Destination
 from phaze_opt.track.journal import LOCK_NAME, Journal, JournalReader, Record, TargetState, exclusive, list_journals
 from phaze_opt.track.protocol import DeliveryProgress
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
 
 DIRECTORY_VARIABLE = "PHAZE_OPT_JOURNAL"
 WORK_DIR_VARIABLE = "PHAZE_OPT_WORK_DIR"
-STARTS = (STARTED, STUDY_STARTED)
+STARTS = (STARTED, STUDY_STARTED, PROOF_STARTED)
 """Kinds of the record that says what a journal is about and which store it is for."""
+Writer = RunWriter | StudyWriter | CertificateWriter
 GROUP = 10
 """Records written between two acknowledgements."""
 POLL_S = 0.25
@@ -79,7 +82,7 @@ class JournalDelivery:
     _reader: JournalReader = field(init=False)
     _pending: list[Record] = field(default_factory=list)
     _past: list[Record] = field(default_factory=list)
-    _writer: RunWriter | StudyWriter | None = None
+    _writer: Writer | None = None
 
     def __post_init__(self) -> None:
         """Start at the journal's first line: what is acknowledged already is read, not written."""
@@ -116,7 +119,8 @@ class JournalDelivery:
         starts = [record for record in (*self._past, *self._pending) if record.get("kind") in STARTS]
         if not starts:
             return False
-        kind = StudyWriter if starts[-1]["kind"] == STUDY_STARTED else RunWriter
+        kinds: dict[str, type[Writer]] = {STUDY_STARTED: StudyWriter, PROOF_STARTED: CertificateWriter}
+        kind = kinds.get(starts[-1]["kind"], RunWriter)
         writer = kind(open_client(self.destination), self.destination, self.journal)
         if not writer.open_parent(starts[-1]):
             # The store does not know this search (new, or its run was deleted): it gets everything.

@@ -1,4 +1,4 @@
-"""Isolation: a tracker that fails is silenced and reported once; it never changes or stops a search or a study."""
+"""Isolation: a tracker that fails is silenced and reported once; it never changes or stops a search, study or proof."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from phaze_opt.errors import PluginError
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
+from phaze_opt.track.certificate_events import CertificateTracker, CertificateTrackingSession, ProofEvent
 from phaze_opt.track.protocol import (
     Delivery,
     DeliveryProgress,
@@ -22,14 +23,15 @@ from phaze_opt.track.protocol import (
 )
 
 _logger = logging.getLogger(__name__)
+AnySession = TrackingSession | StudyTrackingSession | CertificateTrackingSession
 
 
 @final
 class Guard:
     """Catches every exception of one session, logs the first and asks the session nothing more that writes."""
 
-    def __init__(self, session: TrackingSession | StudyTrackingSession, *, what: str) -> None:
-        """Watch a session that records ``what`` (search or study)."""
+    def __init__(self, session: AnySession, *, what: str) -> None:
+        """Watch a session that records ``what`` (search, study or proof)."""
         self._session = session
         self._what = what
         self._num_dropped = 0
@@ -72,9 +74,9 @@ class Guard:
 
 
 class _GuardedRecording:
-    """What guarded sessions of a search and of a study share; they differ in the events that they take."""
+    """What guarded sessions of a search, a study and a proof share; they differ in the events that they take."""
 
-    def __init__(self, session: TrackingSession | StudyTrackingSession, *, what: str) -> None:
+    def __init__(self, session: AnySession, *, what: str) -> None:
         """Wrap a session."""
         self._session = session
         self._guard = Guard(session, what=what)
@@ -135,6 +137,20 @@ class GuardedStudySession(_GuardedRecording):
         self._pass_on("observe_study", lambda: self._recording.observe_study(event))
 
 
+@final
+class GuardedCertificateSession(_GuardedRecording):
+    """Any session of a proof, guarded likewise."""
+
+    def __init__(self, session: CertificateTrackingSession) -> None:
+        """Wrap a session."""
+        super().__init__(session, what="proof")
+        self._recording = session
+
+    def observe_proof(self, event: ProofEvent) -> None:
+        """Pass one event on."""
+        self._pass_on("observe_proof", lambda: self._recording.observe_proof(event))
+
+
 def open_tracker(name: str, config: TrackerConfig) -> TrackingSession:
     """Load a tracker by its registered name and open a guarded session.
 
@@ -160,6 +176,23 @@ def open_study_tracker(name: str, config: TrackerConfig) -> StudyTrackingSession
         )
         raise PluginError(message)
     return cast("StudyTrackingSession", GuardedStudySession(tracker.open_study(config)))
+
+
+def open_certificate_tracker(name: str, config: TrackerConfig) -> CertificateTrackingSession:
+    """Load a tracker by its registered name and open a guarded session for a proof.
+
+    Raises:
+        PluginError: unknown name, what is registered is no tracker, or it records no proofs.
+        InputError: the configuration cannot work.
+    """
+    tracker = _load(name)
+    if not isinstance(tracker, CertificateTracker):
+        message = (
+            f"{PluginGroup.TRACKERS.value}: '{name}' records no proofs (it has no open_certificate(config)); "
+            f"choose another --tracker or give --no-tracking"
+        )
+        raise PluginError(message)
+    return cast("CertificateTrackingSession", GuardedCertificateSession(tracker.open_certificate(config)))
 
 
 def _load(name: str) -> Tracker:

@@ -17,6 +17,7 @@ from phaze_opt.objective.serialize import evaluation_to_json
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.track.destination import resolve_destination
 from phaze_opt.track.journal import Journal
+from phaze_opt.track.mlflow_certificate import MLflowCertificateSession
 from phaze_opt.track.mlflow_study import MLflowStudySession
 from phaze_opt.track.outbox import Outbox, Patience, check_writable
 from phaze_opt.track.protocol import DEFAULT_EXPERIMENT, Delivery, DeliveryProgress, TrackerConfig
@@ -68,6 +69,17 @@ class MLflowTracker:
         patience = Patience(self.is_background, self.stall_s, self.study_total_s)
         own_name = "" if experiment == DEFAULT_EXPERIMENT else experiment
         return MLflowStudySession(Outbox(destination, patience), own_name, config.trials)
+
+    def open_certificate(self, config: TrackerConfig) -> MLflowCertificateSession:
+        """A session for a proof; the store is not touched yet.
+
+        Raises:
+            InputError: as in `open`.
+        """
+        destination = resolve_destination(config)
+        check_writable(destination.work_dir)
+        patience = Patience(self.is_background, self.stall_s, self.total_s)
+        return MLflowCertificateSession(Outbox(destination, patience), config.experiment)
 
 
 @final

@@ -8,6 +8,7 @@ from typing import final
 
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
+from phaze_opt.track.certificate_events import ProofEvent
 from phaze_opt.track.protocol import Delivery, DeliveryProgress, TrackerConfig
 
 
@@ -42,6 +43,10 @@ class NullSession:
         """Count one event."""
         self.num_events += 1
 
+    def observe_proof(self, event: ProofEvent) -> None:
+        """Count one event."""
+        self.num_events += 1
+
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Drop the files."""
 
@@ -64,5 +69,9 @@ class NullTracker:
         return NullSession()
 
     def open_study(self, config: TrackerConfig) -> NullSession:
+        """A session that drops everything."""
+        return NullSession()
+
+    def open_certificate(self, config: TrackerConfig) -> NullSession:
         """A session that drops everything."""
         return NullSession()

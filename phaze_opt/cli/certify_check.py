@@ -1,0 +1,78 @@
+"""``phaze-opt certify --check``: a certificate worked out again by independent code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phaze_opt.cli.certify_output import print_check
+from phaze_opt.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from phaze_opt.certify.check.report import CheckProgress, CheckReport
+
+OnProgress = Callable[["CheckProgress"], None]
+Checker = Callable[[Path, OnProgress], "CheckReport"]
+
+
+def check_file(path: Path, *, is_json: bool, checker: Checker | None = None) -> None:
+    """Check a certificate and print what it states.
+
+    Args:
+        path: its directory, or the ``certificate.json`` in it.
+        is_json: print one line of JSON; a refused certificate is ``{"valid": false, ...}``.
+        checker: the package's own unless given.
+
+    Raises:
+        InputError: there is no certificate.
+        CertificateError: it is refused; the sentence names the row and the rule.
+    """
+    from phaze_opt.certify.certificate import CERTIFICATE_FILE
+    from phaze_opt.errors import CertificateError, InputError
+
+    directory = path.parent if path.name == CERTIFICATE_FILE and path.is_file() else path
+    if not directory.exists():
+        message = f"'{path}' does not exist; give the directory of a certificate"
+        raise InputError(message, source="--check")
+    try:
+        with _bar(is_quiet=is_json) as show:
+            report = (checker or _check)(directory, show)
+    except CertificateError as error:
+        if is_json:
+            print_json({"valid": False, "reason": " ".join(str(error).split()), "claim": None})
+        raise
+    print_check(report, is_json=is_json)
+
+
+def _check(path: Path, on_progress: OnProgress) -> CheckReport:
+    from phaze_opt.certify.check.check import check_certificate
+
+    return check_certificate(path, on_progress=on_progress)
+
+
+@contextmanager
+def _bar(*, is_quiet: bool) -> Iterator[OnProgress]:
+    """A bar per stage on standard error; nothing where that is no terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = console()
+    bar = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=screen,
+        transient=is_quiet,
+        disable=not screen.is_terminal,
+    )
+    with bar:
+        tasks = {}
+
+        def show(progress: CheckProgress) -> None:
+            if progress.stage not in tasks:
+                tasks[progress.stage] = bar.add_task(progress.stage.value)
+            bar.update(tasks[progress.stage], completed=progress.num_done, total=progress.num_all)
+
+        yield show

@@ -1,0 +1,167 @@
+"""What ``phaze-opt certify`` prints: one line of JSON, or sentences and tables for a person."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from phaze_opt.cli.output import console, out, print_json
+
+if TYPE_CHECKING:
+    from phaze_opt.certify.certificate import Claim
+    from phaze_opt.certify.check.report import CheckReport
+    from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+    from phaze_opt.report.certificate import Ties
+    from phaze_opt.report.runner_up import RunnerUp
+    from phaze_opt.track.certificate_events import CertificateTrackingSession
+
+CHECK_COUNTS = (
+    "num_relaxed", "num_exact", "num_over_budget", "num_out_of_memory", "num_vectors", "num_trees", "num_schedules",
+    "wall_s",
+)  # fmt: skip
+
+
+def result_to_json(
+    result: CertifyResult, session: CertificateTrackingSession, *, ties: Ties, runner_up: RunnerUp | None
+) -> dict[str, Any]:
+    """The line that ``--json`` prints.
+
+    ``value`` and ``upper_bound`` are of the goal. ``upper_bound_samples_per_s`` is the throughput that the incumbent
+    would have at the upper bound: for throughput itself the bound on every point.
+    """
+    from phaze_opt.objective.serialize import architecture_to_json, evaluation_to_json
+
+    certificate, claim = result.certificate, result.certificate.claim
+    best = result.best[0].evaluation if result.best else None
+    return {
+        "architecture": None if best is None else architecture_to_json(best.accelerator),
+        "micro_batch": None if best is None else best.micro_batch,
+        "throughput_samples_per_s": claim.throughput_samples_per_s if claim.is_feasible else None,
+        "upper_bound_samples_per_s": claim.throughput_samples_per_s * (1.0 + claim.gap) if claim.is_feasible else None,
+        "gap": claim.gap if claim.is_feasible else None,
+        "points": claim.num_points,
+        "num_solved": claim.num_solved,
+        "ilp_solves": certificate.provenance.num_ilp_solves,
+        "placements": certificate.provenance.num_placements,
+        "wall_s": result.wall_s,
+        "file": str(result.directory),
+        "is_feasible": claim.is_feasible,
+        "is_proved": claim.is_proved,
+        "is_interrupted": False,
+        "tolerance": claim.tolerance,
+        "objective": certificate.goal.value,
+        "value": claim.value if claim.is_feasible else None,
+        "upper_bound": claim.value_upper if claim.is_feasible else None,
+        "num_best": {"at_least": ties.at_least, "at_most": ties.at_most},
+        "designs": [_design_to_json(design) for design in result.best],
+        "flatness": [asdict(flat) for flat in result.flatness],
+        "runner_up": None if runner_up is None else _runner_up_to_json(runner_up),
+        "best": None if best is None else evaluation_to_json(best),
+        "problem_digest": certificate.problem_digest,
+        "tracking_uri": session.tracking_uri,
+        "run_id": session.run_id,
+    }
+
+
+def interrupted_to_json(progress: CertifyProgress | None, session: CertificateTrackingSession) -> dict[str, Any]:
+    """What is known of a proof that was interrupted."""
+    return {
+        "architecture": None,
+        "is_interrupted": True,
+        "is_proved": False,
+        "value": None if progress is None or progress.value <= 0.0 else progress.value,
+        "upper_bound": None if progress is None else progress.value_upper,
+        "gap": None if progress is None else progress.gap,
+        "points": None if progress is None else progress.num_points,
+        "num_solved": 0 if progress is None else progress.num_solved,
+        "wall_s": 0.0 if progress is None else progress.wall_s,
+        "file": None,
+        "tracking_uri": session.tracking_uri,
+        "run_id": session.run_id,
+    }
+
+
+def claim_to_json(claim: Claim) -> dict[str, Any]:
+    """The statement of a certificate."""
+    data = asdict(claim)
+    data["point"] = None if claim.point is None else asdict(claim.point)
+    return data
+
+
+def print_result(
+    result: CertifyResult, session: CertificateTrackingSession, *, ties: Ties, runner_up: RunnerUp | None
+) -> None:
+    """What is proved, the best designs, how flat the top is, and why the next one loses."""
+    from phaze_opt.report import certificate as words
+    from phaze_opt.report.tables import draw_table
+
+    screen = out()
+    screen.print(words.claim_sentence(result), markup=False)
+    if result.best:
+        from phaze_opt.cli.search_output import inline_architecture
+
+        screen.print(draw_table(words.best_table(result)))
+        screen.print(words.ties_sentence(ties))
+        screen.print(draw_table(words.flatness_table(result)))
+        if len(result.history) > 1:
+            screen.print(draw_table(words.history_table(result)))
+        screen.print("")
+        for sentence in () if runner_up is None else runner_up.sentences:
+            screen.print(sentence, markup=False)
+        screen.print(f"The best design again: --arch {inline_architecture(result.best[0].evaluation)}", soft_wrap=True)
+    screen.print(words.effort_sentence(result))
+    screen.print(f"The certificate: {result.directory}; check it with:", soft_wrap=True, markup=False)
+    screen.print(f"  phaze-opt certify --check '{result.directory}'", soft_wrap=True, markup=False)
+    if session.url_hint:
+        screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
+        screen.print(f"  {session.url_hint}", soft_wrap=True, markup=False)
+
+
+def warn_unproved(claim: Claim) -> None:
+    """A yellow line for a proof that ended above its tolerance."""
+    from phaze_opt.report.certificate import unproved_sentence
+
+    if not claim.is_proved:
+        console().print(unproved_sentence(claim), style="yellow", soft_wrap=True)
+
+
+def print_check(report: CheckReport, *, is_json: bool) -> None:
+    """That a certificate holds, what it states, and what was worked out again."""
+    from phaze_opt.report.certificate import check_sentence
+
+    if is_json:
+        counts = {name: getattr(report, name) for name in CHECK_COUNTS}
+        claim = claim_to_json(report.claim)
+        models = {"models": list(report.models), "objective": report.goal.value}
+        print_json({"valid": True, "reason": "", "claim": claim, **models, **counts, "file": str(report.directory)})
+        return
+    out().print(check_sentence(report), markup=False)
+
+
+def _design_to_json(design: RankedDesign) -> dict[str, Any]:
+    placement = design.evaluation.placement
+    return {
+        "rank": design.rank,
+        "index": design.index,
+        "architecture": asdict(design.point),
+        "value": design.value,
+        "upper_bound": design.value_upper,
+        "throughput_samples_per_s": design.evaluation.throughput_samples_per_s,
+        "area_mm2": design.evaluation.area_mm2,
+        "tdp_w": design.evaluation.tdp_w,
+        "tensor_parallel": None if placement is None else placement.tensor_parallel,
+        "pipeline_stages": None if placement is None else len(placement.stages),
+        "data_parallel": None if placement is None else placement.data_parallel,
+    }
+
+
+def _runner_up_to_json(runner_up: RunnerUp) -> dict[str, Any]:
+    return {
+        "rank": runner_up.design.rank,
+        "architecture": asdict(runner_up.design.point),
+        "falls_short": runner_up.falls_short,
+        "model": runner_up.model,
+        "longer_iteration_s": runner_up.more_s,
+        "causes": {change.cause: change.more_s for change in runner_up.causes},
+        "why": " ".join(runner_up.sentences),
+    }

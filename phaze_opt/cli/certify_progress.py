@@ -1,0 +1,64 @@
+"""The progress of a proof on a terminal: incumbent, bound and gap over time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from phaze_opt.certify.result import CertifyProgress
+
+MAX_ROWS = 10
+"""Latest moves of incumbent or bound that are shown."""
+HEADINGS = ("after", "solved", "open", "incumbent", "bound", "gap")
+
+
+@contextmanager
+def proof_display(screen: Console, *, is_quiet: bool) -> Iterator[Callable[[CertifyProgress], None]]:
+    """A bar, and below it a row whenever incumbent or bound moved; nothing where there is no terminal."""
+    if not screen.is_terminal:
+        yield lambda _: None
+        return
+    bar = Progress(
+        TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn()
+    )
+    task = bar.add_task("bounding", total=None, what="")
+    moves: deque[CertifyProgress] = deque(maxlen=MAX_ROWS)
+    with Live(bar, console=screen, transient=is_quiet, refresh_per_second=8) as live:
+
+        def show(progress: CertifyProgress) -> None:
+            done, total, what = describe_stage(progress)
+            bar.update(task, description=progress.stage.value, completed=done, total=total, what=what)
+            if not moves or (progress.value, progress.value_upper) != (moves[-1].value, moves[-1].value_upper):
+                moves.append(progress)
+                live.update(Group(bar, _draw(moves)))
+
+        yield show
+
+
+def describe_stage(progress: CertifyProgress) -> tuple[int, int, str]:
+    """Done, of how many, and in words."""
+    from phaze_opt.certify.result import CertifyStage
+
+    if progress.stage is CertifyStage.BOUNDING:
+        return progress.num_bounded, progress.num_points, f"{progress.num_bounded:,} of {progress.num_points:,} points"
+    total = progress.num_solved + progress.num_open
+    return progress.num_solved, max(1, total), f"{progress.num_solved:,} solved, {progress.num_open:,} open"
+
+
+def _draw(moves: deque[CertifyProgress]) -> Table:
+    from phaze_opt.report.certificate import progress_row
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for progress in moves:
+        table.add_row(*progress_row(progress))
+    return table

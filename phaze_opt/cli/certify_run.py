@@ -1,0 +1,208 @@
+"""From a checked problem to a printed, recorded proof."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from phaze_opt.cli.certify_output import interrupted_to_json, print_result, result_to_json, warn_unproved
+from phaze_opt.cli.certify_progress import proof_display
+from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+    from phaze_opt.certify.result import CertifyProgress, CertifyResult
+    from phaze_opt.report.certificate import Ties
+    from phaze_opt.report.runner_up import RunnerUp
+    from phaze_opt.track.certificate_events import CertificateTrackingSession
+
+Prover = Callable[..., "CertifyResult"]
+BEST_FILE = "best_designs.csv"
+ID_CHARACTERS = 16
+"""Of the problem's digest, in the name of a proof."""
+
+
+@dataclass(slots=True)
+class ProofRun:
+    """One proof on the command line.
+
+    Attributes:
+        problem, options: what is certified and how.
+        report: page to write; None for none.
+        is_json: print one line of JSON.
+        prover: the package's own unless given.
+    """
+
+    problem: CertifyProblem
+    options: CertifyOptions
+    report: Path | None = None
+    is_json: bool = False
+    prover: Prover | None = None
+    _session: CertificateTrackingSession | None = None
+    _last: CertifyProgress | None = field(default=None, init=False)
+    _is_begun: bool = field(default=False, init=False)
+
+    def open_session(self, tracker: str, tracking_uri: str, *, experiment: str, work_dir: Path) -> None:
+        """A guarded session of the tracker; nothing is written yet.
+
+        Raises:
+            PluginError: unknown tracker, or one that records no proofs.
+            InputError: its configuration cannot work.
+        """
+        from phaze_opt.track.guard import open_certificate_tracker
+        from phaze_opt.track.protocol import TrackerConfig
+
+        config = TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir)
+        self._session = open_certificate_tracker(tracker, config)
+
+    @property
+    def session(self) -> CertificateTrackingSession:
+        """What records the proof."""
+        assert self._session is not None
+        return self._session
+
+    def run(self) -> None:
+        """Prove, record, print; exit code 130 if interrupted, 3 if nothing is feasible."""
+        try:
+            result = self._prove()
+        except KeyboardInterrupt:
+            self._record_interruption()
+            if self.is_json:
+                print_json(interrupted_to_json(self._last, self.session))
+            sentence = "interrupted; what is done is kept: run the same command again with --resume"
+            console().print(sentence, soft_wrap=True)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except Exception:
+            if self._is_begun:
+                self._record_interruption()
+            raise
+        self._conclude(result)
+
+    def _prove(self) -> CertifyResult:
+        from phaze_opt.track.certificate_events import ProofMoved
+
+        prover = self.prover or _package_prover()
+        with proof_display(console(), is_quiet=self.is_json) as show:
+
+            def on_progress(progress: CertifyProgress) -> None:
+                self._begin()
+                self._last = progress
+                show(progress)
+                self.session.observe_proof(ProofMoved(progress))
+
+            return prover(self.problem, self.options, on_progress=on_progress)
+
+    def _begin(self) -> None:
+        """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
+        from phaze_opt.track.certificate_events import ProofStarted
+
+        if not self._is_begun:
+            self._is_begun = True
+            is_resumed = self.options.is_resumed
+            self.session.observe_proof(ProofStarted(self._identity, self._name, self._config(), is_resumed=is_resumed))
+
+    def _record_interruption(self) -> None:
+        """The end of a proof without a claim; what the journal holds is kept by the prover."""
+        from phaze_opt.track.certificate_events import ProofFinished
+
+        self._begin()
+        spent_s = 0.0 if self._last is None else self._last.wall_s
+        self.session.observe_proof(ProofFinished(claim=None, best=None, wall_s=spent_s))
+        self._deliver()
+
+    def _conclude(self, result: CertifyResult) -> None:
+        from phaze_opt.report.certificate import count_ties
+        from phaze_opt.report.runner_up import explain_runner_up
+
+        ties = count_ties(result)
+        runner_up = explain_runner_up(result.best, goal=self.problem.goal)
+        page = self._write_report(result, ties, runner_up)
+        self._record(result, page)
+        if self.is_json:
+            data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
+            print_json({**data, "report": None if page is None else str(page)})
+        else:
+            print_result(result, self.session, ties=ties, runner_up=runner_up)
+        claim = result.certificate.claim
+        warn_unproved(claim)
+        if not claim.is_feasible:
+            console().print("infeasible: no point of the space satisfies every constraint", soft_wrap=True)
+            raise typer.Exit(EXIT_INFEASIBLE)
+
+    def _write_report(self, result: CertifyResult, ties: Ties, runner_up: RunnerUp | None) -> Path | None:
+        if self.report is None:
+            return None
+        from phaze_opt.report.certificate_page import write_certificate_report
+
+        return write_certificate_report(result, self.report, ties=ties, runner_up=runner_up)
+
+    def _record(self, result: CertifyResult, page: Path | None) -> None:
+        """The end of the proof, the certificate's statement and the table of the best designs."""
+        from phaze_opt.certify.certificate import CERTIFICATE_FILE
+        from phaze_opt.report.certificate import best_designs_csv, claim_sentence
+        from phaze_opt.track.certificate_events import ProofFinished
+
+        self._begin()
+        provenance = result.certificate.provenance
+        self.session.observe_proof(
+            ProofFinished(
+                claim=result.certificate.claim,
+                best=result.best[0].evaluation if result.best else None,
+                wall_s=result.wall_s,
+                metrics={"ilp_solves": provenance.num_ilp_solves, "placements": provenance.num_placements},
+                tags={"statement": claim_sentence(result), "file": str(result.directory)},
+            )
+        )
+        if self.session.tracking_uri:
+            with TemporaryDirectory() as folder:
+                table = Path(folder) / BEST_FILE
+                table.write_text(best_designs_csv(result), encoding="utf-8")
+                files = {CERTIFICATE_FILE: result.directory / CERTIFICATE_FILE, BEST_FILE: table}
+                self.session.log_artifacts(files if page is None else {**files, "certificate.html": page})
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Deliver what waits for the tracker's store, and say what still does."""
+        screen = console()
+        with screen.status("recording") if screen.is_terminal else nullcontext():
+            delivery = self.session.close()
+        if not delivery.is_complete:
+            screen.print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+
+    @property
+    def _identity(self) -> str:
+        return f"certify-{self.problem.digest[:ID_CHARACTERS]}"
+
+    @property
+    def _name(self) -> str:
+        scenario = self.problem.scenario
+        names = ",".join(model.name for model in scenario.models)
+        return f"certify {names} on {scenario.cluster.num_devices}"
+
+    def _config(self) -> dict[str, Any]:
+        """What is certified and how, for the record."""
+        problem, options = self.problem, self.options
+        return {
+            "goal": problem.goal.value,
+            "tolerance": options.tolerance,
+            "jobs": options.jobs,
+            "num_points": problem.space.size,
+            "space_name": problem.space.name,
+            "space_digest": problem.space.digest,
+            "problem_digest": problem.digest,
+            "scenario": json.loads(json.dumps(asdict(problem.scenario), default=str)),
+        }
+
+
+def _package_prover() -> Prover:
+    from phaze_opt.certify.prove import certify
+
+    return certify

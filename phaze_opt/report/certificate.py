@@ -1,0 +1,219 @@
+"""A certificate in words and tables: what is proved, the best designs, how flat the top is."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from dataclasses import dataclass
+
+import numpy as np
+
+from phaze_opt.certify.certificate import POINTS_FILE, Claim
+from phaze_opt.certify.check.report import CheckReport
+from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+from phaze_opt.objective.goals import Goal
+from phaze_opt.report.content import Column, TableContent
+from phaze_opt.report.text import format_mib, format_number, format_time
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.units import bytes_to_gib
+
+TIED = 1e-9
+"""Relative difference up to which two values are the same."""
+MAX_HISTORY_ROWS = 12
+"""Rows of the table of gap over time; a longer history is thinned."""
+UNITS = {Goal.THROUGHPUT: "samples/s", Goal.THROUGHPUT_PER_TDP: "samples/s/W"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """How many points attain the best value: ``at_least`` by their solutions, ``at_most`` by their bounds."""
+
+    at_least: int
+    at_most: int
+
+
+def count_ties(result: CertifyResult) -> Ties:
+    """How many points attain the incumbent's value, from the certificate's table.
+
+    Raises:
+        OSError: the table cannot be read.
+    """
+    from pyarrow.parquet import read_table
+
+    certificate = result.certificate
+    if not certificate.claim.is_feasible:
+        return Ties(0, 0)
+    names = ["throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w"]
+    table = read_table(result.directory / POINTS_FILE, columns=names)
+    attained, upper, tdp_w = (table.column(name).to_numpy() for name in names)
+    if certificate.goal is Goal.THROUGHPUT_PER_TDP:
+        total_w = tdp_w * certificate.scenario.cluster.num_devices
+        attained, upper = attained / total_w, upper / total_w
+    least = certificate.claim.value * (1.0 - TIED)
+    return Ties(int(np.count_nonzero(attained >= least)), int(np.count_nonzero(upper >= least)))
+
+
+def claim_sentence(result: CertifyResult) -> str:
+    """One sentence: what is proved, or how far it is."""
+    certificate, claim = result.certificate, result.certificate.claim
+    scenario = certificate.scenario
+    names = ", ".join(model.name for model in scenario.models)
+    what = f"{names} on {scenario.cluster.num_devices:,} devices"
+    if not claim.is_feasible:
+        return f"Proved: none of the {claim.num_points:,} points of this space is feasible for {what}."
+    unit = UNITS[certificate.goal]
+    attained = f"this design attains {_precise(claim.value)} {unit} for {what}"
+    of_all = f"of all {claim.num_points:,} points"
+    if claim.gap <= TIED:
+        return f"Proved: {of_all} none is better than this one; {attained}."
+    bound = f"none exceeds {_precise(claim.value_upper)} (gap {format_gap(claim.gap)})"
+    if claim.is_proved:
+        return f"Proved within {format_gap(claim.tolerance)}: {attained}, and {of_all} {bound}."
+    return f"Not proved within {format_gap(claim.tolerance)}: {attained}; {of_all} {bound}."
+
+
+def ties_sentence(ties: Ties) -> str:
+    """How many designs share the first place; empty if it is one alone."""
+    if ties.at_most <= 1:
+        return "No other design attains it."
+    if ties.at_least == ties.at_most:
+        return f"{ties.at_least:,} designs tie for best; the first is the one of least area."
+    others = f"between {ties.at_least:,} and {ties.at_most:,} designs"
+    return f"{others[0].upper()}{others[1:]} tie for best, as far as the proof goes."
+
+
+def best_table(result: CertifyResult) -> TableContent:
+    """The best designs; ties share a rank."""
+    is_per_tdp = result.certificate.goal is Goal.THROUGHPUT_PER_TDP
+    figures = ("samples/s/kW", "samples/s") if is_per_tdp else ("samples/s", "mm2")
+    headings = ("rank", "TC", "VC", "GLB", "HBM GB", "mb", *figures, "W")
+    columns = tuple(Column(heading, is_number=True) for heading in headings)
+    rows = tuple(_best_row(design, is_per_tdp=is_per_tdp) for design in result.best)
+    emphasised = frozenset(row for row, design in enumerate(result.best) if design.rank == 1)
+    note = "TC: cores x width x depth; VC: cores x lanes; mb: samples a micro-batch; ties share a rank"
+    return TableContent(f"Best {len(rows)} designs", columns, rows, note, emphasised)
+
+
+def _best_row(design: RankedDesign, *, is_per_tdp: bool) -> tuple[str, ...]:
+    point, evaluation = design.point, design.evaluation
+    rate = format_number(evaluation.throughput_samples_per_s)
+    figures = (format_number(1000.0 * design.value), rate) if is_per_tdp else (rate, format_number(evaluation.area_mm2))
+    return (
+        str(design.rank),
+        f"{point.num_tc}x{point.tc_width}x{point.tc_depth}",
+        f"{point.num_vc}x{point.vc_width}",
+        format_mib(point.glb_bytes),
+        f"{bytes_to_gib(point.hbm_bytes):g}",
+        str(point.micro_batch),
+        *figures,
+        format_number(evaluation.tdp_w),
+    )
+
+
+def best_designs_csv(result: CertifyResult) -> str:
+    """The best designs with all their figures, a line each."""
+    fields = [field.name for field in dataclasses.fields(DesignPoint)]
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["rank", "index", *fields, "value", "value_upper", "throughput_samples_per_s", "area_mm2", "tdp_w"])
+    for design in result.best:
+        point, evaluation = design.point, design.evaluation
+        figures = (evaluation.throughput_samples_per_s, evaluation.area_mm2, evaluation.tdp_w)
+        sizes = (getattr(point, name) for name in fields)
+        lines.writerow([design.rank, design.index, *sizes, design.value, design.value_upper, *figures])
+    return text.getvalue()
+
+
+def flatness_table(result: CertifyResult) -> TableContent:
+    """How many points come close to the best one."""
+    total = result.certificate.claim.num_points
+    columns = (Column("within"), Column("points", is_number=True), Column("share of the space", is_number=True))
+    rows = []
+    for flat in result.flatness:
+        is_exact = flat.at_least == flat.at_most
+        between = f"{flat.at_least:,}" if is_exact else f"between {flat.at_least:,} and {flat.at_most:,}"
+        low, high = (f"{100.0 * count / total:.2g} %" for count in (flat.at_least, flat.at_most))
+        rows.append((format_gap(flat.within), between, high if is_exact else f"{low} to {high}"))
+    note = "the lower count has solutions that reach it, the upper one bounds that allow it"
+    return TableContent("How flat the top is", columns, tuple(rows), note)
+
+
+def history_table(result: CertifyResult) -> TableContent:
+    """Incumbent, bound and gap over time."""
+    unit = UNITS[result.certificate.goal]
+    columns = tuple(
+        Column(heading, is_number=True) for heading in ("after", "solved", "open", "incumbent", "bound", "gap")
+    )
+    rows = tuple(progress_row(progress) for progress in thinned(result.history))
+    return TableContent(
+        "The proof over time", columns, rows, f"incumbent and bound in {unit}; open: points still in doubt"
+    )
+
+
+def progress_row(progress: CertifyProgress) -> tuple[str, ...]:
+    """After, solved, open, incumbent, bound, gap."""
+    has_value, has_bound = progress.value > 0.0, 0.0 < progress.value_upper < float("inf")
+    return (
+        format_time(progress.wall_s),
+        f"{progress.num_solved:,}",
+        f"{progress.num_open:,}",
+        _precise(progress.value) if has_value else "-",
+        _precise(progress.value_upper) if has_bound else "-",
+        format_gap(progress.gap) if has_value and has_bound else "-",
+    )
+
+
+def thinned(history: tuple[CertifyProgress, ...]) -> tuple[CertifyProgress, ...]:
+    """At most `MAX_HISTORY_ROWS` of a history, its first and last among them."""
+    if len(history) <= MAX_HISTORY_ROWS:
+        return history
+    kept = np.unique(np.linspace(0, len(history) - 1, MAX_HISTORY_ROWS).round().astype(int))
+    return tuple(history[index] for index in kept)
+
+
+def effort_sentence(result: CertifyResult) -> str:
+    """What the proof cost."""
+    claim, provenance = result.certificate.claim, result.certificate.provenance
+    return (
+        f"{claim.num_points:,} points bounded, {claim.num_solved:,} solved; "
+        f"{provenance.num_ilp_solves:,} schedule ILPs, {provenance.num_placements:,} placements; "
+        f"{format_time(result.wall_s)}."
+    )
+
+
+def check_sentence(report: CheckReport) -> str:
+    """What a certificate that holds states, and what of it was worked out again."""
+    claim, names = report.claim, ", ".join(report.models)
+    num_bounds = report.num_relaxed + report.num_exact
+    how = (
+        f"{num_bounds:,} bounds and {report.num_schedules:,} schedules worked out again in {format_time(report.wall_s)}"
+    )
+    if not claim.is_feasible:
+        return f"Valid: none of {claim.num_points:,} points is feasible for {names}; {how}."
+    state = "proved" if claim.is_proved else "not proved"
+    return (
+        f"Valid: for {names} the best of {claim.num_points:,} points attains {_precise(claim.value)} "
+        f"{UNITS[report.goal]} and none exceeds {_precise(claim.value_upper)} (gap {format_gap(claim.gap)}, "
+        f"{state} within {format_gap(claim.tolerance)}); {how}."
+    )
+
+
+def unproved_sentence(claim: Claim) -> str:
+    """The warning of a proof that ended above its tolerance."""
+    return (
+        f"not proved within the tolerance of {format_gap(claim.tolerance)}: the gap is {format_gap(claim.gap)}; "
+        "the design and its bound are valid, but a better design may exist within that gap"
+    )
+
+
+def format_gap(gap: float) -> str:
+    """A relative gap as a percentage of two digits; rounding reads as zero."""
+    if gap <= TIED:
+        return "0 %"
+    return f"{100.0 * gap:.2g} %" if gap < 0.1 else f"{100.0 * gap:,.0f} %"
+
+
+def _precise(value: float) -> str:
+    """Enough digits to tell an incumbent from its bound."""
+    return f"{value:,.1f}" if value >= 1000.0 else f"{value:.6g}"

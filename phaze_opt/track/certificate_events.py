@@ -1,0 +1,104 @@
+"""What a session that records a proof is told, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from phaze_opt.certify.certificate import Claim
+from phaze_opt.certify.result import CertifyProgress
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.track.protocol import Delivery, DeliveryProgress, Tracker, TrackerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ProofStarted:
+    """A proof begins, or goes on after an interruption.
+
+    Attributes:
+        proof_id: names the problem; equal for a proof and its continuation.
+        name: for people.
+        config: what is certified and how, ready for JSON.
+        is_resumed: continue the run of the last attempt.
+    """
+
+    proof_id: str
+    name: str
+    config: Mapping[str, object]
+    is_resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProofMoved:
+    """How far a proof has come."""
+
+    progress: CertifyProgress
+
+
+@dataclass(frozen=True, slots=True)
+class ProofFinished:
+    """A proof ended: with a claim, or without one because it was interrupted.
+
+    Attributes:
+        claim: None if interrupted.
+        best: evaluation of the incumbent; None if nothing is feasible or interrupted.
+        wall_s: of all its sessions, s.
+        metrics: further totals.
+        tags: further words.
+    """
+
+    claim: Claim | None
+    best: Evaluation | None
+    wall_s: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+ProofEvent = ProofStarted | ProofMoved | ProofFinished
+
+
+@runtime_checkable
+class CertificateTrackingSession(Protocol):
+    """One proof being recorded; what holds for a `TrackingSession` holds for it."""
+
+    @property
+    def tracking_uri(self) -> str:
+        """The store, without credentials; empty if nothing is recorded."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """Identifier of the proof's run in the store; empty as long as the store has not given one."""
+        ...
+
+    @property
+    def url_hint(self) -> str:
+        """The one line that opens the run: a command or an address; empty if nothing is recorded."""
+        ...
+
+    def observe_proof(self, event: ProofEvent) -> None:
+        """Record one event."""
+        ...
+
+    def log_artifacts(self, files: Mapping[str, Path]) -> None:
+        """Record files under the given names (relative, with ``/``); their content is taken at once."""
+        ...
+
+    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+        """Deliver what is left, within bounded time; later calls return the same answer."""
+        ...
+
+
+@runtime_checkable
+class CertificateTracker(Tracker, Protocol):
+    """A tracker that records proofs too."""
+
+    def open_certificate(self, config: TrackerConfig) -> CertificateTrackingSession:
+        """Begin recording one proof.
+
+        Raises:
+            InputError: as in `Tracker.open`.
+        """
+        ...
