@@ -1,8 +1,10 @@
-"""A pool of dual vectors for every block of a structure: bounds the makespan of many architectures at once."""
+"""A pool of dual vectors and proof trees for every block of a structure: bounds many architectures at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -12,9 +14,11 @@ from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import TYPE_BITS, DualVector, FloatArray, work_vector
 from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.proof_tree import ANY_CORES, FREE, ProofLeaf, ProofTree
 from phaze_opt.schedule.structure import ScheduleStructure
 
 Choices = NDArray[np.int32]
+PoolEntry = DualVector | ProofTree
 LEAST_GAIN = 1e-9
 """An entry is kept if it raises the bound of the design it was made for by more than this, relative."""
 
@@ -38,7 +42,7 @@ class DualPool:
         self.structure = structure
         self.exclusivity = exclusivity
         self.wide_blocks = tuple(k for k, block in enumerate(structure.blocks) if len(block) > 1)
-        self._entries = {
+        self._entries: dict[int, list[PoolEntry]] = {
             k: [work_vector(structure.blocks[k], bit, exclusivity) for bit in TYPE_BITS] for k in self.wide_blocks
         }
         self._programs: dict[int, DualProgram] = {}
@@ -55,7 +59,7 @@ class DualPool:
         other._stacks = dict(self._stacks)
         return other
 
-    def entries(self, block_number: int) -> tuple[DualVector, ...]:
+    def entries(self, block_number: int) -> tuple[PoolEntry, ...]:
         """All that bounds a block of two or more operators, in the order in which it was added."""
         return tuple(self._entries[block_number])
 
@@ -90,6 +94,10 @@ class DualPool:
             if found[0] > known[0] * (1.0 + LEAST_GAIN):
                 added.append(self._append(k, vector))
         return tuple(added)
+
+    def add_tree(self, block_number: int, tree: ProofTree) -> PoolAddition:
+        """Add a proof tree of a block; a tree holds on every design, whichever it was grown for."""
+        return self._append(block_number, tree)
 
     def block_problem(
         self, block_number: int, one_core_s: FloatArray, spread_s: FloatArray, *, num_tc: int, num_vc: int
@@ -159,7 +167,7 @@ class DualPool:
             column += 1
         return (total if floor_s is None else np.maximum(total, floor_s)), choices
 
-    def _append(self, block_number: int, entry: DualVector) -> PoolAddition:
+    def _append(self, block_number: int, entry: PoolEntry) -> PoolAddition:
         entries = self._entries[block_number]
         entries.append(entry)
         self._stacks.pop(block_number, None)
@@ -173,16 +181,42 @@ class DualPool:
         return self._stacks[block_number]
 
 
+class _Leaves(NamedTuple):
+    """Leaves of all entries of a block, entry after entry; a vector is one leaf with every mode open.
+
+    Attributes:
+        spread, one_core: (num_leaves, n) prices.
+        multipliers: (num_leaves, 2) mu.
+        modes: (num_leaves, n) settled modes.
+        first: (num_entries + 1,) first leaf of each entry.
+        limits: (num_entries, 2) most tensor and vector cores that an entry holds for.
+    """
+
+    spread: FloatArray
+    one_core: FloatArray
+    multipliers: FloatArray
+    modes: NDArray[np.int8]
+    first: NDArray[np.int64]
+    limits: FloatArray
+
+
 class _Stack:
     """Entries of one block as arrays for the kernel."""
 
-    def __init__(self, entries: tuple[DualVector, ...], masks: tuple[int, ...]) -> None:
-        """Stack the prices."""
+    def __init__(self, entries: Sequence[PoolEntry], masks: tuple[int, ...]) -> None:
+        """Stack the leaves."""
         self._masks = np.array(masks)
-        self._prices = (
-            np.array([vector.spread_price for vector in entries]),
-            np.array([vector.one_core_price for vector in entries]),
-            np.array([vector.core_multipliers for vector in entries]),
+        free = np.full(len(masks), FREE, dtype=np.int8)
+        groups = [entry.leaves if isinstance(entry, ProofTree) else (ProofLeaf(entry, free),) for entry in entries]
+        limits = [entry.core_limits if isinstance(entry, ProofTree) else (ANY_CORES, ANY_CORES) for entry in entries]
+        leaves = [leaf for group in groups for leaf in group]
+        self._leaves = _Leaves(
+            np.array([leaf.vector.spread_price for leaf in leaves]),
+            np.array([leaf.vector.one_core_price for leaf in leaves]),
+            np.array([leaf.vector.core_multipliers for leaf in leaves]),
+            np.array([leaf.modes for leaf in leaves]),
+            np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
+            np.array(limits, dtype=np.float64),
         )
 
     def bounds(
@@ -197,38 +231,55 @@ class _Stack:
         """Best bound and entry for each design, each (num_designs,); latencies (num_designs, n), cores (.., 2)."""
         if known is None:
             known = np.full(len(one_core), -1, dtype=np.int32)
-        best, choice = _best_entries(one_core, spread, cores, self._masks, self._prices, known, first_entry)
+        best, choice = _best_entries(one_core, spread, cores, self._masks, self._leaves, known, first_entry)
         return best, choice
 
 
 @njit(cache=True, nogil=True)
-def _best_entries(one_core, spread, cores, masks, prices, known, first_entry):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+def _best_entries(one_core, spread, cores, masks, leaves, known, first_entry):  # type: ignore[no-untyped-def]  # noqa: PLR0917
     """Best bound and the entry that gives it, for each design; the first of equal ones."""
     best = np.full(one_core.shape[0], -1.0)
     choice = known.copy()
     for c in range(one_core.shape[0]):
         if known[c] >= 0:
-            best[c] = _row_bound(known[c], one_core[c], spread[c], cores[c], masks, prices)
-        for v in range(first_entry, prices[0].shape[0]):
-            value = _row_bound(v, one_core[c], spread[c], cores[c], masks, prices)
+            best[c] = _entry_bound(known[c], one_core[c], spread[c], cores[c], masks, leaves, -1.0)
+        for entry in range(first_entry, leaves.limits.shape[0]):
+            value = _entry_bound(entry, one_core[c], spread[c], cores[c], masks, leaves, best[c])
             if value > best[c]:
                 best[c] = value
-                choice[c] = v
+                choice[c] = entry
     return best, choice
 
 
 @njit(cache=True, nogil=True)
-def _row_bound(v, one_core, spread, cores, masks, prices):  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    """LB(c) of one vector."""
-    spread_prices, one_core_prices, multipliers = prices
-    tc = multipliers[v, 0] / cores[0]
-    vc = multipliers[v, 1] / cores[1]
+def _entry_bound(entry, one_core, spread, cores, masks, leaves, known):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """Least bound over the leaves of an entry; stops at one that is no better than what is known."""
+    if cores[0] > leaves.limits[entry, 0] or cores[1] > leaves.limits[entry, 1]:
+        return 0.0
+    least = np.inf
+    for leaf in range(leaves.first[entry], leaves.first[entry + 1]):
+        least = min(least, _leaf_bound(leaf, one_core, spread, cores, masks, leaves))
+        if least <= known:
+            break
+    return least
+
+
+@njit(cache=True, nogil=True)
+def _leaf_bound(leaf, one_core, spread, cores, masks, leaves):  # type: ignore[no-untyped-def]  # noqa: PLR0917
+    """LB(c) of one leaf."""
+    tc = leaves.multipliers[leaf, 0] / cores[0]
+    vc = leaves.multipliers[leaf, 1] / cores[1]
     total = 0.0
     for i in range(one_core.shape[0]):
-        price = one_core_prices[v, i]
+        price = leaves.one_core[leaf, i]
         if masks[i] & 1:
             price += tc
         if masks[i] & 2:
             price += vc
-        total += min(spread[i] * spread_prices[v, i], one_core[i] * price)
+        unspread = one_core[i] * price
+        alone = spread[i] * leaves.spread[leaf, i]
+        mode = leaves.modes[leaf, i]
+        if mode == 0 or (mode < 0 and unspread < alone):
+            alone = unspread
+        total += alone
     return total

@@ -33,10 +33,9 @@ from phaze_opt.schedule.duals import (
 )
 from phaze_opt.schedule.precedence import Edge
 from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.proof_tree import FREE, ONE_CORE, SPREAD
 from phaze_opt.schedule.structure import TC_BIT, Block
 
-FREE, ONE_CORE, SPREAD = -1, 0, 1
-"""Mode of an operator: open, or settled."""
 _TOLERANCE = 1e-9
 
 
@@ -108,6 +107,7 @@ class _Rows:
         self.first = sorted(set(range(count)) - {after for _, after in arcs})
         self.last = sorted(set(range(count)) - {before for before, _ in arcs})
         self.is_chip = self.num_layers == 1
+        self._counted = counted
         self.num_columns = count * (1 + self.num_layers) + (1 if self.is_chip else 3)
         self._starts: list[int] = [0]
         self._columns: list[int] = []
@@ -170,6 +170,21 @@ class _Rows:
         """Column of the makespan (0) or of T_k (k + 1)."""
         return self.count * (1 + self.num_layers) + layer
 
+    def order_rows(
+        self, before: int, after: int, one_core: float, spread: float
+    ) -> list[tuple[NDArray[np.int32], FloatArray, float]]:
+        """Columns, entries and right-hand side of one more arc in every layer; latencies of ``after``."""
+        rows = []
+        for layer, counts in enumerate(self._counted):
+            columns = [self.end(layer, after), self.end(layer, before)]
+            values = [1.0, -1.0]
+            if counts[after]:
+                columns.append(after)
+                values.append(one_core - (spread if layer == 0 and not self.is_chip else 0.0))
+            right = one_core if counts[after] else 0.0
+            rows.append((np.array(columns, dtype=np.int32), np.array(values), right))
+        return rows
+
     def _add_paths(self, layer: int, counts: NDArray[np.bool_], arcs: Sequence[Edge]) -> None:
         """Rows of one path flow; over all paths under type, y I counts too."""
         spread = -1.0 if not self.is_chip and layer == 0 else 0.0
@@ -205,23 +220,32 @@ class _Rows:
 
 def solve_rows(rows: _Rows, problem: BlockProblem, modes: Sequence[int] | None) -> FloatArray | None:
     """Duals of the rows at the optimum, (num_rows,); None where the solver fails."""
+    solver = load_rows(rows, problem, modes)
+    solver.run()
+    return row_duals(solver)
+
+
+def row_duals(solver: Any) -> FloatArray | None:
+    """Duals of a solver that has run, (num_rows,); None where it failed."""
+    solution = solver.getSolution()
+    return np.maximum(np.array(solution.row_dual), 0.0) if solution.dual_valid else None
+
+
+def load_rows(rows: _Rows, problem: BlockProblem, modes: Sequence[int] | None) -> Any:
+    """HiGHS with the rows, latencies scaled to at most 1; not run yet."""
     import highspy
 
-    scale = max(*problem.one_core, *problem.spread) or 1.0
+    scale = time_scale(problem)
     one_core, spread = np.array(problem.one_core) / scale, np.array(problem.spread) / scale
-    cores = np.array([1.0, problem.num_tc, problem.num_vc])
-    values, right = rows.values(one_core, spread, cores)
+    values, right = rows.values(one_core, spread, np.array([1.0, problem.num_tc, problem.num_vc]))
     cost, lower, upper = (np.zeros(rows.num_columns) for _ in range(3))
     cost[rows.span(0)] = 1.0
     if rows.is_chip:
         cost[: rows.count] = spread
     # Ends are free, though never negative: at a bound of theirs a flow would begin that no row tells of.
     lower[rows.count :], upper[:] = -highspy.kHighsInf, highspy.kHighsInf
-    upper[: rows.count] = 1.0
-    if modes is not None:
-        settled = np.array(modes)
-        lower[: rows.count] = settled == SPREAD
-        upper[: rows.count] = settled != ONE_CORE
+    settled = np.full(rows.count, FREE) if modes is None else np.array(modes)
+    lower[: rows.count], upper[: rows.count] = settled == SPREAD, settled != ONE_CORE
     solver = _quiet_solver()
     solver.passModel(
         rows.num_columns,
@@ -240,9 +264,12 @@ def solve_rows(rows: _Rows, problem: BlockProblem, modes: Sequence[int] | None) 
         values,
         np.zeros(rows.num_columns, dtype=np.int32),
     )
-    solver.run()
-    solution = solver.getSolution()
-    return np.maximum(np.array(solution.row_dual), 0.0) if solution.dual_valid else None
+    return solver
+
+
+def time_scale(problem: BlockProblem) -> float:
+    """Longest latency of a block, the unit in which it is solved."""
+    return max(*problem.one_core, *problem.spread) or 1.0
 
 
 def _quiet_solver() -> Any:

@@ -5,9 +5,10 @@ import pytest
 
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_pool import DualPool, PoolAddition
-from phaze_opt.schedule.dual_program import ONE_CORE, SPREAD, DualProgram
+from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import dual_bound
 from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.proof_tree import ONE_CORE, SPREAD
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.testing.schedulers import random_problem
 
