@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from phaze_opt.certify.certificate import BOUND_SLACK
@@ -29,7 +30,9 @@ from phaze_opt.certify.robust.result import (
     RobustStage,
     WorldOptimum,
 )
+from phaze_opt.certify.robust.tasks import ProverBench
 from phaze_opt.certify.robust.worlds import World, build_worlds
+from phaze_opt.certify.workers import Workers
 from phaze_opt.objective.references import REFERENCES
 from phaze_opt.plain_data import read_plain, to_plain
 
@@ -58,13 +61,21 @@ def analyse_robustness(
             where to write.
         robust: which worlds.
         on_progress: called whenever something was proved or evaluated.
-        prover: proves worlds; the real one unless given.
+        prover: proves worlds; the real one unless given. Picklable if ``options.jobs`` is more than 1.
 
     Raises:
         InputError: a kept file is broken, or the directory cannot be written.
     """
-    analysis = _Analysis(problem, options, robust, on_progress or (lambda _: None), prover or _open(problem, options))
-    result = analysis.run()
+    build = partial(_build_bench, problem, options) if prover is None else partial(ProverBench, prover)
+    bench = build()
+    workers = Workers(build, jobs=options.jobs, here=bench)
+    is_hurried = True
+    try:
+        analysis = _Analysis(problem, options, robust, on_progress or (lambda _: None), bench.prover, workers)
+        result = analysis.run()
+        is_hurried = False
+    finally:
+        workers.close(is_hurried=is_hurried)
     write_whole(result_file(problem, options), json.dumps(to_plain(RobustResult, result), indent=1) + "\n")
     analysis.journal.remove()
     return result
@@ -89,11 +100,11 @@ def _directory(problem: CertifyProblem, options: CertifyOptions) -> Path:
     return options.directory / ROBUST_DIRECTORY / f"{models}-{problem.digest[:_DIGITS]}"
 
 
-def _open(problem: CertifyProblem, options: CertifyOptions) -> RobustProver:
-    """The real prover."""
+def _build_bench(problem: CertifyProblem, options: CertifyOptions) -> ProverBench:
+    """The real prover, ready for work."""
     from phaze_opt.certify.robust.objective_prover import ObjectiveProver
 
-    return ObjectiveProver(problem, tolerance=options.tolerance, num_best=options.num_best)
+    return ProverBench(ObjectiveProver(problem, tolerance=options.tolerance, num_best=options.num_best))
 
 
 @dataclass(slots=True)
@@ -109,13 +120,13 @@ class _Analysis:
     robust: RobustOptions
     on_progress: Callable[[RobustProgress], None]
     prover: RobustProver
+    workers: Workers
     journal: RobustJournal = field(init=False)
     worlds: tuple[World, ...] = field(init=False)
     rows: tuple[int, ...] = field(init=False)
     ledger: Ledger = field(init=False)
     _started: float = field(default_factory=time.perf_counter)
     _stage: RobustStage = RobustStage.WORLDS
-    _num_proved: int = 0
     _found: MinimaxSearch = field(default_factory=lambda: MinimaxSearch(NOT_IN_SPACE, 1.0, 0.0))
 
     def __post_init__(self) -> None:
@@ -133,35 +144,26 @@ class _Analysis:
         distinct = sorted(set(twins))
         self.rows = tuple(distinct.index(twin) for twin in twins)
         self.ledger = Ledger(
-            self.problem, [self.worlds[position] for position in distinct], self.prover, self.journal, self._report
+            self.problem, [self.worlds[position] for position in distinct], self.workers, self.journal, self._report
         )
 
     def run(self) -> RobustResult:
         """All steps in order; the last two again while an evaluation beats what a world's proof had found."""
-        nominal_best = self._prove_worlds()
+        nominal = self.ledger.prove_all()[0]
+        nominal_best = tuple(entry.index for entry in nominal.best[: self.options.num_best])
         while True:
             self._stage = RobustStage.DESIGNS
             good = self._good_points(nominal_best)
-            for index in good:
-                for row in range(len(self.ledger.worlds)):
-                    self.ledger.worth(row, index)
+            self.ledger.evaluate_all(good)
             if good != self._good_points(nominal_best):
                 continue
             self._stage = RobustStage.MINIMAX
             self._found = find_minimax(self.ledger, good, tolerance=self.options.tolerance)
             if good == self._good_points(nominal_best):
-                return self._conclude(nominal_best)
-
-    def _prove_worlds(self) -> tuple[int, ...]:
-        """Prove every distinct world; the best points of the nominal one, best first."""
-        nominal: tuple[int, ...] = ()
-        for row in range(len(self.ledger.worlds)):
-            proof = self.ledger.prove(row)
-            self._num_proved += 1
-            self._report()
-            if row == 0:
-                nominal = tuple(entry.index for entry in proof.best[: self.options.num_best])
-        return nominal
+                break
+        self.ledger.evaluate_all([self._found.index] if self._found.index >= 0 else [])
+        self.ledger.evaluate_references(REFERENCES)
+        return self._conclude(nominal_best)
 
     def _good_points(self, nominal_best: Sequence[int]) -> tuple[int, ...]:
         """Every world's best point, and the nominal best ones; each once."""
@@ -285,7 +287,7 @@ class _Analysis:
         self.on_progress(
             RobustProgress(
                 stage=self._stage,
-                num_worlds=self._num_proved,
+                num_worlds=self.ledger.num_proved,
                 num_all_worlds=len(self.ledger.worlds),
                 num_evaluations=self.ledger.num_evaluations,
                 regret=self._found.regret,

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.journal import RobustJournal
-from phaze_opt.certify.robust.prover import RobustProver, WorldProof, Worth
+from phaze_opt.certify.robust.prover import WorldProof, Worth
+from phaze_opt.certify.robust.tasks import EvaluateTask, ProveTask, ReferenceTask
 from phaze_opt.certify.robust.worlds import World, problem_under
+from phaze_opt.certify.workers import Workers
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.power import tdp_w
 
 Floats = NDArray[np.float64]
-UNKNOWN_WORTH = np.nan
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -29,24 +32,26 @@ class Ledger:
     Attributes:
         problem: nominal.
         worlds: distinct ones.
-        prover: proves and evaluates.
+        workers: prove and evaluate (`tasks.ProverBench`).
         journal: keeps both.
-        on_evaluation: called after every evaluation that was not kept already.
+        on_news: called after every proof and every evaluation that was not kept already.
         upper: upper bound on the goal of every point, shape (num_worlds, num_points).
         value_upper: of the optimum of every world.
         known: worths by world and index.
+        num_proved, num_evaluations: worlds proved, and evaluations besides those of the proofs that were not kept.
     """
 
     problem: CertifyProblem
     worlds: Sequence[World]
-    prover: RobustProver
+    workers: Workers
     journal: RobustJournal
-    on_evaluation: Callable[[], None]
+    on_news: Callable[[], None]
     upper: Floats = field(init=False)
     value_upper: Floats = field(init=False)
     known: list[dict[int, Worth]] = field(init=False)
+    num_proved: int = 0
     num_evaluations: int = 0
-    _nominal_best: tuple[int, ...] = ()
+    _references: dict[tuple[int, str], Worth] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Nothing is proved yet."""
@@ -54,29 +59,48 @@ class Ledger:
         self.value_upper = np.zeros(len(self.worlds))
         self.known = [{} for _ in self.worlds]
 
-    def prove(self, row: int) -> WorldProof:
-        """Prove one world, or take the proof that is kept."""
-        world = self.worlds[row]
-        proof = self.journal.proof(world.problem_digest)
-        if proof is None:
-            proof = self.prover.prove(world)
-            self.journal.add_proof(world.problem_digest, proof)
-        self.upper[row] = proof.bounds
-        self.value_upper[row] = proof.value_upper
-        for entry in proof.best:
-            self._enter(row, entry.index, entry.worth)
-        return proof
+    def prove_all(self) -> tuple[WorldProof, ...]:
+        """Prove every world, or take the proof that is kept."""
+        kept = [self.journal.proof(world.problem_digest) for world in self.worlds]
+        missing = [world for world, proof in zip(self.worlds, kept, strict=True) if proof is None]
+        made = self.workers.map([ProveTask(world) for world in missing])
+        proofs = []
+        for row, world in enumerate(self.worlds):
+            proof = kept[row]
+            if proof is None:
+                proof = _expect(next(made), WorldProof)
+                self.journal.add_proof(world.problem_digest, proof)
+            self.upper[row] = proof.bounds
+            self.value_upper[row] = proof.value_upper
+            for entry in proof.best:
+                self._enter(row, entry.index, entry.worth)
+            proofs.append(proof)
+            self.num_proved += 1
+            self.on_news()
+        return tuple(proofs)
+
+    def evaluate_all(self, indices: Iterable[int]) -> None:
+        """Make the worth of these points known in every world."""
+        pairs = [(row, index) for index in indices for row, known in enumerate(self.known) if index not in known]
+        worths = self._fetch([EvaluateTask(self.worlds[row], index) for row, index in pairs])
+        for (row, index), worth in zip(pairs, worths, strict=True):
+            self._enter(row, index, worth)
+
+    def evaluate_references(self, names: Sequence[str]) -> None:
+        """Make the worth of reference machines known in every world."""
+        pairs = [(row, name) for name in names for row in range(len(self.worlds))]
+        worths = self._fetch([ReferenceTask(self.worlds[row], name) for row, name in pairs])
+        self._references |= zip(pairs, worths, strict=True)
 
     def worth(self, row: int, index: int) -> Worth:
         """The worth of a point in a world."""
         if index not in self.known[row]:
-            name = str(index)
-            self._enter(row, index, self._kept(row, name, lambda world: self.prover.evaluate(world, index)))
+            self._enter(row, index, self._fetch([EvaluateTask(self.worlds[row], index)])[0])
         return self.known[row][index]
 
     def reference(self, row: int, name: str) -> Worth:
-        """The worth of a reference machine in a world."""
-        return self._kept(row, name, lambda world: self.prover.evaluate_reference(world, name))
+        """The worth of a reference machine in a world; after `evaluate_references`."""
+        return self._references[row, name]
 
     def best_index(self, row: int) -> int:
         """The best point found in a world: of equal ones that of least area, then TDP, then index; -1 if none."""
@@ -106,18 +130,30 @@ class Ledger:
         """Value of the best point found in every world; 0 where none is feasible."""
         return np.array([max((worth.value for worth in known.values()), default=0.0) for known in self.known])
 
-    def _kept(self, row: int, name: str, evaluate: Callable[[World], Worth]) -> Worth:
-        """A worth from the journal, or evaluated and put there."""
-        world = self.worlds[row]
-        worth = self.journal.worth(world.problem_digest, name)
-        if worth is None:
-            worth = evaluate(world)
-            self.num_evaluations += 1
-            self.journal.add_worth(world.problem_digest, name, worth)
-            self.on_evaluation()
-        return worth
+    def _fetch(self, tasks: Sequence[EvaluateTask | ReferenceTask]) -> list[Worth]:
+        """Worths in the order of their tasks: from the journal, or evaluated and put there."""
+        kept = [self.journal.worth(task.world.problem_digest, task.name) for task in tasks]
+        made = self.workers.map([task for task, worth in zip(tasks, kept, strict=True) if worth is None])
+        worths = []
+        for task, known in zip(tasks, kept, strict=True):
+            worth = known
+            if worth is None:
+                worth = _expect(next(made), Worth)
+                self.journal.add_worth(task.world.problem_digest, task.name, worth)
+                self.num_evaluations += 1
+                self.on_news()
+            worths.append(worth)
+        return worths
 
     def _enter(self, row: int, index: int, worth: Worth) -> None:
         """Note a worth; what is known exactly is the sharpest bound."""
         self.known[row][index] = worth
         self.upper[row, index] = min(self.upper[row, index], max(worth.value_upper, worth.value))
+
+
+def _expect(value: object, kind: type[_T]) -> _T:
+    """What a worker gave, as the kind it must be."""
+    if not isinstance(value, kind):
+        message = f"a worker gave {type(value).__name__} in place of {kind.__name__}"
+        raise TypeError(message)
+    return value

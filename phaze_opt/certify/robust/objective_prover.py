@@ -1,8 +1,9 @@
-"""The real prover of worlds: bounds of the whole space, and exact evaluations from the highest bound down."""
+"""The real prover of worlds: `proving.prove_problem` in each, and exact evaluations of single points."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,17 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import SpaceBounder
+from phaze_opt.certify.closing import PROOF_SLACK
 from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.proving import prove_problem
 from phaze_opt.certify.robust.assumptions import depends_on_tdp
 from phaze_opt.certify.robust.facts import worth_of
 from phaze_opt.certify.robust.prover import WorldBest, WorldProof, Worth
-from phaze_opt.certify.robust.worlds import World, problem_under
+from phaze_opt.certify.robust.worlds import World, WorldKind, problem_under
+from phaze_opt.certify.solving import NUM_EFFORTS, solve_point
 from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import Goal
 
 CHUNK_POINTS = 4096
 """Points estimated at a time; a matter of memory only."""
@@ -31,8 +34,8 @@ PROBED_POINTS = 64
 class ObjectiveProver:
     """Proves one world after the other.
 
-    The pools of dual vectors are grown once, from the nominal world, and used in all: vectors bound makespans whatever
-    the constants are, and pools that never change make a world's proof independent of which others were proved before.
+    Every proof starts from a copy of the pools of dual vectors that are grown for the nominal world: vectors bound
+    makespans whatever the constants are, and a copy makes a proof independent of which worlds were proved before.
     """
 
     def __init__(self, problem: CertifyProblem, *, tolerance: float, num_best: int) -> None:
@@ -41,7 +44,7 @@ class ObjectiveProver:
         Args:
             problem: nominal.
             tolerance: relative, of every optimum.
-            num_best: designs to evaluate whatever the tolerance.
+            num_best: designs of the nominal world to be known whatever the tolerance.
         """
         self._problem = problem
         self._tolerance = tolerance
@@ -68,24 +71,28 @@ class ObjectiveProver:
         return tuple(twins)
 
     def prove(self, world: World) -> WorldProof:
-        """Bound every point, then evaluate from the highest bound down until none beats the best by the tolerance."""
-        upper = self._bounds(world)
-        best: list[tuple[tuple[float, float, float, int], WorldBest]] = []
-        for index in np.argsort(-upper, kind="stable").tolist():
-            most = -best[0][0][0] if best else 0.0
-            if upper[index] <= 0.0 or (upper[index] <= most * (1.0 + self._tolerance) and len(best) >= self._num_best):
-                break
-            evaluation = self._objective(world).evaluate(self._problem.space.point(index))
-            worth = self._worth(evaluation)
-            upper[index] = min(upper[index], worth.value_upper)
-            if worth.value > 0.0:
-                rank = (-worth.value, evaluation.area_mm2, evaluation.tdp_w, index)
-                best = sorted([*best, (rank, WorldBest(index, worth))], key=lambda entry: entry[0])
-        return WorldProof(tuple(entry for _, entry in best[: self._num_best]), float(upper.max()), upper)
+        """Certify the optimum of one world, from a copy of the nominal pools."""
+        proof = prove_problem(
+            problem_under(self._problem, world.settings),
+            tolerance=self._tolerance,
+            num_best=self._num_best if world.kind is WorldKind.NOMINAL else 1,
+            objective=self._objective(world),
+            pools=self._nominal_pools().copied(),
+        )
+        best = tuple(WorldBest(design.index, self._worth(design.evaluation)) for design in proof.best)
+        return WorldProof(best, proof.claim.value_upper, proof.state.values_upper)
 
     def evaluate(self, world: World, index: int) -> Worth:
-        """The exact worth of one point."""
-        return self._worth(self._objective(world).evaluate(self._problem.space.point(index)))
+        """The exact worth of one point; schedules are solved again while they leave more than the tolerance."""
+        objective, space = self._objective(world), self._problem.space
+        best = Worth(0.0, math.inf)
+        for effort in range(NUM_EFFORTS):
+            found = self._worth(solve_point(objective, space, index, effort=effort).evaluation)
+            upper = min(best.value_upper, found.value_upper)
+            best = replace(found if found.value > best.value else best, value_upper=upper)
+            if best.value_upper <= best.value * (1.0 + max(self._tolerance, PROOF_SLACK)):
+                break
+        return best
 
     def evaluate_reference(self, world: World, name: str) -> Worth:
         """The reference at the best micro-batch of the space, without budgets."""
@@ -98,17 +105,12 @@ class ObjectiveProver:
         worths = [self._worth(free.evaluate_accelerator(chip, batch)) for batch in batches]
         return max(worths, key=lambda worth: worth.value)
 
-    def _bounds(self, world: World) -> NDArray[np.float64]:
-        """Upper bound on the goal of every point."""
-        problem = problem_under(self._problem, world.settings)
+    def _nominal_pools(self) -> PhasePools:
+        """The pools that every proof starts from."""
         if self._pools is None:
             nominal = Objective(self._problem.scenario, constants=self._problem.constants)
             self._pools = SpaceBounder(nominal, self._problem.space).pools
-        bounder = SpaceBounder(self._objective(world), problem.space, pools=self._pools)
-        rows = bounder.bound(np.arange(problem.space.size, dtype=np.int64))
-        if problem.goal is Goal.THROUGHPUT_PER_TDP:
-            return rows.rate_upper / (rows.tdp_w * problem.scenario.cluster.num_devices)
-        return rows.rate_upper
+        return self._pools
 
     def _worth(self, evaluation: Evaluation) -> Worth:
         return worth_of(evaluation, self._problem.goal, num_devices=self._problem.scenario.cluster.num_devices)
