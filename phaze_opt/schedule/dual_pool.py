@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -181,25 +180,6 @@ class DualPool:
         return self._stacks[block_number]
 
 
-class _Leaves(NamedTuple):
-    """Leaves of all entries of a block, entry after entry; a vector is one leaf with every mode open.
-
-    Attributes:
-        spread, one_core: (num_leaves, n) prices.
-        multipliers: (num_leaves, 2) mu.
-        modes: (num_leaves, n) settled modes.
-        first: (num_entries + 1,) first leaf of each entry.
-        limits: (num_entries, 2) most tensor and vector cores that an entry holds for.
-    """
-
-    spread: FloatArray
-    one_core: FloatArray
-    multipliers: FloatArray
-    modes: NDArray[np.int8]
-    first: NDArray[np.int64]
-    limits: FloatArray
-
-
 class _Stack:
     """Entries of one block as arrays for the kernel."""
 
@@ -210,11 +190,12 @@ class _Stack:
         groups = [entry.leaves if isinstance(entry, ProofTree) else (ProofLeaf(entry, free),) for entry in entries]
         limits = [entry.core_limits if isinstance(entry, ProofTree) else (ANY_CORES, ANY_CORES) for entry in entries]
         leaves = [leaf for group in groups for leaf in group]
-        self._leaves = _Leaves(
+        self._leaves = (
             np.array([leaf.vector.spread_price for leaf in leaves]),
             np.array([leaf.vector.one_core_price for leaf in leaves]),
             np.array([leaf.vector.core_multipliers for leaf in leaves]),
             np.array([leaf.modes for leaf in leaves]),
+            np.array([bool((leaf.modes == FREE).all()) for leaf in leaves]),
             np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
             np.array(limits, dtype=np.float64),
         )
@@ -231,55 +212,61 @@ class _Stack:
         """Best bound and entry for each design, each (num_designs,); latencies (num_designs, n), cores (.., 2)."""
         if known is None:
             known = np.full(len(one_core), -1, dtype=np.int32)
-        best, choice = _best_entries(one_core, spread, cores, self._masks, self._leaves, known, first_entry)
+        best, choice = _best_entries(one_core, spread, cores, self._masks, *self._leaves, known, first_entry)
         return best, choice
 
 
 @njit(cache=True, nogil=True)
-def _best_entries(one_core, spread, cores, masks, leaves, known, first_entry):  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    """Best bound and the entry that gives it, for each design; the first of equal ones."""
+def _best_entries(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0917
+    one_core,
+    spread,
+    cores,
+    masks,
+    spread_prices,
+    one_core_prices,
+    multipliers,
+    modes,
+    is_free,
+    first_leaf,
+    limits,
+    known,
+    first_entry,
+):
+    """Best bound and the entry that gives it, for each design, the first of equal ones: the known entry, then the rest.
+
+    An entry bounds by the least of its leaves; it is left at one that is no better than what is known.
+    """
     best = np.full(one_core.shape[0], -1.0)
     choice = known.copy()
     for c in range(one_core.shape[0]):
-        if known[c] >= 0:
-            best[c] = _entry_bound(known[c], one_core[c], spread[c], cores[c], masks, leaves, -1.0)
-        for entry in range(first_entry, leaves.limits.shape[0]):
-            value = _entry_bound(entry, one_core[c], spread[c], cores[c], masks, leaves, best[c])
-            if value > best[c]:
-                best[c] = value
+        for turn in range(first_entry - 1, limits.shape[0]):
+            entry = turn if turn >= first_entry else known[c]
+            if entry < 0:
+                continue
+            least = np.inf
+            if cores[c, 0] > limits[entry, 0] or cores[c, 1] > limits[entry, 1]:
+                least = 0.0
+            for leaf in range(first_leaf[entry], first_leaf[entry + 1]):
+                if least <= best[c]:
+                    break
+                tc = multipliers[leaf, 0] / cores[c, 0]
+                vc = multipliers[leaf, 1] / cores[c, 1]
+                total = 0.0
+                for i in range(one_core.shape[1]):
+                    price = one_core_prices[leaf, i]
+                    if masks[i] & 1:
+                        price += tc
+                    if masks[i] & 2:
+                        price += vc
+                    alone = spread[c, i] * spread_prices[leaf, i]
+                    unspread = one_core[c, i] * price
+                    if is_free[leaf]:
+                        total += min(alone, unspread)
+                    else:
+                        mode = modes[leaf, i]
+                        total += min(alone, unspread) if mode < 0 else (alone if mode == 1 else unspread)
+                least = min(least, total)
+            if least > best[c]:
+                best[c] = least
                 choice[c] = entry
     return best, choice
-
-
-@njit(cache=True, nogil=True)
-def _entry_bound(entry, one_core, spread, cores, masks, leaves, known):  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    """Least bound over the leaves of an entry; stops at one that is no better than what is known."""
-    if cores[0] > leaves.limits[entry, 0] or cores[1] > leaves.limits[entry, 1]:
-        return 0.0
-    least = np.inf
-    for leaf in range(leaves.first[entry], leaves.first[entry + 1]):
-        least = min(least, _leaf_bound(leaf, one_core, spread, cores, masks, leaves))
-        if least <= known:
-            break
-    return least
-
-
-@njit(cache=True, nogil=True)
-def _leaf_bound(leaf, one_core, spread, cores, masks, leaves):  # type: ignore[no-untyped-def]  # noqa: PLR0917
-    """LB(c) of one leaf."""
-    tc = leaves.multipliers[leaf, 0] / cores[0]
-    vc = leaves.multipliers[leaf, 1] / cores[1]
-    total = 0.0
-    for i in range(one_core.shape[0]):
-        price = leaves.one_core[leaf, i]
-        if masks[i] & 1:
-            price += tc
-        if masks[i] & 2:
-            price += vc
-        unspread = one_core[i] * price
-        alone = spread[i] * leaves.spread[leaf, i]
-        mode = leaves.modes[leaf, i]
-        if mode == 0 or (mode < 0 and unspread < alone):
-            alone = unspread
-        total += alone
-    return total
