@@ -1,0 +1,74 @@
+"""`certify`: prove the optimum of a space and write the certificate; continue a proof that was interrupted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
+from phaze_opt.certify.journal import JOURNAL_DIRECTORY, JournalHeader, open_journal
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.proving import CHUNK_POINTS, prove_problem
+from phaze_opt.certify.ranking import measure_flatness
+from phaze_opt.certify.reading import read_result
+from phaze_opt.certify.result import CertifyProgress, CertifyResult
+from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
+from phaze_opt.plain_data import read_plain
+
+
+def certify(
+    problem: CertifyProblem,
+    options: CertifyOptions,
+    *,
+    on_progress: Callable[[CertifyProgress], None] | None = None,
+) -> CertifyResult:
+    """Prove the best design of a space, and write a certificate that anyone can check.
+
+    The result is the same to the bit for any number of jobs and however often it was interrupted.
+
+    Args:
+        problem: space, models, cluster and goal.
+        options: tolerance, effort and place.
+        on_progress: told of every chunk of bounds and every round.
+
+    Raises:
+        InputError: the certificate or its journal cannot be written or read.
+        KeyboardInterrupt: interrupted; the journal stays.
+    """
+    started_s = time.perf_counter()
+    directory = certificate_directory(problem, among=options.directory)
+    put_back(directory)
+    if options.is_resumed:
+        finished = read_plain(Certificate, directory / CERTIFICATE_FILE, what="a certificate")
+        if finished is not None and _is_enough(finished, problem, options):
+            return read_result(finished, problem, options, directory)
+    header = JournalHeader(problem.digest, options.tolerance, options.num_best, CHUNK_POINTS)
+    journal = open_journal(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)
+    try:
+        proof = prove_problem(
+            problem,
+            tolerance=options.tolerance,
+            num_best=options.num_best,
+            jobs=options.jobs,
+            ledger=journal,
+            spent_s=journal.spent_s,
+            on_progress=on_progress,
+        )
+        wall_s = journal.spent_s + time.perf_counter() - started_s
+        certificate = write_certificate(proof, directory, wall_s=wall_s)
+    finally:
+        journal.close()
+    return CertifyResult(
+        certificate=certificate,
+        directory=directory,
+        best=proof.best,
+        flatness=measure_flatness(proof.state),
+        history=proof.history,
+        wall_s=wall_s,
+    )
+
+
+def _is_enough(finished: Certificate, problem: CertifyProblem, options: CertifyOptions) -> bool:
+    """Whether a certificate at hand proves what is asked for."""
+    claim = finished.claim
+    return finished.problem_digest == problem.digest and claim.is_proved and claim.tolerance <= options.tolerance

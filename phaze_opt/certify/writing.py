@@ -1,0 +1,195 @@
+"""Writing a certificate: every file of docs/certificate.md, the directory moved into place when it is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt import __version__
+from phaze_opt.certify.certificate import (
+    CERTIFICATE_FILE,
+    FORMAT,
+    MULTIPLIERS_FILE,
+    NO_MULTIPLIERS,
+    POINTS_FILE,
+    POOL_FILE,
+    SOLUTIONS_FILE,
+    Certificate,
+    CertificateProvenance,
+    Infeasibility,
+    PlacementBound,
+    PointStatus,
+    PoolFile,
+    SolutionsFile,
+)
+from phaze_opt.certify.columns import decode_columns, micro_batches_of
+from phaze_opt.certify.pool_entries import pool_file
+from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.proving import Proof
+from phaze_opt.certify.state import ProofState
+from phaze_opt.errors import InputError
+from phaze_opt.plain_data import to_plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAX_NAME = 80
+_DIGEST_DIGITS = 16
+_REASONS = tuple(reason.value for reason in Infeasibility)
+
+
+def certificate_directory(problem: CertifyProblem, *, among: Path) -> Path:
+    """Where the certificate of a problem lies."""
+    names = "+".join(re.sub(r"[^A-Za-z0-9._-]", "_", model.name) for model in problem.scenario.models)
+    return among / f"{names[:_MAX_NAME]}-{problem.digest[:_DIGEST_DIGITS]}"
+
+
+def write_certificate(proof: Proof, directory: Path, *, wall_s: float) -> Certificate:
+    """Write a certificate in place of what the directory holds.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    part = directory.with_name(f".{directory.name}.{os.getpid()}")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        certificate = _write_files(proof, part, wall_s=wall_s)
+        _swap(part, directory)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        message = f"the certificate cannot be written: {error.strerror or error}; choose another place"
+        raise InputError(message, source=str(directory)) from error
+    return certificate
+
+
+def put_back(directory: Path) -> None:
+    """Undo a move that a kill left half done, so that what the directory held is there again."""
+    aside = _aside(directory)
+    if aside.exists():
+        if directory.exists():
+            shutil.rmtree(aside)
+        else:
+            aside.replace(directory)
+
+
+def _swap(part: Path, directory: Path) -> None:
+    """Move a whole directory into place; the one before goes aside first, as a directory cannot replace another."""
+    aside = _aside(directory)
+    if directory.exists():
+        directory.replace(aside)
+    part.replace(directory)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.before")
+
+
+def _write_files(proof: Proof, directory: Path, *, wall_s: float) -> Certificate:
+    """All files, the certificate last."""
+    state, problem = proof.state, proof.state.problem
+    tables, numbers = _multipliers(state)
+    _write_points(state, numbers, directory / POINTS_FILE)
+    np.savez_compressed(directory / MULTIPLIERS_FILE, allow_pickle=False, **tables)
+    _write_json(directory / POOL_FILE, PoolFile, pool_file(proof.bounder))
+    solutions = [state.solved[index].solution for index in sorted(state.solved)]
+    kept = SolutionsFile(tuple(solution for solution in solutions if solution is not None))
+    _write_json(directory / SOLUTIONS_FILE, SolutionsFile, kept)
+    names = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
+    certificate = Certificate(
+        format=FORMAT,
+        claim=proof.claim,
+        goal=problem.goal,
+        scenario=problem.scenario,
+        space=problem.space,
+        constants_digest=problem.constants.digest,
+        problem_digest=problem.digest,
+        slots=proof.bounder.slots,
+        files={name: _sha256(directory / name) for name in names},
+        provenance=_provenance(proof, wall_s),
+    )
+    _write_json(directory / CERTIFICATE_FILE, Certificate, certificate)
+    return certificate
+
+
+def _provenance(proof: Proof, wall_s: float) -> CertificateProvenance:
+    """What made it."""
+    return CertificateProvenance(
+        package_version=__version__,
+        python_version=".".join(map(str, sys.version_info[:3])),
+        solver=f"HiGHS {version('highspy')} through Pyomo {version('pyomo')}",
+        num_ilp_solves=proof.effort.num_ilp_solves,
+        num_placements=proof.effort.num_placements,
+        wall_s=wall_s,
+    )
+
+
+def _multipliers(state: ProofState) -> tuple[dict[str, Any], NDArray[np.int32]]:
+    """Tables by micro-batch with only the rows in use, and the row of every point."""
+    numbers = np.full(len(state.row), NO_MULTIPLIERS, dtype=np.int32)
+    micro_batches = micro_batches_of(state.problem.space, np.arange(len(state.row), dtype=np.int64))
+    tables = {}
+    for micro_batch in state.problem.space.axes.micro_batch:
+        mine = (micro_batches == micro_batch) & (state.row != NO_MULTIPLIERS)
+        tables[f"mb{micro_batch}"], numbers[mine] = state.table.compacted(micro_batch, state.row[mine])
+    return tables, numbers
+
+
+def _write_points(state: ProofState, numbers: NDArray[np.int32], path: Path) -> None:
+    """``points.parquet``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    size = len(state.row)
+    columns = decode_columns(state.problem.space, np.arange(size, dtype=np.int64))
+    attained, is_solved = np.zeros(size), np.zeros(size, dtype=np.int8)
+    for index, solved in state.solved.items():
+        attained[index], is_solved[index] = solved.evaluation.throughput_samples_per_s, 1
+    bound = np.where(numbers == NO_MULTIPLIERS, 2, state.is_exact.astype(np.int8))
+    narrow = {name: getattr(columns, name).astype(np.int32) for name in ("num_tc", "num_vc", "tc_width", "tc_depth")}
+    table = pa.table(
+        {
+            "index": np.arange(size, dtype=np.int64),
+            **narrow,
+            "vc_width": narrow["tc_width"],
+            "micro_batch": columns.micro_batch.astype(np.int32),
+            "glb_bytes": columns.glb_bytes,
+            "hbm_bytes": columns.hbm_bytes,
+            "area_mm2": state.area_mm2,
+            "tdp_w": state.tdp_w,
+            "throughput_samples_per_s": attained,
+            "throughput_upper_samples_per_s": state.rate_upper,
+            "status": _words(is_solved, (PointStatus.PRUNED, PointStatus.SOLVED)),
+            "bound": _words(bound, (PlacementBound.RELAXED, PlacementBound.EXACT, PlacementBound.NONE)),
+            "reason": _words(state.reason, _REASONS),
+            "multipliers_index": numbers,
+        }
+    )
+    pq.write_table(table, path)
+
+
+def _words(codes: NDArray[Any], words: tuple[str, ...]) -> pa.Array:
+    """Codes as the words they stand for."""
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(codes.astype(np.int8), pa.array([str(w) for w in words])).cast(pa.string())
+
+
+def _write_json(path: Path, kind: type[Any], value: object) -> None:
+    path.write_text(json.dumps(to_plain(kind, value), allow_nan=True) + "\n", encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
