@@ -94,6 +94,10 @@ class DualPool:
                 added.append(self._append(k, vector))
         return tuple(added)
 
+    def add_vector(self, block_number: int, vector: DualVector) -> PoolAddition:
+        """Add a vector of a block that was found elsewhere."""
+        return self._append(block_number, vector)
+
     def add_tree(self, block_number: int, tree: ProofTree) -> PoolAddition:
         """Add a proof tree of a block; a tree holds on every design, whichever it was grown for."""
         return self._append(block_number, tree)
