@@ -111,7 +111,8 @@ def _where_time_goes(
 
 
 def _power(first: Evaluation, second: Evaluation) -> str:
-    return f"Its TDP is {format_number(second.tdp_w)} W in place of {format_number(first.tdp_w)} W."
+    now, before = format_number(second.tdp_w), format_number(first.tdp_w)
+    return f"Its TDP is {now} W in place of {before} W." if now != before else ""
 
 
 def _what_differs(first: Evaluation, second: Evaluation, *, models: tuple[Evaluation, Evaluation]) -> str:

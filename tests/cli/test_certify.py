@@ -1,0 +1,380 @@
+"""``phaze-opt certify`` as its users call it; prover and checker are stand-ins, whose own tests are elsewhere."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from phaze_opt.certify.certificate import Claim
+from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage
+from phaze_opt.cli import certify_check, certify_run
+from phaze_opt.cli.main import main
+from phaze_opt.errors import CertificateError, InputError, SolverError
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.goals import Goal
+from phaze_opt.testing.toy_proof import ToyProver
+
+SPACE = """\
+area_budget_mm2 = 279
+min_area_fraction = 0.0
+[axes]
+num_tc = [4, 16]
+num_vc = [16]
+tc_width = [64, 128]
+tc_depth = [64]
+glb_mb = [8, 16]
+hbm_gb = [80]
+micro_batch = [1, 4]
+"""
+NUM_POINTS = 16
+CERTIFY = ["certify", "--devices", "16", "--global-batch", "64"]
+TINY = ["--model", "tiny"]
+
+
+@pytest.fixture
+def use(monkeypatch):
+    """Puts a prover in place of the package's."""
+
+    def replace_prover(prover):
+        monkeypatch.setattr(certify_run, "_package_prover", lambda: prover)
+        return prover
+
+    return replace_prover
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    return [*CERTIFY, *TINY, "--space", str(tmp_path / "space.toml"), "--work-dir", str(tmp_path / "work")]
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    captured = capsys.readouterr()
+    return stop.value.code, captured.out, captured.err
+
+
+def test_json_is_one_line_with_what_is_proved(arguments, use, capsys, tmp_path):
+    use(ToyProver())
+    code, out, err = run([*arguments, "--json", "--no-tracking"], capsys)
+    assert code == 0, err
+    assert len(out.splitlines()) == 1
+    data = json.loads(out)
+    assert {
+        "architecture",
+        "throughput_samples_per_s",
+        "upper_bound_samples_per_s",
+        "gap",
+        "points",
+        "ilp_solves",
+        "placements",
+        "wall_s",
+        "file",
+    } <= data.keys()
+    assert data["points"] == data["num_solved"] == data["placements"] == NUM_POINTS
+    assert data["gap"] == 0.0
+    assert data["is_proved"] is True
+    assert data["throughput_samples_per_s"] == data["upper_bound_samples_per_s"] == data["value"]
+    assert data["file"].startswith(str(tmp_path / "work" / "phaze-opt-certificates"))
+    assert data["architecture"]["glb_mb"] == data["best"]["architecture"]["glb_mb"] == 8
+    assert data["architecture"] == data["best"]["architecture"]
+    assert data["designs"][0]["architecture"]["micro_batch"] == data["micro_batch"]
+    ranks = [design["rank"] for design in data["designs"]]
+    assert ranks == sorted(ranks)
+    assert ranks.count(1) == data["num_best"]["at_least"] == data["num_best"]["at_most"]
+    assert [flat["within"] for flat in data["flatness"]] == [0.001, 0.01, 0.05]
+
+
+def test_the_runner_up_is_explained_by_its_evaluation(arguments, use, capsys, monkeypatch):
+    prover = use(ToyProver())
+    seen = {}
+    monkeypatch.setattr(
+        certify_run,
+        "_package_prover",
+        lambda: lambda problem, *rest, **more: seen.update(p=problem) or prover(problem, *rest, **more),
+    )
+    _, out, _ = run([*arguments, "--json", "--no-tracking"], capsys)
+    data = json.loads(out)
+    problem = seen["p"]
+    objective = Objective(problem.scenario)
+    evaluations = sorted(
+        (objective.evaluate(point) for point in problem.space.points()), key=lambda one: -one.throughput_samples_per_s
+    )
+    best = evaluations[0]
+    second = next(
+        one for one in evaluations if one.throughput_samples_per_s < best.throughput_samples_per_s * (1 - 1e-9)
+    )
+    runner_up = data["runner_up"]
+    assert runner_up["falls_short"] == pytest.approx(
+        1 - second.throughput_samples_per_s / best.throughput_samples_per_s
+    )
+    assert runner_up["longer_iteration_s"] == pytest.approx(second.iteration_time_s - best.iteration_time_s)
+    assert sum(runner_up["causes"].values()) == pytest.approx(runner_up["longer_iteration_s"])
+    assert "in place of" in runner_up["why"]
+
+
+def test_throughput_per_tdp(arguments, use, capsys):
+    use(ToyProver(looseness=0.0005))
+    _, out, _ = run([*arguments, "--json", "--no-tracking", "--objective", "throughput_per_tdp"], capsys)
+    data = json.loads(out)
+    assert data["objective"] == Goal.THROUGHPUT_PER_TDP.value
+    assert data["value"] == pytest.approx(data["best"]["throughput_per_tdp"])
+    assert data["upper_bound"] == pytest.approx(data["value"] * 1.0005)
+    assert data["upper_bound_samples_per_s"] == pytest.approx(data["throughput_samples_per_s"] * 1.0005)
+
+
+def test_words_for_people(arguments, use, capsys, tmp_path):
+    use(ToyProver())
+    page = tmp_path / "page.html"
+    code, out, err = run([*arguments, "--report", str(page), "--no-tracking"], capsys)
+    assert code == 0, err
+    for words in (
+        "Proved: of all 16 points",
+        "Best 10 designs",
+        "tie",
+        "How flat",
+        "runner-up",
+        "--check",
+        "in place of",
+    ):
+        assert words in out
+    assert err == ""
+    text = page.read_text()
+    for words in ("the certified optimum", "How flat the top is", "figure-gap", "figure-breakdown", "runner-up"):
+        assert words in text
+
+
+def test_models_share_a_design(arguments, use, capsys):
+    use(ToyProver())
+    index = arguments.index("--model")
+    shared = [*arguments[:index], "--models", "tiny,bert-large", *arguments[index + 2 :]]
+    code, out, err = run([*shared, "--json", "--no-tracking"], capsys)
+    assert code == 0, err
+    data = json.loads(out)
+    assert [member["model"] for member in data["best"]["members"]] == ["tiny", "bert-large"]
+    rates = [member["throughput_samples_per_s"] for member in data["best"]["members"]]
+    assert data["value"] == pytest.approx(sum(rates) / 2)
+    assert data["runner_up"]["model"] in ("tiny", "bert-large")
+
+
+def test_what_is_not_proved_is_said_and_exits_with_0(arguments, use, capsys):
+    use(ToyProver(looseness=0.02))
+    code, out, err = run([*arguments, "--json", "--no-tracking"], capsys)
+    assert code == 0
+    assert json.loads(out)["is_proved"] is False
+    assert "not proved within the tolerance of 0.1 %: the gap is 2 %" in err
+    _, out, _ = run([*arguments, "--no-tracking"], capsys)
+    assert out.startswith("Not proved within 0.1 %")
+
+
+def test_infeasible_is_exit_code_3(arguments, use, capsys):
+    use(ToyProver())
+    code, out, err = run([*arguments, "--json", "--no-tracking", "--max-tdp-w", "1"], capsys)
+    assert code == 3
+    data = json.loads(out)
+    assert data["architecture"] is None
+    assert data["is_feasible"] is False
+    assert data["throughput_samples_per_s"] is None
+    assert "infeasible" in err
+    code, out, _ = run([*arguments, "--no-tracking", "--max-tdp-w", "1"], capsys)
+    assert code == 3
+    assert "none of the 16 points of this space is feasible" in out
+
+
+def test_a_budget_that_leaves_no_architecture_is_infeasible(arguments, capsys, tmp_path):
+    code, out, err = run([*arguments, "--max-area-mm2", "0.001", "--json"], capsys)
+    assert code == 3
+    assert json.loads(out)["architecture"] is None
+    assert "infeasible" in err
+    assert not (tmp_path / "work").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(arguments, use, capsys):
+    use(ToyProver(stop_at=5))
+    code, out, err = run([*arguments, "--json", "--no-tracking"], capsys)
+    assert code == 130
+    data = json.loads(out)
+    assert data["is_interrupted"] is True
+    assert data["num_solved"] == 5
+    assert "--resume" in err
+    code, out, err = run([*arguments, "--no-tracking"], capsys)
+    assert (code, out) == (130, "")
+
+
+def test_options_reach_the_prover(arguments, use, capsys, tmp_path):
+    seen = {}
+
+    def prover(problem, options, *, on_progress=None):
+        seen.update(problem=problem, options=options)
+        return ToyProver()(problem, options, on_progress=on_progress)
+
+    use(prover)
+    more = ["--tolerance", "0", "--jobs", "3", "--resume", "--exclusivity", "type", "--attention", "unfused"]
+    more += ["--micro-batch", "2,8", "--hbm", "32,64", "--schedule-gap", "0", "--recompute", "never"]
+    code, _, err = run([*arguments, *more, "--json", "--no-tracking"], capsys)
+    assert code == 0, err
+    options, scenario = seen["options"], seen["problem"].scenario
+    assert (options.tolerance, options.jobs, options.is_resumed) == (0.0, 3, True)
+    assert options.directory == tmp_path / "work" / "phaze-opt-certificates"
+    assert (scenario.exclusivity.value, scenario.attention.value, scenario.recompute.value) == (
+        "type",
+        "unfused",
+        "never",
+    )
+    assert scenario.schedule_gap == 0.0
+    assert seen["problem"].space.axes.micro_batch == (2, 8)
+    assert seen["problem"].space.axes.hbm_bytes == (32 << 30, 64 << 30)
+
+
+def check(arguments, capsys, *words):
+    code, out, err = run(arguments, capsys)
+    assert code == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert len(err) < 1500
+    assert len(err.strip().splitlines()) == 1, err
+    for word in words:
+        assert word in err, err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["certify"], ["--model"]),
+        (["certify", *TINY, "--global-batch", "4"], ["--devices", "missing"]),
+        (["certify", *TINY, "--devices", "4"], ["--global-batch", "missing"]),
+        ([*CERTIFY, *TINY, "--models", "tiny"], ["--model", "--models"]),
+        ([*CERTIFY, "--models", "tiny,tiny"], ["twice"]),
+        ([*CERTIFY, "--model", "bert-larg"], ["bert-large"]),
+        ([*CERTIFY, *TINY, "--devices", "0"], ["--devices", "0"]),
+        ([*CERTIFY, *TINY, "--objective", "pareto"], ["pareto", "throughput_per_tdp"]),
+        ([*CERTIFY, *TINY, "--objective", "speed"], ["speed", "throughput"]),
+        ([*CERTIFY, *TINY, "--tolerance", "1"], ["--tolerance", "below 1"]),
+        ([*CERTIFY, *TINY, "--tolerance", "-0.1"], ["--tolerance"]),
+        ([*CERTIFY, *TINY, "--tolerance", "tight"], ["--tolerance", "tight"]),
+        ([*CERTIFY, *TINY, "--jobs", "0"], ["--jobs"]),
+        ([*CERTIFY, *TINY, "--micro-batch", "0"], ["--micro-batch"]),
+        ([*CERTIFY, *TINY, "--hbm", "-3"], ["--hbm"]),
+        ([*CERTIFY, *TINY, "--space", "nowhere.toml"], ["nowhere.toml"]),
+        ([*CERTIFY, *TINY, "--common", "median"], ["median"]),
+        ([*CERTIFY, *TINY, "--exclusivity", "core"], ["chip"]),
+        ([*CERTIFY, *TINY, "--tracker", "mlfow"], ["mlfow", "mlflow"]),
+        ([*CERTIFY, *TINY, "--report", "."], ["--report", "directory"]),
+        ([*CERTIFY, *TINY, "--trials", "4"], ["--trials"]),
+        (["certify", "--check", "nowhere"], ["--check", "nowhere"]),
+        (["certify", "--check", "x", *TINY, "--devices", "4"], ["--check", "--model, --devices"]),
+        (["certify", "--check", "x", "--resume"], ["--check", "--resume"]),
+    ],
+    ids=lambda value: " ".join(value)[-60:] if isinstance(value, list) else None,
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(more, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check(more, capsys, *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_places_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    check([*CERTIFY, *TINY, "--work-dir", str(tmp_path / "file")], capsys, "--work-dir")
+    where = ["--work-dir", str(tmp_path / "work"), "--report", str(tmp_path / "file" / "page.html")]
+    check([*CERTIFY, *TINY, *where], capsys, "--report", "file")
+    assert not (tmp_path / "work").exists()
+
+
+def test_what_the_prover_refuses_leaves_no_record(arguments, use, capsys, tmp_path):
+    use(ToyProver(error=InputError("nothing to resume; run it without --resume")))
+    check(arguments, capsys, "nothing to resume")
+    assert not (tmp_path / "work" / "phaze-opt-runs").exists()
+
+
+def test_a_failing_solver_is_one_sentence(arguments, use, capsys):
+    use(ToyProver(error=SolverError("no answer")))
+    code, out, err = run([*arguments, "--no-tracking"], capsys)
+    assert (code, out) == (1, "")
+    assert err == "phaze-opt: SolverError: no answer\n"
+
+
+def test_a_failing_tracker_changes_nothing(arguments, use, capsys, monkeypatch):
+    use(ToyProver())
+    _, plain, _ = run([*arguments, "--json", "--no-tracking"], capsys)
+
+    class Broken:
+        name = "broken"
+        tracking_uri = "nowhere"
+
+        def open(self, config):
+            return self
+
+        open_certificate = open
+
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+    monkeypatch.setattr("phaze_opt.track.guard._load", lambda _: Broken())
+    code, out, err = run([*arguments, "--json"], capsys)
+    assert code == 0, err
+    first, second = json.loads(plain), json.loads(out)
+    assert {key: value for key, value in first.items() if key != "tracking_uri"} == {
+        key: value for key, value in second.items() if key != "tracking_uri"
+    }
+    assert "tracking" in err
+
+
+CLAIM = Claim(True, 3, None, 100.0, 100.05, 100.0, 0.0005, 0.001, True, 64, 5)
+
+
+@pytest.fixture
+def certificate(tmp_path, monkeypatch):
+    """A directory, and a checker that accepts it."""
+    directory = tmp_path / "certificate"
+    directory.mkdir()
+    (directory / "certificate.json").write_text("{}")
+    seen = []
+
+    def accept(path, on_progress):
+        seen.append(path)
+        on_progress(CheckProgress(CheckStage.BOUNDS, 1, 2))
+        return CheckReport(path, ("tiny",), Goal.THROUGHPUT, CLAIM, 60, 4, 0, 0, 7, 1, 30, 0.5)
+
+    monkeypatch.setattr(certify_check, "_check", accept)
+    return directory, seen
+
+
+def test_a_certificate_that_holds(certificate, capsys):
+    directory, seen = certificate
+    code, out, _ = run(["certify", "--check", str(directory)], capsys)
+    assert code == 0
+    assert " ".join(out.split()).startswith(
+        "Valid: for tiny the best of 64 points attains 100 samples/s and none exceeds 100.05"
+    )
+    code, out, _ = run(["certify", "--check", str(directory / "certificate.json"), "--json"], capsys)
+    data = json.loads(out)
+    assert len(out.splitlines()) == 1
+    assert (data["valid"], data["reason"], data["claim"]["value_upper"]) == (True, "", 100.05)
+    assert seen == [directory, directory]
+
+
+def test_a_certificate_that_is_refused(certificate, capsys, monkeypatch):
+    directory, _ = certificate
+
+    def refuse(path, on_progress):
+        raise CertificateError("its upper bound is lower than its multipliers give", file="points.parquet", row=12)
+
+    monkeypatch.setattr(certify_check, "_check", refuse)
+    check(["certify", "--check", str(directory)], capsys, "points.parquet, row 12", "refused")
+    code, out, err = run(["certify", "--check", str(directory), "--json"], capsys)
+    data = json.loads(out)
+    assert code == 2
+    assert (data["valid"], data["claim"]) == (False, None)
+    assert "row 12" in data["reason"]
+    assert "row 12" in err
+
+
+def test_an_infeasible_claim_can_be_checked(certificate, capsys, monkeypatch):
+    directory, _ = certificate
+    claim = replace(CLAIM, is_feasible=False, incumbent=-1, value=0.0, value_upper=0.0, gap=0.0)
+    report = CheckReport(directory, ("tiny",), Goal.THROUGHPUT, claim, 0, 0, 64, 0, 0, 0, 0, 0.5)
+    monkeypatch.setattr(certify_check, "_check", lambda *_: report)
+    _, out, _ = run(["certify", "--check", str(directory)], capsys)
+    assert "none of 64 points is feasible" in out
