@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from phaze_opt.certify.bounding import BoundRows, SpaceBounder
 from phaze_opt.certify.pool_entries import NewEntry, PoolWriter
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.refining import PointOutcome, PointRefiner
+from phaze_opt.certify.refining import PointOutcome, PointRefiner, RefineGoal
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 
@@ -30,15 +30,13 @@ class RefineWork:
 
     Attributes:
         index: the point.
-        enough_rate: it is ruled out once its throughput is bounded by this, samples/s.
-        effort: of its schedules.
+        goal: what is to be shown.
         is_solved_at_once: solve it whatever its bound.
         additions: packed pool entries of all rounds before, so that every process has the same pools.
     """
 
     index: int
-    enough_rate: float
-    effort: int
+    goal: RefineGoal
     is_solved_at_once: bool = False
     additions: tuple[bytes, ...] = field(default=(), repr=False)
 
@@ -82,8 +80,8 @@ class ProofBench:
         assert isinstance(work, RefineWork)
         self.sync(work.additions)
         if work.is_solved_at_once:
-            return PointOutcome(work.index, (), self.refiner.solve(work.index, effort=work.effort), 0)
-        return self.refiner.refine(work.index, enough_rate=work.enough_rate, effort=work.effort)
+            return PointOutcome(work.index, (), self.refiner.solve(work.index, effort=work.goal.effort), 0)
+        return self.refiner.refine(work.index, work.goal)
 
     def sync(self, additions: tuple[bytes, ...]) -> bool:
         """Take in the entries of rounds that are not in the pools yet; whether any was new."""

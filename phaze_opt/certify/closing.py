@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.bench import ProofBench, RefineWork, pack_entries
 from phaze_opt.certify.certificate import BOUND_SLACK
-from phaze_opt.certify.refining import PointOutcome
+from phaze_opt.certify.refining import PointOutcome, RefineGoal
 from phaze_opt.certify.solving import NUM_EFFORTS
 from phaze_opt.certify.state import ProofState, solved_value
 
@@ -132,9 +132,12 @@ class ClosingLoop:
         denominator = float(self.state.denominators(np.array([index]))[0])
         return RefineWork(
             index=index,
-            # A hair lower, so that dividing by the TDP again cannot end above the limit.
-            enough_rate=self.limit * denominator * (1.0 - SAME),
-            effort=max(int(self.state.visits[index]) - 1, 0),
+            goal=RefineGoal(
+                # A hair lower, so that dividing by the TDP again cannot end above the limit.
+                enough_rate=self.limit * denominator * (1.0 - SAME),
+                slack=(1.0 + self._slack) * (1.0 - SAME),
+                effort=max(int(self.state.visits[index]) - 1, 0),
+            ),
             is_solved_at_once=is_solved_at_once,
             additions=tuple(self._additions),
         )
@@ -147,6 +150,7 @@ class ClosingLoop:
         self._num_rounds += 1
         for outcome in outcomes:
             self.effort.num_placements += outcome.num_placements
+            self.effort.num_ilp_solves += outcome.num_ilp_solves
             if outcome.solved is not None:
                 self.effort.num_ilp_solves += outcome.solved.evaluation.effort.num_ilp_solves
                 self.effort.num_placements += outcome.solved.evaluation.effort.num_placements

@@ -181,6 +181,7 @@ def _outcome_to_json(outcome: PointOutcome) -> dict[str, Any]:
         "evaluation": None if solved is None else evaluation_to_json(solved.evaluation),
         "solution": None if solved is None or solved.solution is None else to_plain(Solution, solved.solution),
         "num_placements": outcome.num_placements,
+        "num_ilp_solves": outcome.num_ilp_solves,
     }
 
 
@@ -193,4 +194,5 @@ def _outcome_from_json(data: dict[str, Any]) -> PointOutcome:
         entries=tuple(from_plain(NewEntry, entry) for entry in data["entries"]),
         solved=None if evaluation is None else SolvedPoint(evaluation, solution),
         num_placements=int(data["num_placements"]),
+        num_ilp_solves=int(data["num_ilp_solves"]),
     )

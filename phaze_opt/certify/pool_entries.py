@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from phaze_opt.certify.bounding import SpaceBounder
-from phaze_opt.certify.certificate import PathFlow, PoolBlock, PoolFile, PoolTopology, TreeEntry, VectorEntry
-from phaze_opt.schedule import duals
+from phaze_opt.certify.certificate import (
+    Branching,
+    PathFlow,
+    PoolBlock,
+    PoolFile,
+    PoolTopology,
+    TreeEntry,
+    TreeNode,
+    VectorEntry,
+)
+from phaze_opt.graph.operator import CoreType
+from phaze_opt.schedule import duals, proof_tree
+from phaze_opt.schedule.dual_pool import PoolEntry
 from phaze_opt.schedule.duals import DualVector
 from phaze_opt.schedule.problem import Exclusivity
-from phaze_opt.schedule.structure import Block
+from phaze_opt.schedule.proof_tree import ProofNode, ProofTree
+from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block
 
-PoolEntry = DualVector
-"""What a pool of the scheduler holds for a block."""
+_TYPE_OF_BIT = {0: CoreType.NONE, TC_BIT: CoreType.TC, VC_BIT: CoreType.VC}
+_BIT_OF_TYPE = {core_type: bit for bit, core_type in _TYPE_OF_BIT.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,39 @@ def dual_vector(entry: VectorEntry, block: Block, exclusivity: Exclusivity) -> D
         nothing = duals.PathFlow(np.zeros(len(block)), np.zeros(len(block)), np.zeros(len(arcs)))
         flows = (nothing,) * (1 if exclusivity is Exclusivity.CHIP else 3)
     multipliers = np.array(entry.core_multipliers)
-    return duals.priced_vector(block.masks, exclusivity, core_multipliers=multipliers, flows=flows, arcs=arcs)
+    vector = duals.priced_vector(block.masks, exclusivity, core_multipliers=multipliers, flows=flows, arcs=arcs)
+    return vector if entry.flows else replace(vector, flows=(), arcs=())
+
+
+def tree_entry(tree: ProofTree, block: Block) -> TreeEntry:
+    """A proof tree as the certificate holds it."""
+    return TreeEntry(
+        tuple(
+            TreeNode(
+                branching=Branching(node.branching.value),
+                operators=node.operators,
+                core_type=_TYPE_OF_BIT[node.core_bit],
+                num_cores=node.num_cores,
+                vector=None if node.vector is None else vector_entry(node.vector, block),
+            )
+            for node in tree.nodes
+        )
+    )
+
+
+def proof_tree_of(entry: TreeEntry, block: Block, exclusivity: Exclusivity) -> ProofTree:
+    """Inverse of `tree_entry`."""
+    nodes = tuple(
+        ProofNode(
+            branching=proof_tree.Branching(node.branching.value),
+            operators=node.operators,
+            core_bit=_BIT_OF_TYPE[node.core_type],
+            num_cores=node.num_cores,
+            vector=None if node.vector is None else dual_vector(node.vector, block, exclusivity),
+        )
+        for node in entry.nodes
+    )
+    return ProofTree(block.masks, nodes)
 
 
 class PoolWriter:
@@ -70,14 +114,16 @@ class PoolWriter:
         if new.entry in self._known[key]:
             return False
         self._known[key].add(new.entry)
-        assert isinstance(new.entry, VectorEntry)
-        pool._append(new.block, dual_vector(new.entry, block, pool.exclusivity))
+        if isinstance(new.entry, TreeEntry):
+            pool.add_tree(new.block, proof_tree_of(new.entry, block, pool.exclusivity))
+        else:
+            pool.add_vector(new.block, dual_vector(new.entry, block, pool.exclusivity))
         return True
 
 
 def certified_entry(entry: PoolEntry, block: Block) -> VectorEntry | TreeEntry:
     """A pool entry as the certificate holds it."""
-    return vector_entry(entry, block)
+    return tree_entry(entry, block) if isinstance(entry, ProofTree) else vector_entry(entry, block)
 
 
 def pool_file(bounder: SpaceBounder) -> PoolFile:

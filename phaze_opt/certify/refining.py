@@ -1,29 +1,56 @@
-"""Closing one point: its own dual vectors where they can matter, then its exact solution."""
+"""Closing one point: its own dual vectors where they can matter, its exact solution, proof trees for what is left.
+
+Vectors and trees are made for the tensor degree that limits the point, and for the next one should that limit it then:
+the others are ruled out by what the pools have, as in `objective.placing`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import SpaceBounder
-from phaze_opt.certify.pool_entries import NewEntry, vector_entry
-from phaze_opt.certify.solving import SolvedPoint, solve_point
+from phaze_opt.certify.pool_entries import NewEntry, tree_entry, vector_entry
+from phaze_opt.certify.solving import SolvedPoint, solve_point, with_effort
 from phaze_opt.estimate.protocol import Estimates
-from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.objective.bound_phases import PoolKey, pool_key
 from phaze_opt.objective.compile import CompiledModel, CompiledPhase
+from phaze_opt.objective.layer_times import HANG_GUARD_S
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.dual_pool import DualPool
+from phaze_opt.schedule.dual_pool import DualPool, PoolEntry
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import dual_bound
-from phaze_opt.schedule.solve import bound_compiled
+from phaze_opt.schedule.proof_search import grow_tree
+from phaze_opt.schedule.proof_tree import ProofTree
+from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
 
 Floats = NDArray[np.float64]
+PhaseKey = tuple[int, int, int]
 TIGHT = 1e-9
 """Bounds closer than this, relative, to what a schedule attains are not worth raising."""
+TREE_NODES = (64, 512, 4096)
+"""Largest trees of each effort."""
+MARGIN = 0.9
+"""Share of the excess over the incumbent that a tree leaves to be: times that no tree touches count too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefineGoal:
+    """What closing a point has to show.
+
+    Attributes:
+        enough_rate: the point is ruled out once its throughput is bounded by this, samples/s.
+        slack: or by this many times what it attains itself.
+        effort: of schedules and trees, 0 .. `solving.NUM_EFFORTS` - 1.
+    """
+
+    enough_rate: float
+    slack: float
+    effort: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +62,14 @@ class PointOutcome:
         entries: to be added to the pools.
         solved: None where bounds ruled the point out.
         num_placements: solved for bounds.
+        num_ilp_solves: for trees.
     """
 
     index: int
     entries: tuple[NewEntry, ...]
     solved: SolvedPoint | None
     num_placements: int
+    num_ilp_solves: int = 0
 
 
 @dataclass(slots=True)
@@ -51,18 +80,21 @@ class _Model:
         index: in the scenario.
         compiled, estimates: of one row.
         makespan_s: bounds, shape (num_options, num_layers, 3), s.
-        choices: pool entries of its slots.
+        choices: pool entries of the blocks of each phase.
+        block_s: bounds of these blocks, once their own vectors are known, s.
         placed: the placement on these bounds.
-        refined: options whose own vectors are known.
+        refined, grown: options whose own vectors, and trees, are known.
     """
 
     index: int
     compiled: CompiledModel
     estimates: Estimates
     makespan_s: Floats
-    choices: dict[tuple[int, int, int], list[int]]
+    choices: dict[PhaseKey, list[int]]
+    block_s: dict[PhaseKey, list[float]] = field(default_factory=dict)
     placed: PlacementResult | None = None
     refined: set[int] = field(default_factory=set)
+    grown: set[int] = field(default_factory=set)
 
     @property
     def option(self) -> int:
@@ -70,6 +102,12 @@ class _Model:
         assert self.placed is not None
         degrees = [option.graph.tensor_parallel for option in self.compiled.options]
         return degrees.index(self.placed.tensor_parallel)
+
+    def phases(self, option: int) -> list[tuple[PhaseKey, CompiledPhase]]:
+        """Phases of one degree that have blocks to bound."""
+        layers = self.compiled.options[option].phases
+        keyed = [((option, r, c), phase) for r, layer in enumerate(layers) for c, phase in enumerate(layer)]
+        return [(key, phase) for key, phase in keyed if self.choices[key]]
 
 
 class PointRefiner:
@@ -81,43 +119,66 @@ class PointRefiner:
         self._programs: dict[tuple[int, int], DualProgram] = {}
         self._topology_of: dict[PoolKey, int] = {key: number for number, key in enumerate(bounder.topologies)}
 
-    def refine(self, index: int, *, enough_rate: float, effort: int) -> PointOutcome:
-        """Raise the bounds of a point until it is ruled out, else solve it.
-
-        Args:
-            index: the point.
-            enough_rate: it is ruled out once its throughput is bounded by this, samples/s.
-            effort: of `solve_point`.
-        """
-        chips, micro_batches = self.bounder.chips(np.array([index], dtype=np.int64))
-        micro_batch = int(micro_batches[0])
-        models = [self._open(model, chips, micro_batch) for model in range(len(self.bounder.objective.scenario.models))]
-        entries: list[NewEntry] = []
-        num_placements = 0
-        while True:
-            for model in models:
-                model.placed = self.bounder.place(model.index, micro_batch, model.makespan_s, chips)
-            num_placements += len(models)
-            rate = self.bounder.rate_upper([m.placed for m in models if m.placed is not None], micro_batch)
-            if rate <= enough_rate:
-                return PointOutcome(index, tuple(entries), None, num_placements)
-            loose = [model for model in models if model.option not in model.refined]
-            if not loose:
-                break
-            for model in loose:
-                entries += self._raise(model, model.option, chips)
-        return PointOutcome(index, tuple(entries), self.solve(index, effort=effort), num_placements)
+    def refine(self, index: int, goal: RefineGoal) -> PointOutcome:
+        """Raise the bounds of a point until it is ruled out, solve it, and close the gap that is left."""
+        return _Refining(self, index, goal).run()
 
     def solve(self, index: int, *, effort: int) -> SolvedPoint:
         """Solve a point whatever its bound."""
         return solve_point(self.bounder.objective, self.bounder.space, index, effort=effort)
 
-    def _open(self, index: int, chips: AcceleratorTable, micro_batch: int) -> _Model:
+    def topology(self, phase: CompiledPhase) -> int:
+        """Number of a phase's topology."""
+        return self._topology_of[pool_key(phase)]
+
+    def program(self, topology: int, pool: DualPool, problem: BlockProblem, number: int) -> DualProgram:
+        """The program of one block, built when first needed."""
+        key = (topology, number)
+        if key not in self._programs:
+            self._programs[key] = DualProgram(problem.block, pool.exclusivity)
+        return self._programs[key]
+
+
+class _Refining:
+    """The closing of one point."""
+
+    def __init__(self, refiner: PointRefiner, index: int, goal: RefineGoal) -> None:
+        """Start with the bounds of the pools."""
+        self._refiner, self._bounder = refiner, refiner.bounder
+        self._index, self._goal = index, goal
+        self._chip, micro_batches = self._bounder.chips(np.array([index], dtype=np.int64))
+        self._cores = (int(self._chip.num_tc[0]), int(self._chip.num_vc[0]))
+        self._micro_batch = int(micro_batches[0])
+        self._models = [self._open(model) for model in range(len(self._bounder.objective.scenario.models))]
+        self._entries: list[NewEntry] = []
+        self._num_placements = self._num_ilp_solves = 0
+
+    def run(self) -> PointOutcome:
+        """Vectors, solution, trees."""
+        rate = self._raise_until(self._goal.enough_rate)
+        if rate <= self._goal.enough_rate:
+            return self._outcome(None)
+        solved = self._refiner.solve(self._index, effort=self._goal.effort)
+        attained = solved.evaluation.throughput_samples_per_s
+        enough = max(self._goal.enough_rate, attained * self._goal.slack)
+        while rate > enough:
+            open_models = [model for model in self._models if model.option not in model.grown]
+            if not open_models:
+                break
+            for model in open_models:
+                self._grow(model, model.option, excess=enough / attained if attained > 0.0 else 1.0)
+            rate = self._raise_until(enough)
+        return self._outcome(solved)
+
+    def _outcome(self, solved: SolvedPoint | None) -> PointOutcome:
+        return PointOutcome(self._index, tuple(self._entries), solved, self._num_placements, self._num_ilp_solves)
+
+    def _open(self, index: int) -> _Model:
         """One model with the bounds of the pools."""
-        objective = self.bounder.objective
-        compiled = objective.compiled(index, micro_batch)
-        estimates = objective.estimate_table(chips, micro_batch, index=index)
-        bounds = self.bounder.pools.bounds_and_choices(compiled, estimates, chips)
+        objective = self._bounder.objective
+        compiled = objective.compiled(index, self._micro_batch)
+        estimates = objective.estimate_table(self._chip, self._micro_batch, index=index)
+        bounds = self._bounder.pools.bounds_and_choices(compiled, estimates, self._chip)
         chosen = iter(bounds.choices[0].tolist())
         choices = {
             (option, row, column): [next(chosen) for block in phase.structure.blocks if len(block) > 1]
@@ -127,51 +188,114 @@ class PointRefiner:
         }
         return _Model(index, compiled, estimates, bounds.makespan_s[0].copy(), choices)
 
-    def _raise(self, model: _Model, option: int, chips: AcceleratorTable) -> list[NewEntry]:
-        """Raise the bounds of one tensor degree by its own vectors; returns these."""
-        model.refined.add(option)
-        entries: list[NewEntry] = []
-        for row, layer in enumerate(model.compiled.options[option].phases):
-            for column, phase in enumerate(layer):
-                choices = model.choices[option, row, column]
-                if choices:
-                    floor = model.makespan_s[option, row, column]
-                    raised, new = self._raise_phase(model, phase, choices, float(floor), chips)
-                    model.makespan_s[option, row, column] = raised
-                    entries += new
-        return entries
+    def _raise_until(self, enough: float) -> float:
+        """Add own vectors of limiting degrees until the rate is bounded by ``enough`` or all of them are; the rate."""
+        while True:
+            for model in self._models:
+                model.placed = self._bounder.place(model.index, self._micro_batch, model.makespan_s, self._chip)
+            self._num_placements += len(self._models)
+            placed = [model.placed for model in self._models if model.placed is not None]
+            rate = self._bounder.rate_upper(placed, self._micro_batch)
+            if rate <= enough:
+                return rate
+            loose = [model for model in self._models if model.option not in model.refined]
+            if not loose:
+                return rate
+            for model in loose:
+                model.refined.add(model.option)
+                for key, phase in model.phases(model.option):
+                    self._raise_phase(model, key, phase)
 
-    def _raise_phase(
-        self, model: _Model, phase: CompiledPhase, choices: list[int], known_s: float, chips: AcceleratorTable
-    ) -> tuple[float, list[NewEntry]]:
-        """Bound of one phase with the best vector of each block, and the vectors that are new."""
-        one_core = model.estimates.one_core_s[0, phase.columns]
-        spread = model.estimates.spread_s[0, phase.columns]
-        cores = (int(chips.num_tc[0]), int(chips.num_vc[0]))
-        exclusivity = self.bounder.objective.scenario.exclusivity
+    def _raise_phase(self, model: _Model, key: PhaseKey, phase: CompiledPhase) -> None:
+        """Raise the bound of one phase by the best vector of each of its blocks."""
+        one_core, spread = self._latencies(model, phase)
         quick = bound_compiled(
-            phase.structure, one_core, spread, num_tc=cores[0], num_vc=cores[1], exclusivity=exclusivity
+            phase.structure,
+            one_core,
+            spread,
+            num_tc=self._cores[0],
+            num_vc=self._cores[1],
+            exclusivity=self._bounder.objective.scenario.exclusivity,
         )
-        if known_s >= quick.upper_s * (1.0 - TIGHT):
-            return known_s, []
-        topology = self._topology_of[pool_key(phase)]
-        pool = self.bounder.pool(topology)
-        singles = [block.operators[0] for block in phase.structure.blocks if len(block) == 1]
-        total = float(np.minimum(one_core[singles], spread[singles]).sum())
-        entries = []
-        for number, choice in zip(pool.wide_blocks, choices, strict=True):
-            problem = pool.block_problem(number, one_core, spread, num_tc=cores[0], num_vc=cores[1])
-            known = dual_bound(problem, pool.entries(number)[choice])
-            vector = self._program(topology, pool, problem, number).solve(problem)
+        if model.makespan_s[key] >= quick.upper_s * (1.0 - TIGHT):
+            return
+        topology = self._refiner.topology(phase)
+        pool = self._bounder.pool(topology)
+        model.block_s[key] = []
+        for number, choice in zip(pool.wide_blocks, model.choices[key], strict=True):
+            problem = self._problem(pool, number, model, phase)
+            known = _entry_bound(problem, pool.entries(number)[choice])
+            vector = self._refiner.program(topology, pool, problem, number).solve(problem)
             bound = dual_bound(problem, vector)
             if bound > known * (1.0 + TIGHT):
-                entries.append(NewEntry(topology, number, vector_entry(vector, problem.block)))
-            total += max(bound, known)
-        return max(known_s, total), entries
+                self._entries.append(NewEntry(topology, number, vector_entry(vector, problem.block)))
+            model.block_s[key].append(max(bound, known))
+        self._sum_up(model, key, phase)
 
-    def _program(self, topology: int, pool: DualPool, problem: BlockProblem, number: int) -> DualProgram:
-        """The program of one block, built when first needed."""
-        key = (topology, number)
-        if key not in self._programs:
-            self._programs[key] = DualProgram(problem.block, pool.exclusivity)
-        return self._programs[key]
+    def _sum_up(self, model: _Model, key: PhaseKey, phase: CompiledPhase) -> None:
+        """The bound of a phase from those of its blocks."""
+        one_core, spread = self._latencies(model, phase)
+        singles = [block.operators[0] for block in phase.structure.blocks if len(block) == 1]
+        total = float(np.minimum(one_core[singles], spread[singles]).sum()) + sum(model.block_s[key])
+        model.makespan_s[key] = max(model.makespan_s[key], total)
+
+    def _grow(self, model: _Model, option: int, *, excess: float) -> None:
+        """Grow trees for blocks of one degree that are bounded below what their schedule takes.
+
+        Args:
+            model: the model.
+            option: the degree.
+            excess: the rate that need not be closed, relative to what the point attains: at least 1.
+        """
+        model.grown.add(option)
+        for key, phase in model.phases(option):
+            if key not in model.block_s:
+                continue
+            topology = self._refiner.topology(phase)
+            pool = self._bounder.pool(topology)
+            spans = self._spans(model, phase)
+            for place, number in enumerate(pool.wide_blocks):
+                target = spans[number] / (1.0 + MARGIN * (excess - 1.0))
+                if model.block_s[key][place] < target * (1.0 - TIGHT):
+                    problem = self._problem(pool, number, model, phase)
+                    tree = grow_tree(problem, target_s=target, max_nodes=TREE_NODES[self._goal.effort])
+                    bound = _entry_bound(problem, tree)
+                    if bound > model.block_s[key][place] * (1.0 + TIGHT):
+                        self._entries.append(NewEntry(topology, number, tree_entry(tree, problem.block)))
+                        model.block_s[key][place] = bound
+            self._sum_up(model, key, phase)
+
+    def _spans(self, model: _Model, phase: CompiledPhase) -> list[float]:
+        """How long each block of a phase takes in its schedule, s."""
+        scenario = with_effort(self._bounder.objective.scenario, self._goal.effort)
+        one_core, spread = self._latencies(model, phase)
+        result = solve_compiled(
+            phase.structure,
+            one_core,
+            spread,
+            num_tc=self._cores[0],
+            num_vc=self._cores[1],
+            exclusivity=scenario.exclusivity,
+            options=ScheduleOptions(
+                mip_gap=scenario.schedule_gap, mip_nodes=scenario.schedule_nodes, time_limit_s=HANG_GUARD_S
+            ),
+        )
+        self._num_ilp_solves += result.num_ilp_solves
+        finish = np.array(result.start_s) + np.where(result.is_spread, spread, one_core)
+        ends = [0.0, *(float(finish[list(block.operators)].max()) for block in phase.structure.blocks)]
+        return np.diff(ends).tolist()
+
+    def _problem(self, pool: DualPool, number: int, model: _Model, phase: CompiledPhase) -> BlockProblem:
+        return pool.block_problem(number, *self._latencies(model, phase), num_tc=self._cores[0], num_vc=self._cores[1])
+
+    def _latencies(self, model: _Model, phase: CompiledPhase) -> tuple[Floats, Floats]:
+        return model.estimates.one_core_s[0, phase.columns], model.estimates.spread_s[0, phase.columns]
+
+
+def _entry_bound(problem: BlockProblem, entry: PoolEntry) -> float:
+    """What an entry bounds a block by, s."""
+    if not isinstance(entry, ProofTree):
+        return dual_bound(problem, entry)
+    one_core, spread = np.array([problem.one_core]), np.array([problem.spread])
+    cores: Sequence[NDArray[np.int64]] = (np.array([problem.num_tc]), np.array([problem.num_vc]))
+    return float(entry.bounds(one_core, spread, num_tc=cores[0], num_vc=cores[1])[0])
