@@ -1,0 +1,168 @@
+"""Worlds, problems and provers small enough to know everything about."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.robust.prover import Cause, ModelFacts, WorldBest, WorldProof, Worth
+from phaze_opt.certify.robust.worlds import Setting, World, WorldKind
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.axes import Axes
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.units import gib_to_bytes, mib_to_bytes
+from phaze_opt.workload.config import load_model
+
+NO_BUDGET_UM2 = 1e12
+
+
+def make_space(**axes: tuple[int, ...]) -> SearchSpace:
+    """A space without area bounds; 24 points unless told otherwise."""
+    values: dict[str, tuple[int, ...]] = {
+        "num_tc": (1, 4),
+        "num_vc": (2, 8),
+        "tc_width": (32, 64, 128),
+        "tc_depth": (64,),
+        "glb_bytes": (mib_to_bytes(4), mib_to_bytes(16)),
+        "hbm_bytes": (gib_to_bytes(32),),
+        "micro_batch": (2,),
+    }
+    return SearchSpace("toy", Axes(**(values | axes)), NO_BUDGET_UM2, 0.0)
+
+
+def make_problem(
+    space: SearchSpace | None = None,
+    *,
+    devices: int = 4,
+    network: str = "two-level",
+    goal: Goal = Goal.THROUGHPUT,
+    **changes: object,
+) -> CertifyProblem:
+    """The tiny model on a small cluster."""
+    constants = load_constants()
+    cluster = Cluster(devices, load_network(network, num_devices=devices, constants=constants))
+    defaults: dict[str, object] = {"global_batch": 16, "tensor_parallel": (1, 2)}
+    scenario = Scenario(models=(load_model("tiny"),), cluster=cluster, **(defaults | changes))  # type: ignore[arg-type]
+    return CertifyProblem(scenario, space if space is not None else make_space(), constants, goal)
+
+
+def bare_worlds(count: int) -> tuple[World, ...]:
+    """Worlds of no settings, told apart by their digests alone."""
+    return tuple(
+        World(f"world {number}", WorldKind.NOMINAL if number == 0 else WorldKind.SAMPLE, (), (), "", f"digest {number}")
+        for number in range(count)
+    )
+
+
+@dataclass(slots=True)
+class TableProver:
+    """Knows a table of values; rows are worlds by their digests, columns points.
+
+    Attributes:
+        values: 0 where infeasible.
+        bounds: at least the values.
+        claimed: factor by which a proof's best may fall short of the true best, as a tolerance allows.
+        calls: what was asked, in order.
+    """
+
+    values: dict[str, NDArray[np.float64]]
+    bounds: dict[str, NDArray[np.float64]]
+    claimed: float = 1.0
+    calls: list[tuple[str, str]] = field(default_factory=list)
+
+    def find_twins(self, worlds: Sequence[World]) -> tuple[int, ...]:
+        """Rows of equal values."""
+        rows = [self.values[world.problem_digest].tolist() for world in worlds]
+        return tuple(rows.index(row) for row in rows)
+
+    def prove(self, world: World) -> WorldProof:
+        """The best point, or the first that is near enough to it."""
+        self.calls.append(("prove", world.name))
+        values, bounds = self.values[world.problem_digest], self.bounds[world.problem_digest].copy()
+        if values.max() <= 0.0:
+            return WorldProof((), 0.0, bounds)
+        index = int(np.flatnonzero(values >= values.max() * self.claimed)[0])
+        best = (WorldBest(index, _worth(float(values[index]))),)
+        return WorldProof(best, float(values.max()), np.minimum(bounds, values.max()))
+
+    def evaluate(self, world: World, index: int) -> Worth:
+        """The value in the table."""
+        self.calls.append((world.name, str(index)))
+        return _worth(float(self.values[world.problem_digest][index]))
+
+    def evaluate_reference(self, world: World, name: str) -> Worth:
+        """The same in every world."""
+        self.calls.append((world.name, name))
+        return _worth(1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerProver:
+    """A point is worth a product of powers of the constants, so that any world has values; picklable.
+
+    Attributes:
+        size: points.
+        seed: of the exponents.
+        num_best: best points to name.
+        fail_after: raise KeyboardInterrupt at this call of this object; 0 is never.
+        calls: names of what was done, in order.
+    """
+
+    size: int
+    seed: int = 0
+    num_best: int = 3
+    fail_after: int = 0
+    calls: list[str] = field(default_factory=list)
+
+    def find_twins(self, worlds: Sequence[World]) -> tuple[int, ...]:
+        """Worlds of equal settings."""
+        settings = [world.settings for world in worlds]
+        return tuple(settings.index(entry) for entry in settings)
+
+    def prove(self, world: World) -> WorldProof:
+        """All values, sorted."""
+        self._count(f"prove {world.name}")
+        values = self.values(world.settings)
+        order = np.lexsort((np.arange(self.size), -values))
+        best = tuple(WorldBest(int(index), _worth(float(values[index]))) for index in order[: self.num_best])
+        return WorldProof(best, float(values.max()), np.minimum(values * 1.2, values.max()))
+
+    def evaluate(self, world: World, index: int) -> Worth:
+        """One value."""
+        self._count(f"{world.name}: {index}")
+        return _worth(float(self.values(world.settings)[index]))
+
+    def evaluate_reference(self, world: World, name: str) -> Worth:
+        """A value that depends on the world."""
+        self._count(f"{world.name}: {name}")
+        return _worth(float(self.values(world.settings).mean() * (0.5 if name == "tpu-v4" else 1.5)))
+
+    def values(self, settings: Sequence[Setting]) -> NDArray[np.float64]:
+        """Of every point."""
+        constants = load_constants()
+        total: NDArray[np.float64] = np.random.default_rng(self.seed).uniform(1.0, 2.0, self.size)
+        for setting in settings:
+            key = int.from_bytes(hashlib.sha256(setting.key.encode()).digest()[:4], "big")
+            exponents = np.random.default_rng((self.seed, key)).uniform(-0.5, 0.5, self.size)
+            total = total * np.exp(exponents * math.log(setting.value / constants.value(setting.key)))
+        return total
+
+    def _count(self, call: str) -> None:
+        self.calls.append(call)
+        if len(self.calls) == self.fail_after:
+            raise KeyboardInterrupt
+
+
+def _worth(value: float) -> Worth:
+    facts = (ModelFacts("toy", 1, 2, 2, Cause.MEMORY),) if value > 0.0 else ()
+    return Worth(value, value, facts)
