@@ -1,0 +1,226 @@
+"""The whole analysis on a toy prover: against a table of every point in every world, resumed, with several jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from robust_toys import PowerProver, make_problem, make_space
+
+from phaze_opt.certify.problem import CertifyOptions
+from phaze_opt.certify.robust.analyse import analyse_robustness, read_result, result_file
+from phaze_opt.certify.robust.conclusions import WITHIN
+from phaze_opt.certify.robust.result import (
+    ConclusionKind,
+    RobustDesign,
+    RobustOptions,
+    RobustProgress,
+    RobustResult,
+    RobustStage,
+)
+from phaze_opt.certify.robust.worlds import WorldKind
+from phaze_opt.errors import InputError
+
+PROBLEM = make_problem()
+ROBUST = RobustOptions(num_samples=3, seed=4)
+
+
+def _analyse(directory: Path, prover: PowerProver, **changes: object) -> RobustResult:
+    options = CertifyOptions(**({"tolerance": 0.0, "num_best": 3, "directory": directory} | changes))  # type: ignore[arg-type]
+    return analyse_robustness(PROBLEM, options, ROBUST, prover=prover)
+
+
+def _table(prover: PowerProver, result: RobustResult) -> NDArray[np.float64]:
+    """Every point in every world."""
+    return np.array([prover.values(world.settings) for world in result.worlds])
+
+
+def _timeless(result: RobustResult) -> RobustResult:
+    return replace(result, wall_s=0.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equals_brute_force(tmp_path: Path, seed: int) -> None:
+    prover = PowerProver(PROBLEM.space.size, seed)
+    result = _analyse(tmp_path, prover)
+    table = _table(prover, result)
+    best = table.max(axis=1)
+    assert len(result.worlds) == 1 + 2**4 + 3
+    assert [optimum.index for optimum in result.optima] == table.argmax(axis=1).tolist()
+    assert [optimum.value for optimum in result.optima] == best.tolist()
+    regrets = 1.0 - table / best[:, None]
+    for design in result.designs:
+        if design.index >= 0:
+            assert design.values == tuple(table[:, design.index])
+            assert design.regrets == pytest.approx(tuple(regrets[:, design.index]), abs=1e-15)
+            assert min(design.regrets) >= 0.0
+            assert design.worst_regret == max(design.regrets) == design.regrets[design.worst_world]
+    worst = regrets.max(axis=0)
+    assert result.minimax.index == int(worst.argmin())
+    assert result.minimax.regret == pytest.approx(worst.min(), abs=1e-15)
+    assert result.minimax.is_proved
+    assert result.minimax.num_evaluations < table.size
+    good = {design.index for design in result.designs if design.index >= 0}
+    assert good == {*table.argmax(axis=1).tolist(), *np.argsort(-table[0])[:3].tolist(), result.minimax.index}
+
+
+def test_conclusions_follow_from_the_table(tmp_path: Path) -> None:
+    prover = PowerProver(PROBLEM.space.size, 1)
+    result = _analyse(tmp_path, prover)
+    table = _table(prover, result)
+    nominal = int(table[0].argmax())
+    regrets = 1.0 - table[:, nominal] / table.max(axis=1)
+    within = [c for c in result.conclusions if c.kind is ConclusionKind.NOMINAL_BEST]
+    for conclusion, share in zip(within, WITHIN, strict=True):
+        assert conclusion.share == (regrets <= share).mean()
+        assert conclusion.worst_world == int(regrets.argmax())
+        assert conclusion.holds[0]
+    shapes = {c.statement: c for c in result.conclusions if c.kind is ConclusionKind.SHAPE}
+    points = [PROBLEM.space.point(int(index)) for index in table.argmax(axis=1)]
+    width = next(c for statement, c in shapes.items() if "array width" in statement)
+    assert width.found == tuple(str(point.tc_width) for point in points)
+    assert width.holds == tuple(point.tc_width == points[0].tc_width for point in points)
+    assert len(shapes) == 4, "an axis with one value has nothing to conclude"
+    ratios = [c for c in result.conclusions if c.statement == "the nominal best design beats tpu-v4"]
+    assert ratios[0].found == pytest.approx(tuple(table[:, nominal] / (0.5 * table.mean(axis=1))))
+
+
+def test_a_shape_is_proved_only_where_no_other_can_be_best(tmp_path: Path) -> None:
+    prover = PowerProver(PROBLEM.space.size, 1)
+    result = _analyse(tmp_path, prover)
+    table = _table(prover, result)
+    points = [PROBLEM.space.point(index) for index in range(PROBLEM.space.size)]
+    for conclusion in result.conclusions:
+        if conclusion.kind is ConclusionKind.SHAPE and "array width" in conclusion.statement:
+            nominal = points[int(table[0].argmax())].tc_width
+            others = np.array([point.tc_width != nominal for point in points])
+            for row, proved in enumerate(conclusion.is_proved):
+                assert not proved or table[row][others].max() < table[row].max()
+
+
+def test_effects_are_of_one_group_alone(tmp_path: Path) -> None:
+    """Two corners that differ in one group: the mean of their log-ratios by hand."""
+    prover = PowerProver(PROBLEM.space.size, 2)
+    result = _analyse(tmp_path, prover)
+    values = {world.ends: o.value for world, o in zip(result.worlds, result.optima, strict=True) if world.ends}
+    for position, effect in enumerate(result.effects):
+        logs = [
+            np.log(value / values[(*ends[:position], type(ends[0]).LOW, *ends[position + 1 :])])
+            for ends, value in values.items()
+            if ends[position] == "high"
+        ]
+        assert effect.group is result.assumptions.groups[position].group
+        assert effect.num_pairs == len(logs) == 8
+        assert effect.mean_log_ratio == pytest.approx(np.mean(logs))
+        assert effect.least_log_ratio == pytest.approx(min(logs))
+        assert effect.largest_log_ratio == pytest.approx(max(logs))
+
+
+def test_the_file_holds_the_result(tmp_path: Path) -> None:
+    result = _analyse(tmp_path, PowerProver(PROBLEM.space.size))
+    path = result_file(PROBLEM, CertifyOptions(directory=tmp_path))
+    assert read_result(path) == result
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name], "nothing of the journal is left"
+    assert {world.problem_digest for world in result.worlds[:1]} == {PROBLEM.digest}
+
+
+@pytest.mark.parametrize("fail_after", [2, 20, 21, 35, 60])
+def test_an_interruption_changes_nothing_and_costs_one_piece(tmp_path: Path, fail_after: int) -> None:
+    whole = PowerProver(PROBLEM.space.size, 3)
+    expected = _analyse(tmp_path / "whole", whole)
+    with pytest.raises(KeyboardInterrupt):
+        _analyse(tmp_path / "cut", PowerProver(PROBLEM.space.size, 3, fail_after=fail_after))
+    again = PowerProver(PROBLEM.space.size, 3)
+    found = _analyse(tmp_path / "cut", again, is_resumed=True)
+    assert _timeless(found) == _timeless(expected)
+    assert len(again.calls) == len(whole.calls) - (fail_after - 1)
+
+
+def test_without_resume_it_starts_afresh(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _analyse(tmp_path, PowerProver(PROBLEM.space.size, fail_after=10))
+    again, whole = PowerProver(PROBLEM.space.size), PowerProver(PROBLEM.space.size)
+    _analyse(tmp_path, again)
+    _analyse(tmp_path / "whole", whole)
+    assert again.calls == whole.calls
+
+
+def test_a_torn_line_is_a_line_not_written(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _analyse(tmp_path, PowerProver(PROBLEM.space.size, fail_after=40))
+    (worths,) = tmp_path.rglob("worths.jsonl")
+    worths.write_text(worths.read_text()[:-7])
+    expected = _analyse(tmp_path / "whole", PowerProver(PROBLEM.space.size))
+    assert _timeless(_analyse(tmp_path, PowerProver(PROBLEM.space.size), is_resumed=True)) == _timeless(expected)
+
+
+@pytest.mark.parametrize(("name", "text"), [("worths.jsonl", "{}\n"), ("world-*.json", "{}"), ("world-*.npz", "x")])
+def test_a_broken_journal_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _analyse(tmp_path, PowerProver(PROBLEM.space.size, fail_after=40))
+    next(iter(tmp_path.rglob(name))).write_text(text)
+    with pytest.raises(InputError, match="without --resume"):
+        _analyse(tmp_path, PowerProver(PROBLEM.space.size), is_resumed=True)
+
+
+def test_jobs_change_no_number(tmp_path: Path) -> None:
+    one = _analyse(tmp_path / "one", PowerProver(PROBLEM.space.size, 3))
+    two = _analyse(tmp_path / "two", PowerProver(PROBLEM.space.size, 3), jobs=2)
+    assert _timeless(two) == _timeless(one)
+
+
+def test_progress_tells_every_stage(tmp_path: Path) -> None:
+    seen: list[RobustProgress] = []
+    options = CertifyOptions(directory=tmp_path)
+    prover = PowerProver(PROBLEM.space.size)
+    result = analyse_robustness(PROBLEM, options, ROBUST, prover=prover, on_progress=seen.append)
+    assert [entry.num_worlds for entry in seen[:20]] == list(range(1, 21))
+    assert {entry.stage for entry in seen} == {RobustStage.WORLDS, RobustStage.DESIGNS, RobustStage.MINIMAX}
+    assert seen[-1].regret == result.minimax.regret
+    assert all(first.num_evaluations <= last.num_evaluations for first, last in zip(seen, seen[1:], strict=False))
+
+
+class _Infeasible(PowerProver):
+    """Some worlds have no feasible point."""
+
+    def values(self, settings: Sequence[object]) -> NDArray[np.float64]:
+        return np.zeros(self.size)
+
+
+def test_a_space_without_a_feasible_point(tmp_path: Path) -> None:
+    result = _analyse(tmp_path, _Infeasible(PROBLEM.space.size))
+    assert not any(optimum.is_feasible for optimum in result.optima)
+    assert result.minimax.point is None
+    assert result.conclusions == ()
+    assert result.effects == ()
+
+
+def test_nothing_uncertain_leaves_the_nominal_world(tmp_path: Path) -> None:
+    constants = PROBLEM.constants
+    fixed = type(constants)(
+        {key: replace(entry, low=entry.value, high=entry.value) for key, entry in constants.entries.items()},
+        constants.options,
+    )
+    problem = replace(PROBLEM, constants=fixed, space=make_space(tc_width=(32,)))
+    prover = PowerProver(problem.space.size)
+    result = analyse_robustness(problem, CertifyOptions(directory=tmp_path), ROBUST, prover=prover)
+    assert [world.kind for world in result.worlds] == [WorldKind.NOMINAL]
+    assert result.minimax.regret == 0.0
+    assert len(result.assumptions.left_out) == 5
+
+
+def test_every_good_design_says_why(tmp_path: Path) -> None:
+    result = _analyse(tmp_path, PowerProver(PROBLEM.space.size, 1))
+
+    def by_role(role: str) -> RobustDesign:
+        return next(design for design in result.designs if role in design.roles)
+
+    assert by_role("min-max regret").index == result.minimax.index
+    assert by_role("nominal rank 1").index == result.optima[0].index
+    for world, optimum in zip(result.worlds[1:], result.optima[1:], strict=True):
+        assert by_role(f"best in {world.name}").index == optimum.index
+    assert [design.name for design in result.designs if "reference" in design.roles] == ["tpu-v4", "tpu-v4-published"]
