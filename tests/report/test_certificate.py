@@ -1,0 +1,217 @@
+"""A certificate in words: what is proved, ties, flatness, and why the runner-up loses."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from phaze_opt.certify.certificate import POINTS_FILE
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.result import CertifyProgress, CertifyStage, Flatness
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.report import certificate as words
+from phaze_opt.report.certificate_page import gap_figure, write_certificate_report
+from phaze_opt.report.runner_up import cause_changes, explain_runner_up
+from phaze_opt.space.axes import Axes
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.testing.toy_proof import ToyProver
+from phaze_opt.units import GIBI, MEBI
+from phaze_opt.workload.config import load_model
+
+AXES = Axes(
+    num_tc=(4, 16),
+    num_vc=(16,),
+    tc_width=(64, 128),
+    tc_depth=(64,),
+    glb_bytes=(8 * MEBI, 16 * MEBI),
+    hbm_bytes=(32 * GIBI, 80 * GIBI),
+    micro_batch=(4,),
+)
+SPACE = SearchSpace("small", AXES, area_budget_um2=279e6, min_area_fraction=0.0)
+
+
+def problem_of(*models, goal=Goal.THROUGHPUT, **scenario):
+    constants = load_constants()
+    cluster = Cluster(16, load_network("two-level", num_devices=16, constants=constants))
+    return CertifyProblem(Scenario(tuple(map(load_model, models)), cluster, 64, **scenario), SPACE, constants, goal)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    return ToyProver()(problem_of("tiny"), CertifyOptions(directory=tmp_path_factory.mktemp("certificates")))
+
+
+def with_claim(result, **changes):
+    claim = replace(result.certificate.claim, **changes)
+    return replace(result, certificate=replace(result.certificate, claim=claim))
+
+
+def test_the_claim_in_a_sentence(result):
+    exact = words.claim_sentence(result)
+    assert exact.startswith(f"Proved: of all {SPACE.size} points none is better than this one; this design attains")
+    near = with_claim(result, value=1000.0, value_upper=1000.5, gap=0.0005)
+    sentence = words.claim_sentence(near)
+    assert sentence.startswith("Proved within 0.1 %")
+    assert "attains 1,000.0 samples/s" in sentence
+    assert "none exceeds 1,000.5 (gap 0.05 %)" in sentence
+    assert words.claim_sentence(with_claim(near, is_proved=False)).startswith("Not proved within 0.1 %")
+    none = with_claim(result, is_feasible=False)
+    assert (
+        words.claim_sentence(none) == "Proved: none of the 16 points of this space is feasible for tiny on 16 devices."
+    )
+    assert words.count_ties(none) == words.Ties(0, 0)
+
+
+def test_ties_are_counted_over_the_whole_space(result):
+    """Buffers do not matter to the tiny model here: every value comes twice."""
+    assert words.count_ties(result) == words.Ties(2, 2)
+    assert result.best[0].value == result.best[1].value
+    assert words.ties_sentence(words.Ties(2, 2)).startswith("2 designs tie")
+    assert words.ties_sentence(words.Ties(2, 5)).startswith("Between 2 and 5 designs tie")
+    assert words.ties_sentence(words.Ties(1, 1)) == "No other design attains it."
+
+
+def test_bounds_may_allow_more_ties(tmp_path):
+    loose = ToyProver(looseness=0.5)(problem_of("tiny"), CertifyOptions(directory=tmp_path, tolerance=0.6))
+    values = sorted((design.value for design in loose.best), reverse=True)
+    allowed = sum(value * 1.5 >= values[0] for value in values)
+    assert words.count_ties(loose) == words.Ties(2, allowed)
+    assert allowed > 2
+
+
+def test_ties_per_tdp_divide_by_the_power_of_all_devices(tmp_path):
+    problem = problem_of("tiny", goal=Goal.THROUGHPUT_PER_TDP)
+    result = ToyProver()(problem, CertifyOptions(directory=tmp_path))
+    assert result.best[0].value != result.best[1].value  # the larger buffer draws more power
+    assert words.count_ties(result) == words.Ties(1, 1)
+
+
+def test_a_missing_table_is_an_error(result, tmp_path):
+    with pytest.raises(OSError, match=POINTS_FILE):
+        words.count_ties(replace(result, directory=tmp_path))
+
+
+def test_tables(result):
+    best = words.best_table(result)
+    assert [row[0] for row in best.rows[:3]] == ["1", "1", "3"]
+    assert best.emphasised == {0, 1}
+    flat = replace(result, flatness=(Flatness(0.001, 2, 2), Flatness(0.01, 3, 8)))
+    rows = words.flatness_table(flat).rows
+    assert rows[0] == ("0.1 %", "2", "12 %")
+    assert rows[1] == ("1 %", "between 3 and 8", "19 % to 50 %")
+    per_tdp = replace(result, certificate=replace(result.certificate, goal=Goal.THROUGHPUT_PER_TDP))
+    assert "samples/s/kW" in [column.heading for column in words.best_table(per_tdp).columns]
+
+
+def move(number, value, upper):
+    return CertifyProgress(CertifyStage.CLOSING, 16, 16, number, 3, value, upper, 0.5 * number)
+
+
+def test_a_long_history_keeps_its_ends():
+    history = tuple(move(number, 1.0 + number, 2000.0 - number) for number in range(100))
+    kept = words.thinned(history)
+    assert len(kept) == words.MAX_HISTORY_ROWS
+    assert (kept[0], kept[-1]) == (history[0], history[-1])
+    assert words.thinned(history[:3]) == history[:3]
+
+
+def test_unknown_incumbents_and_bounds_are_dashes():
+    assert words.progress_row(move(2, 0.0, float("inf"))) == ("1.00 s", "2", "3", "-", "-", "-")
+    assert words.progress_row(move(2, 100.0, 110.0))[3:] == ("100", "110", "10 %")
+
+
+@pytest.mark.parametrize(
+    ("gap", "text"), [(0.0, "0 %"), (1e-10, "0 %"), (0.00012, "0.012 %"), (0.25, "25 %"), (3, "300 %")]
+)
+def test_gaps(gap, text):
+    assert words.format_gap(gap) == text
+
+
+def test_causes_sum_to_the_difference(result):
+    first, second = result.best[0].evaluation, result.best[2].evaluation
+    changes = cause_changes(first, second)
+    assert sum(change.more_s for change in changes) == pytest.approx(second.iteration_time_s - first.iteration_time_s)
+    assert [abs(change.more_s) for change in changes] == sorted((abs(one.more_s) for one in changes), reverse=True)
+    assert cause_changes(first, first) == ()
+
+
+def test_the_runner_up_is_the_first_of_lower_value(result):
+    runner_up = explain_runner_up(result.best, goal=Goal.THROUGHPUT)
+    assert runner_up.design is result.best[2]
+    assert runner_up.falls_short == pytest.approx(1 - result.best[2].value / result.best[0].value)
+    text = " ".join(runner_up.sentences)
+    assert "rank 3, shared by 2 designs" in text
+    assert "in place of" in text
+    assert explain_runner_up(result.best[:2], goal=Goal.THROUGHPUT) is None
+    assert explain_runner_up((), goal=Goal.THROUGHPUT) is None
+
+
+def test_what_the_runner_up_saves_and_what_differs_is_said(result):
+    """Handmade: 4 ms more on the tensor cores, 1 ms less in the bubble, half the buffer, other degrees."""
+    first = result.best[0].evaluation
+    zero = {field.name: 0.0 for field in fields(first.breakdown)}
+    placement = replace(first.placement, tensor_parallel=2, data_parallel=8)
+    winner = replace(
+        first, iteration_time_s=0.010,
+        breakdown=replace(first.breakdown, **{**zero, "tensor_cores_s": 0.008, "bubble_s": 0.002}),
+    )  # fmt: skip
+    loser = replace(
+        first, iteration_time_s=0.013, placement=placement, micro_batch=2,
+        accelerator=replace(first.accelerator, glb_bytes=16 * MEBI),
+        breakdown=replace(first.breakdown, **{**zero, "tensor_cores_s": 0.012, "bubble_s": 0.001}),
+    )  # fmt: skip
+    best = (
+        replace(result.best[0], evaluation=winner, value=100.0),
+        replace(result.best[1], evaluation=loser, value=77.0, rank=2),
+    )
+    _, times, differs = explain_runner_up(best, goal=Goal.THROUGHPUT).sentences
+    assert times == (
+        "An iteration is 3.00 ms longer (13 ms in place of 10 ms): tensor cores 4.00 ms more, though "
+        "pipeline bubble 1.00 ms less."
+    )
+    assert "a GLB of 16 MB in place of 8 MB" in differs
+    assert "micro-batches of 2 in place of 4" in differs
+    assert "tensor x pipeline x data of 2 x 1 x 8 in place of 1 x 1 x 16" in differs
+    assert "tensor cores" not in differs
+
+
+def test_of_several_models_the_one_that_loses_most_is_compared(tmp_path):
+    result = ToyProver()(problem_of("tiny", "bert-large"), CertifyOptions(directory=tmp_path))
+    runner_up = explain_runner_up(result.best, goal=Goal.THROUGHPUT)
+    first, second = result.best[0].evaluation, runner_up.design.evaluation
+    ratios = {
+        old.model: new.iteration_time_s / old.iteration_time_s
+        for old, new in zip(first.members, second.members, strict=True)
+    }
+    assert runner_up.model == max(ratios, key=ratios.get)
+    page = write_certificate_report(result, tmp_path / "page.html", ties=words.count_ties(result), runner_up=runner_up)
+    assert f"runner-up, {runner_up.model}" in page.read_text()
+
+
+def test_the_page_says_all_of_it(result, tmp_path):
+    runner_up = explain_runner_up(result.best, goal=Goal.THROUGHPUT)
+    path = write_certificate_report(result, tmp_path / "a" / "page.html", ties=words.Ties(2, 2), runner_up=runner_up)
+    text = path.read_text()
+    for part in ("Best 10 designs", "How flat the top is", "The proof over time", "figure-gap", "figure-breakdown"):
+        assert part in text
+    nothing = replace(with_claim(result, is_feasible=False), best=(), flatness=(), history=())
+    text = write_certificate_report(nothing, path, ties=words.Ties(0, 0), runner_up=None).read_text()
+    assert "none of the 16 points" in text
+    assert "figure-gap" not in text
+
+
+def test_the_figure_leaves_out_what_is_unknown():
+    history = [move(0, 0.0, float("inf")), move(1, 0.0, 120.0), move(2, 90.0, 110.0)]
+    incumbent, bound = gap_figure(history, goal=Goal.THROUGHPUT).data
+    assert tuple(incumbent.y) == (None, None, 90.0)
+    assert tuple(bound.y) == (None, 120.0, 110.0)
+
+
+def test_the_best_designs_as_a_table_file(result):
+    lines = words.best_designs_csv(result).splitlines()
+    assert lines[0].startswith("rank,index,num_tc")
+    assert len(lines) == 1 + len(result.best)
+    assert float(lines[1].split(",")[-5]) == result.best[0].value
