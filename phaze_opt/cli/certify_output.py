@@ -106,8 +106,11 @@ def print_result(
         if len(result.history) > 1:
             screen.print(draw_table(words.history_table(result)))
         screen.print("")
-        for sentence in () if runner_up is None else runner_up.sentences:
-            screen.print(sentence, markup=False)
+        if runner_up is not None:
+            for sentence in runner_up.sentences:
+                screen.print(sentence, markup=False)
+            if not runner_up.is_certain:
+                screen.print("It is the best of those looked at; bounds leave room for others between.", markup=False)
         screen.print(f"The best design again: --arch {inline_architecture(result.best[0].evaluation)}", soft_wrap=True)
     screen.print(words.effort_sentence(result))
     screen.print(f"The certificate: {result.directory}; check it with:", soft_wrap=True, markup=False)
@@ -159,6 +162,7 @@ def _runner_up_to_json(runner_up: RunnerUp) -> dict[str, Any]:
     return {
         "rank": runner_up.design.rank,
         "architecture": asdict(runner_up.design.point),
+        "is_certain": runner_up.is_certain,
         "falls_short": runner_up.falls_short,
         "model": runner_up.model,
         "longer_iteration_s": runner_up.more_s,

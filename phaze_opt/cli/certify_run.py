@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from phaze_opt.cli.certify_extras import find_runner_up
 from phaze_opt.cli.certify_output import interrupted_to_json, print_result, result_to_json, warn_unproved
 from phaze_opt.cli.certify_progress import proof_display
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
@@ -120,10 +121,9 @@ class ProofRun:
 
     def _conclude(self, result: CertifyResult) -> None:
         from phaze_opt.report.certificate import count_ties
-        from phaze_opt.report.runner_up import explain_runner_up
 
         ties = count_ties(result)
-        runner_up = explain_runner_up(result.best, goal=self.problem.goal)
+        runner_up = find_runner_up(result, self.problem)
         page = self._write_report(result, ties, runner_up)
         self._record(result, page)
         if self.is_json:

@@ -8,8 +8,9 @@ import io
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import POINTS_FILE, Claim
+from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Claim
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.objective.goals import Goal
@@ -18,8 +19,8 @@ from phaze_opt.report.text import format_mib, format_number, format_time
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.units import bytes_to_gib
 
-TIED = 1e-9
-"""Relative difference up to which two values are the same."""
+TIED = 4.0 * BOUND_SLACK
+"""Relative difference up to which two values are the same: bounds are widened by `BOUND_SLACK` for rounding."""
 MAX_HISTORY_ROWS = 12
 """Rows of the table of gap over time; a longer history is thinned."""
 UNITS = {Goal.THROUGHPUT: "samples/s", Goal.THROUGHPUT_PER_TDP: "samples/s/W"}
@@ -39,19 +40,30 @@ def count_ties(result: CertifyResult) -> Ties:
     Raises:
         OSError: the table cannot be read.
     """
+    claim = result.certificate.claim
+    if not claim.is_feasible:
+        return Ties(0, 0)
+    attained, upper = read_values(result)
+    least = claim.value * (1.0 - TIED)
+    return Ties(int(np.count_nonzero(attained >= least)), int(np.count_nonzero(upper >= least)))
+
+
+def read_values(result: CertifyResult) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values attained and upper bounds of all points, of the goal, each of shape (num_points,).
+
+    Raises:
+        OSError: the table cannot be read.
+    """
     from pyarrow.parquet import read_table
 
     certificate = result.certificate
-    if not certificate.claim.is_feasible:
-        return Ties(0, 0)
     names = ["throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w"]
     table = read_table(result.directory / POINTS_FILE, columns=names)
     attained, upper, tdp_w = (table.column(name).to_numpy() for name in names)
     if certificate.goal is Goal.THROUGHPUT_PER_TDP:
         total_w = tdp_w * certificate.scenario.cluster.num_devices
         attained, upper = attained / total_w, upper / total_w
-    least = certificate.claim.value * (1.0 - TIED)
-    return Ties(int(np.count_nonzero(attained >= least)), int(np.count_nonzero(upper >= least)))
+    return attained, upper
 
 
 def claim_sentence(result: CertifyResult) -> str:

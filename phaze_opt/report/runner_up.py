@@ -37,6 +37,7 @@ class RunnerUp:
         model: that model.
         more_s: longer iteration of that model, s.
         sentences: all of it in words.
+        is_certain: no other design can lie between it and the best; otherwise it is the best of those looked at.
     """
 
     design: RankedDesign
@@ -45,6 +46,7 @@ class RunnerUp:
     model: str
     more_s: float
     sentences: tuple[str, ...]
+    is_certain: bool = True
 
 
 def explain_runner_up(best: Sequence[RankedDesign], *, goal: Goal) -> RunnerUp | None:
