@@ -2,6 +2,7 @@
 
 PhazeOptError
 ├── InputError           something the user gave is wrong (exit code 2)
+│   └── CertificateError a certificate does not prove what it claims
 ├── PluginError          a requested plug-in is unknown or fails to load (exit code 2)
 ├── SolverError          a solver gave no usable answer
 ├── StorageError         a database that studies share failed; what is finished is kept
@@ -42,6 +43,23 @@ class InputError(PhazeOptError):
         self.source = source
         self.line = line
         self.key = key
+
+
+class CertificateError(InputError):
+    """A certificate is refused; the message names the file, the row if there is one, and the rule broken.
+
+    Args:
+        rule: what is wrong, as the end of a sentence.
+        file: name of the certificate's file.
+        row: row of ``points.parquet``, or index of the point.
+    """
+
+    def __init__(self, rule: str, *, file: str, row: int | None = None) -> None:
+        """Put the sentence together."""
+        where = file if row is None else f"{file}, row {row}"
+        super().__init__(f"{where}: {rule}; the certificate is refused")
+        self.file = file
+        self.row = row
 
 
 class PluginError(PhazeOptError):

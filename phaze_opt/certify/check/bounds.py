@@ -1,0 +1,158 @@
+"""Every upper bound worked out again from its multipliers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Infeasibility, PlacementBound
+from phaze_opt.certify.check.exact import Memory, exact_batch_time
+from phaze_opt.certify.check.files import CertificateFiles
+from phaze_opt.certify.check.makespans import RowBounds, entries_of_rows
+from phaze_opt.certify.check.pipelines import Batch
+from phaze_opt.certify.check.pool import PricedPool, check_slots
+from phaze_opt.certify.check.problem_data import CheckedProblem, PreparedModel
+from phaze_opt.certify.check.rates import throughput
+from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.certify.check.relaxed import Choice, list_choices, raised_values, relaxed_batch_time
+from phaze_opt.certify.check.space_rows import Architectures
+
+CHUNK_ARCHITECTURES = 4096
+"""Rows worked on at once: latencies of some hundred operators on so many chips stay within some hundred MB."""
+BOUND_TOLERANCE = 2e-9
+"""Relative difference of bounds that flows and sums within their own tolerance explain."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows of one HBM capacity and micro-batch."""
+
+    hbm: int
+    batch: int
+    hbm_bytes: int
+    micro_batch: int
+    models: tuple[PreparedModel, ...]
+    choices: tuple[tuple[Choice, ...], ...]
+
+
+class BoundCheck:
+    """Works out the bounds of all rows of a certificate.
+
+    Args:
+        problem: scenario, space and estimator.
+        files: rows and multipliers.
+        pool: priced entries.
+        architectures: the space.
+    """
+
+    def __init__(
+        self, problem: CheckedProblem, files: CertificateFiles, pool: PricedPool, architectures: Architectures
+    ) -> None:
+        """Keep all of it."""
+        self._problem = problem
+        self._files = files
+        self._pool = pool
+        self._architectures = architectures
+
+    def check(self, on_rows: Callable[[int], None]) -> None:
+        """Check every row; ``on_rows`` is told how many were done.
+
+        Raises:
+            CertificateError: names the first row whose bound does not follow.
+        """
+        axes = self._problem.certificate.space.axes
+        for batch, micro_batch in enumerate(axes.micro_batch):
+            models = self._problem.models(micro_batch)
+            check_slots(self._problem.certificate.slots, self._pool, models)
+            prepared = self._problem.prepare(models)
+            for hbm, hbm_bytes in enumerate(axes.hbm_bytes):
+                group = _Group(hbm, batch, hbm_bytes, micro_batch, prepared, self._choices(prepared, hbm_bytes, batch))
+                for start in range(0, len(self._architectures), CHUNK_ARCHITECTURES):
+                    stop = min(start + CHUNK_ARCHITECTURES, len(self._architectures))
+                    self._check_chunk(group, np.arange(start, stop))
+                    on_rows(stop - start)
+
+    def _choices(self, models: Sequence[PreparedModel], hbm_bytes: int, batch: int) -> tuple[tuple[Choice, ...], ...]:
+        """The (t, S) of every model that one HBM capacity has room for."""
+        scenario, axes = self._problem.certificate.scenario, self._problem.certificate.space.axes
+        return tuple(
+            list_choices(
+                model.data.options,
+                scenario.cluster,
+                batch=Batch(scenario.global_batch, axes.micro_batch[batch]),
+                memory_bytes=float(hbm_bytes),
+                policy=scenario.recompute,
+            )
+            for model in models
+        )
+
+    def _check_chunk(self, group: _Group, architectures: Ints) -> None:
+        """Bounds of some architectures."""
+        points, axes = self._files.points, self._problem.certificate.space.axes
+        every = (architectures * len(axes.hbm_bytes) + group.hbm) * len(axes.micro_batch) + group.batch
+        chosen = np.flatnonzero(points.has_bound[every])
+        if len(chosen) == 0:
+            return
+        rows = every[chosen]
+        is_exact = points.bound[rows] == PlacementBound.EXACT.value
+        chips = self._architectures.table(
+            slice(int(architectures[0]), int(architectures[-1]) + 1),
+            hbm_bytes=group.hbm_bytes,
+            constants=self._problem.constants,
+        ).take(chosen)
+        batch_s = np.empty((len(group.models), len(rows)))
+        for position, model in enumerate(group.models):
+            entries = entries_of_rows(
+                self._files.multipliers[group.micro_batch],
+                points.multipliers_index[rows],
+                slots=model.slots,
+                rows=rows,
+                micro_batch=group.micro_batch,
+            )
+            estimates = self._problem.estimate(model, chips)
+            times = RowBounds(self._pool, estimates, chips, entries=entries, rows=rows).layer_times(model.data)
+            batch_s[position] = self._batch_times(group, group.choices[position], times, is_exact)
+        self._compare(rows, throughput(self._problem.certificate.scenario, batch_s * (1.0 - BOUND_SLACK)))
+
+    def _batch_times(
+        self, group: _Group, choices: tuple[Choice, ...], times: list[Floats], is_exact: NDArray[np.bool_]
+    ) -> Floats:
+        """Batch times by each row's own placement bound, shape (rows,), s; infinite where nothing fits."""
+        batch_s: Floats = np.full(len(is_exact), np.inf)
+        if not choices:
+            return batch_s
+        relaxed, exact = np.flatnonzero(~is_exact), np.flatnonzero(is_exact)
+        if len(relaxed):
+            batch_s[relaxed] = relaxed_batch_time(choices, [of_option[relaxed] for of_option in times])
+        if len(exact):
+            of_exact = [of_option[exact] for of_option in times]
+            stage_s, value = raised_values(choices, of_exact)
+            memory = Memory(float(group.hbm_bytes), self._problem.certificate.scenario.recompute)
+            for at, row in enumerate(exact.tolist()):
+                of_row = [of_option[at] for of_option in of_exact]
+                batch_s[row] = exact_batch_time(choices, of_row, (stage_s[:, at], value[:, at]), memory=memory)
+        return batch_s
+
+    def _compare(self, rows: Ints, upper: Floats) -> None:
+        """Stated bounds and reasons against those worked out."""
+        points = self._files.points
+        stated, reason = points.throughput_upper_samples_per_s[rows], points.reason[rows]
+        says_full = reason == Infeasibility.OUT_OF_MEMORY.value
+        is_full = upper == 0.0
+        good = (says_full == is_full) & (np.abs(stated - upper) <= BOUND_TOLERANCE * upper)
+        if good.all():
+            return
+        at = int(np.argmin(good))
+        if says_full[at]:
+            message = f"reason is '{reason[at]}' but a placement fits"
+        elif is_full[at]:
+            message = "no placement fits the memory but the row is not infeasible"
+        else:
+            message = f"throughput_upper_samples_per_s is {stated[at]:.9g} but its multipliers give {upper[at]:.9g}"
+        refuse(message, file=POINTS_FILE, row=int(rows[at]))

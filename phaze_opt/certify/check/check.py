@@ -1,0 +1,103 @@
+"""`check_certificate`: believes nothing that a certificate states, and works all of it out again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from phaze_opt.certify.certificate import Infeasibility, PlacementBound
+from phaze_opt.certify.check.bounds import BoundCheck
+from phaze_opt.certify.check.claim import check_claim
+from phaze_opt.certify.check.files import CertificateFiles, certificate_directory, read_certificate
+from phaze_opt.certify.check.points_table import PointsTable, check_rows
+from phaze_opt.certify.check.pool import PricedPool, price_pool
+from phaze_opt.certify.check.problem_data import CheckedProblem, check_problem
+from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, ignore_progress
+from phaze_opt.certify.check.solutions import SolutionCheck
+from phaze_opt.certify.check.space_rows import Architectures, check_budgets, check_space, enumerate_architectures
+
+
+def check_certificate(path: Path, *, on_progress: OnProgress | None = None) -> CheckReport:
+    """Confirm what docs/certificate.md lists, or refuse.
+
+    Args:
+        path: the certificate's directory, or any file in it.
+        on_progress: told how far the check has come.
+
+    Raises:
+        CertificateError: the first rule broken, in one sentence with file and row.
+    """
+    started_s = time.perf_counter()
+    tell = on_progress or ignore_progress
+    directory = certificate_directory(path)
+    tell(CheckProgress(CheckStage.READING, 0, 1))
+    files = read_certificate(directory)
+    problem = check_problem(files.certificate)
+    tell(CheckProgress(CheckStage.READING, 1, 1))
+    architectures = _check_space(problem, files.points, tell)
+    pool = price_pool(files.pool, files.certificate.scenario.exclusivity)
+    tell(CheckProgress(CheckStage.POOL, len(files.pool.topologies), len(files.pool.topologies)))
+    _check_bounds(problem, files, pool, architectures, tell)
+    num_schedules = _check_solutions(problem, files, architectures, tell)
+    check_claim(files.certificate, files.points)
+    tell(CheckProgress(CheckStage.CLAIM, 1, 1))
+    return _report(directory, files, pool, num_schedules=num_schedules, wall_s=time.perf_counter() - started_s)
+
+
+def _check_space(problem: CheckedProblem, points: PointsTable, tell: OnProgress) -> Architectures:
+    """The rows are the space, with its areas and powers."""
+    scenario, space = problem.certificate.scenario, problem.certificate.space
+    tell(CheckProgress(CheckStage.SPACE, 0, len(points)))
+    architectures = enumerate_architectures(space, problem.constants)
+    check_space(points, architectures, space)
+    check_rows(points)
+    check_budgets(points, architectures, space=space, scenario=scenario, constants=problem.constants)
+    tell(CheckProgress(CheckStage.SPACE, len(points), len(points)))
+    return architectures
+
+
+def _check_bounds(
+    problem: CheckedProblem, files: CertificateFiles, pool: PricedPool, architectures: Architectures, tell: OnProgress
+) -> None:
+    """Every bound follows from its multipliers."""
+    num_done = 0
+
+    def on_rows(count: int) -> None:
+        nonlocal num_done
+        num_done += count
+        tell(CheckProgress(CheckStage.BOUNDS, num_done, len(files.points)))
+
+    BoundCheck(problem, files, pool, architectures).check(on_rows)
+
+
+def _check_solutions(
+    problem: CheckedProblem, files: CertificateFiles, architectures: Architectures, tell: OnProgress
+) -> int:
+    """Every solution replays; the number of schedules."""
+    num_all = len(files.solutions.solutions)
+    return SolutionCheck(problem, files, architectures).check(
+        lambda done: tell(CheckProgress(CheckStage.SOLUTIONS, done, num_all))
+    )
+
+
+def _report(
+    directory: Path, files: CertificateFiles, pool: PricedPool, *, num_schedules: int, wall_s: float
+) -> CheckReport:
+    """What was confirmed."""
+    points, certificate = files.points, files.certificate
+    return CheckReport(
+        directory=directory,
+        models=tuple(model.name for model in certificate.scenario.models),
+        goal=certificate.goal,
+        claim=certificate.claim,
+        num_relaxed=int(np.sum(points.bound == PlacementBound.RELAXED.value)),
+        num_exact=int(np.sum(points.bound == PlacementBound.EXACT.value)),
+        num_over_budget=int(np.sum(~points.has_bound)),
+        num_out_of_memory=int(np.sum(points.reason == Infeasibility.OUT_OF_MEMORY.value)),
+        num_vectors=pool.num_vectors,
+        num_trees=pool.num_trees,
+        num_schedules=num_schedules,
+        wall_s=wall_s,
+    )

@@ -1,0 +1,99 @@
+"""The claim against the rows: the incumbent is the best, no bound exceeds what the gap allows."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, Claim, Infeasibility
+from phaze_opt.certify.check.points_table import POINT_COLUMNS, PointsTable, demand
+from phaze_opt.certify.check.rates import Floats, goal_value
+from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.certify.check.space_rows import EXACT
+
+GAP_TOLERANCE = 1e-8
+"""Width of a gap that the rounding of bounds explains."""
+
+
+def check_claim(certificate: Certificate, points: PointsTable) -> None:
+    """The claim follows from the rows, which have been checked.
+
+    Raises:
+        CertificateError: names what does not follow.
+    """
+    claim, num_devices = certificate.claim, certificate.scenario.cluster.num_devices
+    attained, upper = (
+        goal_value(certificate.goal, rate, points.tdp_w, num_devices=num_devices)
+        for rate in (points.throughput_samples_per_s, points.throughput_upper_samples_per_s)
+    )
+    demand(
+        attained <= upper * (1.0 + GAP_TOLERANCE),
+        "throughput_upper_samples_per_s is below throughput_samples_per_s, which is attained",
+    )
+    _same("num_points", claim.num_points, len(points))
+    _same("num_solved", claim.num_solved, int(points.is_solved.sum()))
+    if not 0.0 <= claim.tolerance < 1.0:
+        _refuse(f"tolerance is {claim.tolerance}")
+    is_feasible = bool((points.reason == Infeasibility.FEASIBLE.value).any())
+    if claim.is_feasible != is_feasible:
+        _refuse(f"is_feasible is {claim.is_feasible} but the rows say {is_feasible}")
+    if is_feasible:
+        _check_incumbent(claim, points, attained)
+        _check_gap(claim, points, upper)
+    else:
+        _check_nothing(claim)
+
+
+def _check_incumbent(claim: Claim, points: PointsTable, attained: Floats) -> None:
+    """The incumbent is the best solved row, and the claim repeats it."""
+    row = claim.incumbent
+    if not (0 <= row < len(points) and points.is_solved[row]):
+        _refuse(f"incumbent is row {row}, which is not solved")
+    demand(
+        attained <= attained[row] * (1.0 + EXACT),
+        lambda better: f"attains {attained[better]:.9g}, more than the {attained[row]:.9g} of the incumbent, row {row}",
+    )
+    _close("value", claim.value, float(attained[row]))
+    _close("throughput_samples_per_s", claim.throughput_samples_per_s, float(points.throughput_samples_per_s[row]))
+    for name in POINT_COLUMNS:
+        _same(f"point.{name}", getattr(claim.point, name, None), int(getattr(points, name)[row]))
+
+
+def _check_gap(claim: Claim, points: PointsTable, upper: Floats) -> None:
+    """value_upper is the largest bound, the gap that of both, and proved only within the tolerance."""
+    demand(
+        upper <= claim.value * (1.0 + claim.gap) * (1.0 + EXACT),
+        lambda row: f"its upper bound is {upper[row]:.9g}, more than the claim's gap of {claim.gap:.9g} allows",
+    )
+    _close("value_upper", claim.value_upper, float(upper.max()))
+    gap = claim.value_upper / claim.value - 1.0
+    if not abs(claim.gap - gap) <= EXACT * (1.0 + gap):
+        _refuse(f"gap is {claim.gap:.9g} but value and value_upper give {gap:.9g}")
+    if claim.is_proved and not claim.gap <= claim.tolerance + GAP_TOLERANCE:
+        _refuse(f"is_proved though the gap of {claim.gap:.9g} exceeds the tolerance of {claim.tolerance:.9g}")
+
+
+def _check_nothing(claim: Claim) -> None:
+    """Where nothing is feasible nothing is claimed."""
+    if claim.incumbent != -1 or claim.point is not None:
+        _refuse("names an incumbent though no row is feasible")
+    if any(number != 0.0 for number in (claim.value, claim.value_upper, claim.throughput_samples_per_s, claim.gap)):
+        _refuse("states a value though no row is feasible")
+
+
+def _close(name: str, stated: float, expected: float) -> None:
+    """Equal but for rounding."""
+    if not np.abs(stated - expected) <= EXACT * abs(expected):
+        _refuse(f"{name} is {stated:.9g} but the rows give {expected:.9g}")
+
+
+def _same(name: str, stated: int | None, expected: int) -> None:
+    """Equal."""
+    if stated != expected:
+        _refuse(f"{name} is {stated} but the rows give {expected}")
+
+
+def _refuse(rule: str) -> NoReturn:
+    """A fault of the claim."""
+    refuse(f"claim: {rule}", file=CERTIFICATE_FILE)

@@ -1,0 +1,150 @@
+"""The optimal placement of one row by a dynamic program over a matrix of stages (semantics 5).
+
+For each (t, S, d) whose relaxed bound could still win, the Pareto front of (largest stage time, largest
+synchronisation) is walked: the least stage time under a cap on synchronisation, then the least synchronisation at that
+stage time, which becomes the next cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.check.pipelines import Pipeline, Replicas
+from phaze_opt.certify.check.relaxed import Choice, sync_floor
+from phaze_opt.certify.check.sharded import Sharded
+from phaze_opt.placement.problem import RecomputePolicy
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a stage must fit in, and when it recomputes."""
+
+    capacity_bytes: float
+    policy: RecomputePolicy
+
+
+def exact_batch_time(
+    choices: Sequence[Choice], times: Sequence[Floats], raised: tuple[Floats, Floats], *, memory: Memory
+) -> float:
+    """Batch time of the optimal placement, s; infinite if none fits.
+
+    Args:
+        choices: every (t, S) that may have room.
+        times: of every tensor degree the layer times of this row, shape (num_distinct_layers, 3), s.
+        raised: relaxed stage time and batch time of every choice, each of shape (choices,), s.
+        memory: capacity and policy.
+    """
+    stage_s, value = raised
+    best = np.inf
+    for number in np.argsort(value, kind="stable").tolist():
+        if value[number] >= best:
+            break
+        choice = choices[number]
+        of_row = times[choice.option]
+        for replicas in choice.pipeline.replicas:
+            turns = replicas.num_micro_batches + choice.pipeline.num_stages - 1
+            floor_s = float(sync_floor(choice, of_row[None], replicas.sync.s_per_byte)[0])
+            if turns * stage_s[number] + replicas.sync.latency_s + floor_s < best:
+                best = _best_cuts(choice, replicas, of_row, memory, sync_floor_s=floor_s, best=best)
+    return best
+
+
+def _best_cuts(
+    choice: Choice, replicas: Replicas, times: Floats, memory: Memory, *, sync_floor_s: float, best: float
+) -> float:
+    """The least batch time over cuts of the chain at one (t, S, d), if that is below ``best``."""
+    stages = stage_times(choice.sharded, choice.pipeline, replicas, times, memory)
+    sync_s = sync_times(choice.sharded, choice.pipeline.num_stages, times, replicas.sync.s_per_byte)
+    turns = replicas.num_micro_batches + choice.pipeline.num_stages - 1
+    cap = np.inf
+    while True:
+        bottleneck = _least_largest([np.where(sync_s < cap, stage, np.inf) for stage in stages])
+        if not turns * bottleneck + sync_floor_s + replicas.sync.latency_s < best:
+            return best
+        cap = _least_largest([np.where(stage <= bottleneck, sync_s, np.inf) for stage in stages])
+        best = min(best, turns * bottleneck + cap + replicas.sync.latency_s)
+
+
+def _least_largest(stages: Sequence[Floats]) -> float:
+    """The least over cuts of the largest cost of a stage; ``stages`` from the last one on, each (first, end)."""
+    tail = stages[0][:, -1]
+    for cost in stages[1:]:
+        tail = np.maximum(cost, tail[None, :]).min(axis=1)
+    return float(tail[0])
+
+
+def stage_times(
+    sharded: Sharded, pipeline: Pipeline, replicas: Replicas, times: Floats, memory: Memory
+) -> list[Floats]:
+    """Time of every stage [first, end) as the s-th from the end, s = 1 .. S; infinite where it does not fit, s.
+
+    Each of shape (n + 1, n + 1). The first stage of the pipeline, and only it, begins with layer 0.
+    """
+    chain, output = sharded.chain, sharded.sizes.output[sharded.chain]
+    count = len(chain)
+    first, end = np.indices((count + 1, count + 1))
+    stages = []
+    for from_end in range(1, pipeline.num_stages + 1):
+        in_flight = min(from_end, replicas.num_micro_batches)
+        cost = _computing(sharded, times, memory, in_flight=in_flight, is_only=pipeline.num_stages == 1)
+        if from_end < pipeline.num_stages:
+            into = pipeline.boundaries[from_end - 1]
+            cost[1:] += into.seconds_each(output)[:, None]
+            cost[0] = np.inf
+        else:
+            cost[1:] = np.inf
+        if from_end > 1:
+            out_of = pipeline.boundaries[from_end - 2]
+            cost[:, 1:] += out_of.seconds_each(output)[None, :]
+            cost[:, count] = np.inf
+        cost[end <= first] = np.inf
+        stages.append(cost)
+    return stages
+
+
+def _computing(sharded: Sharded, times: Floats, memory: Memory, *, in_flight: int, is_only: bool) -> Floats:
+    """Forward, backward and recomputation of every stage [first, end); infinite where memory is short."""
+    chain, sizes = sharded.chain, sharded.sizes
+    forward, backward = _between(times[chain, 0]), _between(times[chain, 1])
+    state = _between(sizes.state[chain]) - (sharded.tied_state if is_only else 0.0)
+    stashed = state + in_flight * _between(sizes.stash[chain])
+    again = state + in_flight * _between(sizes.inputs[chain]) + _largest_between(sizes.working_set[chain])
+    fits_stash = stashed <= memory.capacity_bytes
+    fits_again = again <= memory.capacity_bytes
+    plain, recomputed = forward + backward, forward + forward + backward
+    if memory.policy is RecomputePolicy.NEVER:
+        return np.where(fits_stash, plain, np.inf)
+    if memory.policy is RecomputePolicy.ALWAYS:
+        return np.where(fits_again, recomputed, np.inf)
+    return np.where(fits_stash, plain, np.where(fits_again, recomputed, np.inf))
+
+
+def sync_times(sharded: Sharded, num_stages: int, times: Floats, s_per_byte: float) -> Floats:
+    """Synchronisation of every stage [first, end) but for its latency, shape (n + 1, n + 1), s."""
+    chain = sharded.chain
+    sync_s = _between(s_per_byte * sharded.sizes.gradient[chain] + times[chain, 2])
+    if num_stages == 1:
+        sync_s -= s_per_byte * sharded.tied_gradient + times[chain[-1], 2] * sharded.tied_share
+    return sync_s
+
+
+def _between(values: Floats) -> Floats:
+    """Sums over [first, end), shape (n + 1, n + 1)."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    sums: Floats = total[None, :] - total[:, None]
+    return sums
+
+
+def _largest_between(values: Floats) -> Floats:
+    """Largest of [first, end), shape (n + 1, n + 1); 0 where that is empty."""
+    count = len(values)
+    largest = np.zeros((count + 1, count + 1))
+    for end in range(1, count + 1):
+        largest[:end, end] = np.maximum.accumulate(values[:end][::-1])[::-1]
+    return largest

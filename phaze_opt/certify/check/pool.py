@@ -1,0 +1,144 @@
+"""``pool.json`` and the slots: every entry valid, every slot that of the graph it claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, POOL_FILE, PoolBlock, PoolFile, Slot, VectorEntry
+from phaze_opt.certify.check.precedence import Precedes, check_topology
+from phaze_opt.certify.check.prices import BlockShape, Prices, block_shape, fault_of_arcs, price_vector
+from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.certify.check.sharded import PHASES, ModelData, PhaseGraph
+from phaze_opt.certify.check.trees import PricedTree, price_tree
+from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.schedule.problem import Exclusivity
+
+PricedEntry = Prices | PricedTree
+
+
+@dataclass(frozen=True, slots=True)
+class PricedBlock:
+    """A block: its operators, and what its entries charge (empty for a single operator)."""
+
+    operators: tuple[int, ...]
+    entries: tuple[PricedEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PricedPool:
+    """The pool, found valid.
+
+    Attributes:
+        blocks: of every topology.
+        topology_of: position of a topology by core types and edges.
+        num_vectors, num_trees: entries.
+    """
+
+    blocks: tuple[tuple[PricedBlock, ...], ...]
+    topology_of: Mapping[tuple[tuple[CoreType, ...], frozenset[tuple[int, int]]], int]
+    num_vectors: int
+    num_trees: int
+
+    def find(self, phase: PhaseGraph) -> int:
+        """The topology of a phase.
+
+        Raises:
+            CertificateError: the pool does not have it.
+        """
+        position = self.topology_of.get((phase.core_types, frozenset(phase.edges)))
+        if position is None:
+            refuse(
+                f"no topology is that of a graph of {len(phase.core_types)} operators that the models have",
+                file=POOL_FILE,
+            )
+        return position
+
+
+def price_pool(pool: PoolFile, exclusivity: Exclusivity) -> PricedPool:
+    """Check every topology, vector and tree.
+
+    Raises:
+        CertificateError: names topology, block, entry and the rule broken.
+    """
+    blocks = []
+    for number, topology in enumerate(pool.topologies):
+        precedes = check_topology(topology, number=number)
+        blocks.append(
+            tuple(
+                _price_block(block, precedes, topology.core_types, exclusivity, where=f"topology {number}, block {at}")
+                for at, block in enumerate(topology.blocks)
+            )
+        )
+    keys = [(topology.core_types, frozenset(topology.edges)) for topology in pool.topologies]
+    if len(set(keys)) != len(keys):
+        refuse("lists a topology twice", file=POOL_FILE)
+    entries = [entry for topology in blocks for block in topology for entry in block.entries]
+    num_trees = sum(isinstance(entry, PricedTree) for entry in entries)
+    return PricedPool(
+        blocks=tuple(blocks),
+        topology_of={key: position for position, key in enumerate(keys)},
+        num_vectors=len(entries) - num_trees,
+        num_trees=num_trees,
+    )
+
+
+def _price_block(
+    block: PoolBlock, precedes: Precedes, core_types: Sequence[CoreType], exclusivity: Exclusivity, *, where: str
+) -> PricedBlock:
+    """Check a block's arcs and entries."""
+    chosen = list(block.operators)
+    shape = block_shape([core_types[i] for i in chosen], precedes[np.ix_(chosen, chosen)], block.arcs, exclusivity)
+    if len(chosen) == 1 and (block.arcs or block.entries):
+        refuse(f"{where} has one operator but arcs or entries", file=POOL_FILE)
+    fault = fault_of_arcs(block.arcs, shape.precedes)
+    if fault is not None:
+        refuse(f"{where}: {fault}", file=POOL_FILE)
+    entries = []
+    for number, entry in enumerate(block.entries):
+        priced = _price_entry(entry, shape)
+        if isinstance(priced, str):
+            refuse(f"{where}, entry {number}: {priced}", file=POOL_FILE)
+        entries.append(priced)
+    return PricedBlock(block.operators, tuple(entries))
+
+
+def _price_entry(entry: object, shape: BlockShape) -> PricedEntry | str:
+    """A vector or a tree."""
+    if isinstance(entry, VectorEntry):
+        return price_vector(entry, shape)
+    return price_tree(entry, shape)  # type: ignore[arg-type]
+
+
+def check_slots(slots: Sequence[Slot], pool: PricedPool, models: Sequence[ModelData]) -> None:
+    """The slots are the blocks with two or more operators of the models' graphs, in order.
+
+    Args:
+        slots: as listed in the certificate.
+        pool: the priced pool.
+        models: every model at one micro-batch.
+
+    Raises:
+        CertificateError: names the first slot that is another.
+    """
+    expected = [
+        Slot(model, option.degree, layer, phase, topology, block)
+        for model, data in enumerate(models)
+        for option in data.options
+        for layer, phases in enumerate(option.phases)
+        for phase, topology in _topologies(phases, pool)
+        for block, priced in enumerate(pool.blocks[topology])
+        if len(priced.operators) > 1
+    ]
+    for number, (found, wanted) in enumerate(zip(slots, expected, strict=False)):
+        if found != wanted:
+            refuse(f"slot {number} is {found}, not {wanted}", file=CERTIFICATE_FILE)
+    if len(slots) != len(expected):
+        refuse(f"lists {len(slots)} slots but the models have {len(expected)}", file=CERTIFICATE_FILE)
+
+
+def _topologies(phases: Sequence[PhaseGraph], pool: PricedPool) -> list[tuple[Phase, int]]:
+    """Topologies of one layer's phases."""
+    return [(phase, pool.find(graph)) for phase, graph in zip(PHASES, phases, strict=True)]

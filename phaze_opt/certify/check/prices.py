@@ -1,0 +1,182 @@
+"""Prices that bound a block's makespan on every design: vectors, and the leaves of proof trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import BOUND_SLACK, PathFlow, VectorEntry
+from phaze_opt.certify.check.precedence import Precedes
+from phaze_opt.graph.operator import CoreType
+from phaze_opt.schedule.problem import Exclusivity
+
+Floats = NDArray[np.float64]
+_USES = {
+    CoreType.TC: (True, False),
+    CoreType.VC: (False, True),
+    CoreType.TC_AND_VC: (True, True),
+    CoreType.NETWORK: (False, False),
+    CoreType.NONE: (False, False),
+}
+_NUM_FLOWS = {Exclusivity.CHIP: 1, Exclusivity.TYPE: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """What prices of a block must fit.
+
+    Attributes:
+        uses: whether each operator uses tensor and vector cores, shape (num_operators, 2).
+        precedes: true precedence between its operators, shape (num_operators, num_operators).
+        arcs: the block's own arcs.
+        exclusivity: what a spread operator excludes.
+    """
+
+    uses: NDArray[np.bool_]
+    precedes: Precedes
+    arcs: tuple[tuple[int, int], ...]
+    exclusivity: Exclusivity
+
+    @property
+    def num_operators(self) -> int:
+        """Operators of the block."""
+        return len(self.uses)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of one case: a schedule in which operators ``is_spread`` are spread and ``is_single`` are not.
+
+    Attributes:
+        spread: u, price of a spread second, shape (num_operators,).
+        single: w, price of a second on one core beside what cores charge, same shape.
+        cores: mu of the cores that each operator uses, shape (num_operators, 2).
+        is_spread, is_single: modes that the case settles, shape (num_operators,).
+    """
+
+    spread: Floats
+    single: Floats
+    cores: Floats
+    is_spread: NDArray[np.bool_]
+    is_single: NDArray[np.bool_]
+
+    def lower_s(self, spread_s: Floats, one_core_s: Floats, num_cores: Floats) -> Floats:
+        """The bound, shape (rows,), s.
+
+        Args:
+            spread_s: I, shape (rows, num_operators), s.
+            one_core_s: L, same shape, s.
+            num_cores: tensor and vector cores, shape (rows, 2).
+        """
+        if_spread = spread_s * self.spread
+        if_single = one_core_s * (self.single + (1.0 / num_cores) @ self.cores.T)
+        least = np.minimum(if_spread, if_single)
+        settled = np.where(self.is_spread, if_spread, np.where(self.is_single, if_single, least))
+        total: Floats = settled.sum(axis=1)
+        return total
+
+
+def block_shape(
+    core_types: Sequence[CoreType],
+    precedes: Precedes,
+    arcs: tuple[tuple[int, int], ...],
+    exclusivity: Exclusivity,
+) -> BlockShape:
+    """The shape of a block of operators with these core types."""
+    uses = np.array([_USES[kind] for kind in core_types], dtype=np.bool_).reshape(-1, 2)
+    return BlockShape(uses=uses, precedes=precedes, arcs=arcs, exclusivity=exclusivity)
+
+
+def fault_of_arcs(arcs: Sequence[tuple[int, int]], precedes: Precedes) -> str | None:
+    """The first arc that is no true precedence, as a sentence's end."""
+    count = len(precedes)
+    for i, j in arcs:
+        if not (0 <= i < count and 0 <= j < count and precedes[i, j]):
+            return f"arc ({i}, {j}) is no precedence"
+    return None
+
+
+def price_vector(
+    entry: VectorEntry,
+    shape: BlockShape,
+    *,
+    precedes: Precedes | None = None,
+    is_spread: NDArray[np.bool_] | None = None,
+    is_single: NDArray[np.bool_] | None = None,
+) -> Prices | str:
+    """Prices of a vector, or the rule that it breaks.
+
+    Args:
+        entry: the vector.
+        shape: its block.
+        precedes: precedence of its case; the block's by default.
+        is_spread: operators that its case has spread; none by default.
+        is_single: operators that its case has on one core; none by default.
+    """
+    arcs = entry.arcs or shape.arcs
+    fault = fault_of_arcs(arcs, shape.precedes if precedes is None else precedes) or _fault_of_numbers(entry, shape)
+    if fault is not None:
+        return fault
+    if len(entry.flows) not in (0, _NUM_FLOWS[shape.exclusivity]):
+        return f"has {len(entry.flows)} flows under {shape.exclusivity} exclusivity"
+    through = []
+    for flow in entry.flows:
+        carried = _through(flow, arcs, shape.num_operators)
+        if isinstance(carried, str):
+            return carried
+        through.append(carried)
+    none = np.zeros(shape.num_operators, dtype=np.bool_)
+    spread, single = _prices(entry, through, shape)
+    return Prices(
+        spread=spread,
+        single=single,
+        cores=shape.uses * np.array(entry.core_multipliers),
+        is_spread=none if is_spread is None else is_spread,
+        is_single=none if is_single is None else is_single,
+    )
+
+
+def _fault_of_numbers(entry: VectorEntry, shape: BlockShape) -> str | None:
+    """Numbers are finite and not negative, and their sum is at most 1."""
+    total = sum(entry.core_multipliers)
+    numbers = list(entry.core_multipliers)
+    for flow in entry.flows:
+        total += sum(flow.source)
+        numbers += [*flow.source, *flow.sink, *flow.flow]
+    if not all(0.0 <= number < np.inf for number in numbers):
+        return "holds a number that is not finite and at least 0"
+    if len(entry.core_multipliers) != 2 or not total <= 1.0 + BOUND_SLACK:
+        return f"its sources and core multipliers sum to {total:.9g}, above 1"
+    return None
+
+
+def _through(flow: PathFlow, arcs: Sequence[tuple[int, int]], count: int) -> Floats | str:
+    """Flow through every operator, or the rule it breaks."""
+    if not (len(flow.source) == len(flow.sink) == count and len(flow.flow) == len(arcs)):
+        return f"a flow lists {len(flow.source)} operators and {len(flow.flow)} arcs, not {count} and {len(arcs)}"
+    entering, leaving = np.array(flow.source), np.array(flow.sink)
+    if arcs:
+        ends = np.array(arcs)
+        np.add.at(entering, ends[:, 1], flow.flow)
+        np.add.at(leaving, ends[:, 0], flow.flow)
+    off = np.abs(entering - leaving)
+    if not (off <= BOUND_SLACK).all():
+        worst = int(np.argmax(off))
+        return f"its flow does not balance at operator {worst}: {entering[worst]:.9g} in, {leaving[worst]:.9g} out"
+    through: Floats = np.minimum(entering, leaving)
+    return through
+
+
+def _prices(entry: VectorEntry, through: list[Floats], shape: BlockShape) -> tuple[Floats, Floats]:
+    """Prices u and w of the operators; the formulas of docs/certificate.md."""
+    sources = [sum(flow.source) for flow in entry.flows] or [0.0] * _NUM_FLOWS[shape.exclusivity]
+    carried = through or [np.zeros(shape.num_operators)] * _NUM_FLOWS[shape.exclusivity]
+    multipliers = np.array(entry.core_multipliers)
+    if shape.exclusivity is Exclusivity.CHIP:
+        return np.full(shape.num_operators, sources[0] + multipliers.sum()), carried[0]
+    of_type = shape.uses @ (multipliers + np.array(sources[1:]))
+    on_path = shape.uses[:, 0] * carried[1] + shape.uses[:, 1] * carried[2]
+    return carried[0] + of_type, carried[0] + on_path

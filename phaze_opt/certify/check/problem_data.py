@@ -1,0 +1,91 @@
+"""The problem of a certificate: what is known of it before any row is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, Slot
+from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.certify.check.sharded import ModelData, build_model_data
+from phaze_opt.errors import PluginError
+from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
+from phaze_opt.graph.operator import Operator
+from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.objective.goals import goal_directions
+from phaze_opt.objective.problem_digest import problem_digest
+from phaze_opt.plugins import PluginGroup, load_plugin
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model at one micro-batch, its operators as the estimator likes them, and its columns of the multipliers."""
+
+    data: ModelData
+    operators: Sequence[Operator]
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedProblem:
+    """A problem whose digests are right.
+
+    Attributes:
+        certificate: the claim, scenario, space and goal.
+        constants: of this package.
+        estimator: the scenario's.
+    """
+
+    certificate: Certificate
+    constants: Constants
+    estimator: Estimator
+
+    def models(self, micro_batch: int) -> tuple[ModelData, ...]:
+        """All models at one micro-batch."""
+        scenario = self.certificate.scenario
+        return tuple(
+            build_model_data(scenario, model, micro_batch=micro_batch) for model in range(len(scenario.models))
+        )
+
+    def prepare(self, models: Sequence[ModelData]) -> tuple[PreparedModel, ...]:
+        """Operators ready for estimating."""
+        return tuple(
+            PreparedModel(data, self._compile(data.operators), slots_of(self.certificate.slots, model))
+            for model, data in enumerate(models)
+        )
+
+    def estimate(self, model: PreparedModel, chips: AcceleratorTable) -> Estimates:
+        """Latencies of all operators of a model on all chips."""
+        return self.estimator.estimate(model.operators, chips)
+
+    def _compile(self, operators: Sequence[Operator]) -> Sequence[Operator]:
+        return self.estimator.compile(operators) if isinstance(self.estimator, CompilingEstimator) else operators
+
+
+def slots_of(slots: Sequence[Slot], model: int) -> tuple[int, ...]:
+    """Columns of the multipliers that belong to one model."""
+    return tuple(number for number, slot in enumerate(slots) if slot.model == model)
+
+
+def check_problem(certificate: Certificate) -> CheckedProblem:
+    """Constants and digests are those of this package and of what the certificate states.
+
+    Raises:
+        CertificateError: one is not.
+    """
+    constants = load_constants()
+    if certificate.constants_digest != constants.digest:
+        refuse("constants_digest is not that of this package's constants", file=CERTIFICATE_FILE)
+    if len(goal_directions(certificate.goal)) > 1:
+        refuse(f"goal '{certificate.goal}' has no single best value", file=CERTIFICATE_FILE)
+    scenario, space = certificate.scenario, certificate.space
+    if certificate.problem_digest != problem_digest(scenario, constants, space=space, goal=certificate.goal):
+        refuse("problem_digest is not that of its scenario, space, goal and constants", file=CERTIFICATE_FILE)
+    try:
+        estimator = load_plugin(PluginGroup.ESTIMATORS, scenario.estimator)
+    except PluginError as error:
+        refuse(f"its estimator cannot be had: {error}", file=CERTIFICATE_FILE, cause=error)
+    if not isinstance(estimator, Estimator):
+        refuse(f"'{scenario.estimator}' is no estimator", file=CERTIFICATE_FILE)
+    return CheckedProblem(certificate, constants, estimator.with_constants(constants))

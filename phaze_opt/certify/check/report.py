@@ -1,0 +1,69 @@
+"""What a check reports: progress while it runs, and what it confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from phaze_opt.certify.certificate import Claim
+from phaze_opt.objective.goals import Goal
+
+
+class CheckStage(StrEnum):
+    """What a check is busy with."""
+
+    READING = "reading"
+    SPACE = "space"
+    POOL = "pool"
+    BOUNDS = "bounds"
+    SOLUTIONS = "solutions"
+    CLAIM = "claim"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckProgress:
+    """How far a check has come: ``num_done`` of ``num_all`` rows, solutions or topologies of its stage."""
+
+    stage: CheckStage
+    num_done: int
+    num_all: int
+
+
+OnProgress = Callable[[CheckProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """A certificate that holds.
+
+    Attributes:
+        directory: where it lies.
+        models: names.
+        goal: what is maximised.
+        claim: the statement, now confirmed.
+        num_relaxed, num_exact: rows whose bound was worked out again, by the placement behind it.
+        num_over_budget: rows that break a budget.
+        num_out_of_memory: rows that no placement fits.
+        num_vectors, num_trees: entries of the pool that were found valid.
+        num_schedules: schedules replayed.
+        wall_s: of the check, s.
+    """
+
+    directory: Path
+    models: tuple[str, ...]
+    goal: Goal
+    claim: Claim
+    num_relaxed: int
+    num_exact: int
+    num_over_budget: int
+    num_out_of_memory: int
+    num_vectors: int
+    num_trees: int
+    num_schedules: int
+    wall_s: float
+
+
+def ignore_progress(progress: CheckProgress) -> None:
+    """Report nothing."""

@@ -1,0 +1,151 @@
+"""Every solution replayed: schedules, placement, and the throughput they attain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import SOLUTIONS_FILE, Solution, SolvedModel
+from phaze_opt.certify.check.exact import Memory
+from phaze_opt.certify.check.files import CertificateFiles
+from phaze_opt.certify.check.pipelines import Batch
+from phaze_opt.certify.check.placements import placed_batch_time
+from phaze_opt.certify.check.points_table import demand
+from phaze_opt.certify.check.problem_data import CheckedProblem, PreparedModel
+from phaze_opt.certify.check.rates import throughput
+from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.certify.check.replay import PhaseLatencies, replay
+from phaze_opt.certify.check.sharded import PHASES, Sharded
+from phaze_opt.certify.check.space_rows import EXACT, Architectures
+from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.hardware.accelerator import AcceleratorTable
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chip:
+    """The chip of one row, and what its operators take."""
+
+    row: int
+    chip: AcceleratorTable
+    estimates: Estimates
+    batch: Batch
+
+
+class SolutionCheck:
+    """Replays the solutions of a certificate.
+
+    Args:
+        problem: scenario, space and estimator.
+        files: rows and solutions.
+        architectures: the space.
+    """
+
+    def __init__(self, problem: CheckedProblem, files: CertificateFiles, architectures: Architectures) -> None:
+        """Keep all of it."""
+        self._problem = problem
+        self._files = files
+        self._architectures = architectures
+        self._models: dict[int, tuple[PreparedModel, ...]] = {}
+
+    def check(self, on_solution: Callable[[int], None]) -> int:
+        """Check every solved row; ``on_solution`` is told of each. Returns the schedules replayed.
+
+        Raises:
+            CertificateError: names the row and the rule broken.
+        """
+        points, solutions = self._files.points, self._files.solutions.solutions
+        listed = np.array([solution.index for solution in solutions], dtype=np.int64)
+        if len(listed) and not (np.diff(listed) > 0).all():
+            refuse("its solutions do not rise in index", file=SOLUTIONS_FILE)
+        outside = listed[(listed < 0) | (listed >= len(points))]
+        if len(outside):
+            refuse(f"has a solution of row {outside[0]}, which there is not", file=SOLUTIONS_FILE)
+        has_solution = np.zeros(len(points), dtype=np.bool_)
+        has_solution[listed] = True
+        demand(points.is_solved <= has_solution, f"status is solved but {SOLUTIONS_FILE} has no solution of it")
+        demand(has_solution <= points.is_solved, f"status is not solved but {SOLUTIONS_FILE} has a solution of it")
+        for number, solution in enumerate(solutions):
+            self._check_solution(solution)
+            on_solution(number + 1)
+        return sum(len(model.schedules) for solution in solutions for model in solution.models)
+
+    def _check_solution(self, solution: Solution) -> None:
+        """One row attains what it states."""
+        axes, scenario = self._problem.certificate.space.axes, self._problem.certificate.scenario
+        rest, batch = divmod(solution.index, len(axes.micro_batch))
+        architecture, hbm = divmod(rest, len(axes.hbm_bytes))
+        chip = self._architectures.table(
+            slice(architecture, architecture + 1), hbm_bytes=axes.hbm_bytes[hbm], constants=self._problem.constants
+        )
+        prepared = self._prepared(axes.micro_batch[batch])
+        if len(solution.models) != len(prepared):
+            message = f"has {len(solution.models)} models, not {len(prepared)}"
+            refuse(message, file=SOLUTIONS_FILE, row=solution.index)
+        batch_s = []
+        for model, solved in zip(prepared, solution.models, strict=True):
+            estimates = self._problem.estimate(model, chip)
+            sizes = Batch(scenario.global_batch, axes.micro_batch[batch])
+            batch_s.append(self._model_time(model, solved, _Chip(solution.index, chip, estimates, sizes)))
+        attained = float(throughput(scenario, np.array(batch_s)[:, None])[0])
+        stated = float(self._files.points.throughput_samples_per_s[solution.index])
+        demand(
+            np.array([abs(stated - attained) <= EXACT * attained]),
+            f"throughput_samples_per_s is {stated:.9g} but its solution attains {attained:.9g}",
+            offset=solution.index,
+        )
+
+    def _prepared(self, micro_batch: int) -> tuple[PreparedModel, ...]:
+        """All models at one micro-batch, made once."""
+        if micro_batch not in self._models:
+            self._models[micro_batch] = self._problem.prepare(self._problem.models(micro_batch))
+        return self._models[micro_batch]
+
+    def _model_time(self, model: PreparedModel, solved: SolvedModel, chip: _Chip) -> float:
+        """Batch time of one model's placement and schedules, s."""
+        scenario = self._problem.certificate.scenario
+        sharded = next((o for o in model.data.options if o.degree == solved.tensor_parallel), None)
+        if sharded is None:
+            message = f"tensor degree {solved.tensor_parallel} is none of the model's"
+            refuse(message, file=SOLUTIONS_FILE, row=chip.row)
+        memory = Memory(float(chip.chip.hbm_bytes[0]), scenario.recompute)
+        seconds = placed_batch_time(
+            sharded,
+            solved,
+            self._makespans(sharded, solved, chip) + sharded.collective_s,
+            cluster=scenario.cluster,
+            batch=chip.batch,
+            memory=memory,
+        )
+        if isinstance(seconds, str):
+            refuse(seconds, file=SOLUTIONS_FILE, row=chip.row)
+        return seconds
+
+    def _makespans(self, sharded: Sharded, solved: SolvedModel, chip: _Chip) -> Floats:
+        """Makespans of all distinct layers and phases, each scheduled once; shape (num_distinct_layers, 3), s."""
+        expected = {(layer, phase) for layer in range(len(sharded.phases)) for phase in PHASES}
+        listed = [(schedule.layer, schedule.phase) for schedule in solved.schedules]
+        if set(listed) != expected or len(listed) != len(expected):
+            message = "does not schedule every distinct layer's phases once"
+            refuse(message, file=SOLUTIONS_FILE, row=chip.row)
+        makespans = np.zeros((len(sharded.phases), len(PHASES)))
+        for schedule in solved.schedules:
+            column = PHASES.index(schedule.phase)
+            graph = sharded.phases[schedule.layer][column]
+            traffic = float(chip.estimates.hbm_bytes[0, graph.columns].sum())
+            latencies = PhaseLatencies(
+                one_core_s=chip.estimates.one_core_s[0, graph.columns],
+                spread_s=chip.estimates.spread_s[0, graph.columns],
+                floor_s=traffic / float(chip.chip.hbm_bandwidth_bytes_per_s[0]),
+                num_cores=(int(chip.chip.num_tc[0]), int(chip.chip.num_vc[0])),
+            )
+            made = replay(graph, schedule, latencies, self._problem.certificate.scenario.exclusivity)
+            if isinstance(made, str):
+                message = f"schedule of layer {schedule.layer}, {schedule.phase}: {made}"
+                refuse(message, file=SOLUTIONS_FILE, row=chip.row)
+            makespans[schedule.layer, column] = made
+        return makespans

@@ -1,0 +1,148 @@
+"""Proof trees: whether their cases cover all schedules, and the prices of each case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import Branching, TreeEntry, TreeNode
+from phaze_opt.certify.check.precedence import Precedes
+from phaze_opt.certify.check.prices import BlockShape, Floats, Prices, price_vector
+from phaze_opt.graph.operator import CoreType
+from phaze_opt.schedule.problem import Exclusivity
+
+_CORE_COLUMN = {CoreType.TC: 0, CoreType.VC: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class PricedTree:
+    """The cases of a tree, those without a schedule left out.
+
+    Attributes:
+        cases: prices of the leaves.
+        max_cores: tensor and vector cores up to which it is valid; a large number where it branches on neither.
+        needs_time: whether a case was left out because its orders form a cycle, which takes operators of some length.
+    """
+
+    cases: tuple[Prices, ...]
+    max_cores: tuple[int, int]
+    needs_time: bool
+
+    def lower_s(self, spread_s: Floats, one_core_s: Floats, num_cores: Floats) -> Floats:
+        """The least bound of its cases, shape (rows,), s; arguments as of `Prices.lower_s`."""
+        least: Floats = np.full(len(spread_s), np.inf)
+        for case in self.cases:
+            np.minimum(least, case.lower_s(spread_s, one_core_s, num_cores), out=least)
+        return least
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What the branchings above a node have settled."""
+
+    precedes: Precedes
+    is_spread: NDArray[np.bool_]
+    is_single: NDArray[np.bool_]
+
+    @property
+    def is_cyclic(self) -> bool:
+        return bool(self.precedes.diagonal().any())
+
+    def with_mode(self, operator: int, *, is_spread: bool) -> _Case:
+        settled = (self.is_spread if is_spread else self.is_single).copy()
+        settled[operator] = True
+        return replace(self, is_spread=settled) if is_spread else replace(self, is_single=settled)
+
+    def with_order(self, before: int, after: int) -> _Case:
+        # The relation is closed already: what precedes ``before`` now precedes ``after`` and what follows it.
+        ahead, behind = self.precedes[:, before].copy(), self.precedes[after].copy()
+        ahead[before] = behind[after] = True
+        return replace(self, precedes=self.precedes | np.outer(ahead, behind))
+
+
+def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
+    """Walk a tree in depth-first order; the prices of its cases, or the rule that it breaks."""
+    none = np.zeros(shape.num_operators, dtype=np.bool_)
+    open_cases = [_Case(shape.precedes, none, none)]
+    cases: list[Prices] = []
+    max_cores = [np.iinfo(np.int64).max] * 2
+    needs_time = False
+    for number, node in enumerate(tree.nodes):
+        if not open_cases:
+            return f"node {number} belongs to no branching"
+        case = open_cases.pop()
+        if node.branching is Branching.LEAF:
+            priced = _leaf(node, case, shape)
+            if isinstance(priced, str):
+                return f"node {number}: {priced}"
+            needs_time |= priced is None
+            cases += [] if priced is None else [priced]
+            continue
+        children = _children(node, case, shape)
+        if isinstance(children, str):
+            return f"node {number}: {children}"
+        if node.branching is Branching.CORES:
+            column = _CORE_COLUMN[node.core_type]
+            max_cores[column] = min(max_cores[column], node.num_cores)
+        open_cases += reversed(children)
+    if open_cases:
+        return f"{len(open_cases)} of its cases are missing"
+    if not cases:
+        return "it has no case that a schedule can be in"
+    return PricedTree(tuple(cases), (max_cores[0], max_cores[1]), needs_time)
+
+
+def _leaf(node: TreeNode, case: _Case, shape: BlockShape) -> Prices | str | None:
+    """Prices of a leaf; None where it has no schedule."""
+    if node.vector is None:
+        return None if case.is_cyclic else "has no vector though its orders form no cycle"
+    return price_vector(node.vector, shape, precedes=case.precedes, is_spread=case.is_spread, is_single=case.is_single)
+
+
+def _children(node: TreeNode, case: _Case, shape: BlockShape) -> list[_Case] | str:
+    """The cases of a branching's children, in order, or the rule it breaks."""
+    operators = node.operators
+    if len(set(operators)) != len(operators) or not all(0 <= i < shape.num_operators for i in operators):
+        return f"its operators {operators} are not different ones of the block"
+    if node.vector is not None:
+        return "a branching has no vector"
+    if node.branching is Branching.MODE:
+        return _mode_children(operators, case)
+    if node.branching is Branching.ORDER:
+        return _order_children(operators, case, shape)
+    return _cores_children(node, case, shape)
+
+
+def _mode_children(operators: tuple[int, ...], case: _Case) -> list[_Case] | str:
+    """Spread, or not."""
+    if len(operators) != 1:
+        return f"branches on the mode of {len(operators)} operators"
+    if case.is_spread[operators[0]] or case.is_single[operators[0]]:
+        return f"the mode of operator {operators[0]} is settled already"
+    return [case.with_mode(operators[0], is_spread=True), case.with_mode(operators[0], is_spread=False)]
+
+
+def _order_children(operators: tuple[int, ...], case: _Case, shape: BlockShape) -> list[_Case] | str:
+    """One before the other: of two operators of which one is spread and, under type, that share a core type."""
+    if len(operators) != 2:
+        return f"branches on the order of {len(operators)} operators"
+    i, j = operators
+    if not (case.is_spread[i] or case.is_spread[j]):
+        return f"operators {i} and {j} may overlap: neither is spread there"
+    if shape.exclusivity is Exclusivity.TYPE and not (shape.uses[i] & shape.uses[j]).any():
+        return f"operators {i} and {j} may overlap: they share no core type"
+    return [case.with_order(i, j), case.with_order(j, i)]
+
+
+def _cores_children(node: TreeNode, case: _Case, shape: BlockShape) -> list[_Case] | str:
+    """Of num_cores + 1 operators of one type two do not overlap: a case for each ordered pair."""
+    if node.core_type not in _CORE_COLUMN:
+        return f"branches on cores of type '{node.core_type}'"
+    if node.num_cores < 1 or len(node.operators) != node.num_cores + 1:
+        return f"branches on {len(node.operators)} operators and {node.num_cores} cores"
+    if not shape.uses[list(node.operators), _CORE_COLUMN[node.core_type]].all():
+        return f"not all of the operators {node.operators} use the core type {node.core_type}"
+    pairs = [(a, b) for a in sorted(node.operators) for b in sorted(node.operators) if a != b]
+    return [case.with_order(a, b) for a, b in pairs]
