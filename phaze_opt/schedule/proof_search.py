@@ -28,6 +28,8 @@ from phaze_opt.schedule.structure import TC_BIT
 
 REACHED = 1.0 - 1e-9
 """A case is closed once its bound is this close to the target."""
+SAME = 1.0 - 1e-11
+"""Cases are bounded alike if their bounds are this close."""
 LEAST_SCORE = 1e-4
 """Gain, relative to what is missing, that a case without any is credited with when branchings are compared."""
 
@@ -60,10 +62,10 @@ def grow_tree(problem: BlockProblem, *, target_s: float, max_nodes: int) -> Proo
 
     Args:
         problem: the block on the design that is to be bounded.
-        target_s: bound to reach, s; the tree's is less if it is beyond the optimum or ``max_nodes`` are too few.
+        target_s: bound to reach, s; the tree's is less if ``max_nodes`` are too few, and the optimum if that is less.
         max_nodes: nodes of the tree at most; a single leaf is always made.
     """
-    return _Search(problem, target_s).run(max_nodes)
+    return _Search(problem, min(target_s, sum(problem.shortest))).run(max_nodes)
 
 
 class _Search:
@@ -73,44 +75,58 @@ class _Search:
         self.problem = problem
         self.target_s = target_s
         self.scale = time_scale(problem)
-        self.num_nodes = 1
-        self._turn = 0
+        self._latencies = (np.array([problem.one_core]), np.array([problem.spread]))
+        self._cores = np.array([[problem.num_tc, problem.num_vc]])
 
     def run(self, max_nodes: int) -> ProofTree:
         """Split the case with the least bound as long as that may help."""
-        root = self.solved(Case((FREE,) * len(self.problem), self.problem.block.after))
+        work = work_vector(self.problem.block, TC_BIT, self.problem.exclusivity)
+        root = self.solved(Case((FREE,) * len(self.problem), self.problem.block.after), work)
         waiting = [(root.bound, 0, root)]
-        while waiting and waiting[0][0] < self.target_s * REACHED:
-            case = heapq.heappop(waiting)[2]
+        num_nodes = 1
+        while waiting[0][0] < self.target_s * REACHED:
+            case = waiting[0][2]
             split = self.best_split(case)
-            if split is None or self.num_nodes + len(split.cases) > max_nodes:
+            if split is None or num_nodes + len(split.cases) > max_nodes:
                 break
-            case.split = split
-            for child in split.cases:
-                solved = Case(child.modes, ()) if child.after is None else self.solved(Case(child.modes, child.after))
-                solved.bound = max(solved.bound, case.bound)
-                case.children.append(solved)
-                self._turn += 1
-                heapq.heappush(waiting, (solved.bound, self._turn, solved))
-            self.num_nodes += len(split.cases)
-        return ProofTree(self.problem.block.masks, tuple(_flatten(root)))
+            heapq.heappop(waiting)
+            self.split(case, split)
+            for turn, child in enumerate(case.children):
+                heapq.heappush(waiting, (child.bound, num_nodes + turn, child))
+            num_nodes += len(split.cases)
+        return ProofTree(self.problem.block.masks, tuple(_flatten(root, waiting[0][0] * SAME)))
 
-    def solved(self, case: Case) -> Case:
-        """The case with its vector, its bound and the modes of the relaxation."""
+    def split(self, case: Case, split: Split) -> None:
+        """Give a case its children, each solved unless its orders form a cycle."""
+        assert case.vector is not None
+        case.split = split
+        for part in split.cases:
+            child = Case(part.modes, part.after or ())
+            case.children.append(child if part.after is None else self.solved(child, case.vector))
+
+    def solved(self, case: Case, known: DualVector) -> Case:
+        """The case with its vector, its bound and the modes of the relaxation.
+
+        Args:
+            case: modes and orders are set.
+            known: a vector of the case above, which bounds this one too; kept where the solver finds none better.
+        """
         problem = self.problem
         program = DualProgram(problem.block, problem.exclusivity, arcs=reduction(case.after))
         solver = load_rows(program.rows, problem, case.modes)
         solver.run()
         duals = row_duals(solver)
-        case.vector = (
-            work_vector(problem.block, TC_BIT, problem.exclusivity) if duals is None else program.vector(duals)
-        )
-        case.is_spread = np.array(solver.getSolution().col_value[: len(problem)])
-        leaf = ProofLeaf(case.vector, np.array(case.modes, dtype=np.int8))
-        latencies = (np.array([problem.one_core]), np.array([problem.spread]))
-        cores = np.array([[problem.num_tc, problem.num_vc]])
-        case.bound = float(leaf_bounds(leaf, problem.block.masks, latencies, cores)[0])
+        found = known if duals is None else program.vector(duals)
+        case.is_spread = np.clip(solver.getSolution().col_value[: len(problem)], 0.0, 1.0)
+        case.bound, case.vector = self.bound(case, found), found
+        if (floor := self.bound(case, known)) > case.bound:
+            case.bound, case.vector = floor, known
         return case
+
+    def bound(self, case: Case, vector: DualVector) -> float:
+        """What a vector bounds a case by on the design, s."""
+        leaf = ProofLeaf(vector, np.array(case.modes, dtype=np.int8))
+        return float(leaf_bounds(leaf, self.problem.block.masks, self._latencies, self._cores)[0])
 
     def best_split(self, case: Case) -> Split | None:
         """Strong branching: the split whose cases gain most, by the product of what each gains towards the target."""
@@ -120,7 +136,7 @@ class _Search:
         program = DualProgram(self.problem.block, self.problem.exclusivity, arcs=reduction(case.after))
         trial = _Trial(program, self.problem, case.modes)
         missing = self.target_s - case.bound
-        best, best_score = None, -1.0
+        best, best_score = splits[0], -1.0
         for split in splits:
             gains = [
                 1.0 if child.after is None else min(1.0, (trial.bound(change) * self.scale - case.bound) / missing)
@@ -179,11 +195,11 @@ class _Trial:
         return value
 
 
-def _flatten(case: Case) -> list[ProofNode]:
-    """Nodes in depth-first order."""
-    if case.split is None:
+def _flatten(case: Case, enough: float) -> list[ProofNode]:
+    """Nodes in depth-first order; a case that is bounded by ``enough`` itself needs no children."""
+    if case.split is None or case.bound >= enough:
         return [ProofNode(Branching.LEAF, vector=case.vector)]
     nodes = [case.split.node]
     for child in case.children:
-        nodes.extend(_flatten(child))
+        nodes.extend(_flatten(child, enough))
     return nodes
