@@ -110,8 +110,11 @@ def _sizes(shapes: MatmulShapes) -> Floats:
 
 
 def _price_compiled(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOptions, *, threads: int) -> MatmulPrices:
-    """One kernel run over the distinct arrays, whatever their number; each row then reads its level floor(log2 c)."""
-    from phaze_opt.estimate import kernels
+    """One kernel run over the distinct arrays, whatever their number.
+
+    A row whose number of arrays is a power of two reads its level, log2 of it; another has figures of its own.
+    """
+    from phaze_opt.estimate import matmul_kernels as kernels
 
     level = np.frexp(rows.num_tc)[1] - 1
     integers = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes)
@@ -123,15 +126,22 @@ def _price_compiled(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
     np.maximum.at(most, array_of, level)
     width, depth, tile, dtype = (column[first].astype(np.float64) for column in integers)
     arrays = kernels.Arrays(width, depth, tile, dtype, rows.glb_cycles_per_byte[first], most)
+    other = np.flatnonzero(rows.num_tc & (rows.num_tc - 1))
+    other = other[np.lexsort((rows.num_tc[other], array_of[other]))]
+    starts = np.searchsorted(array_of[other], np.arange(len(order) + 1))
+    wanted = kernels.Wanted(np.ascontiguousarray(rows.num_tc[other]), starts.astype(np.int64))
     rules = kernels.Rules(
         per_fold=float(options.fill_and_drain is FillAndDrain.PER_FOLD),
         per_operator=float(options.fill_and_drain is FillAndDrain.PER_OPERATOR),
         is_multicast=options.multicast is Multicast.IDEAL,
     )
     table = np.empty((len(order), int(most.max()) + 1, len(shapes), kernels.NUM_FIELDS))
+    others = np.empty((len(other), len(shapes), kernels.NUM_FIELDS))
     sizes, step = _sizes(shapes), max(1, min(threads, len(shapes)))
-    run_all([partial(kernels.price_levels, sizes, arrays, rules, table, start, step) for start in range(step)])
+    price = partial(kernels.price_arrays, sizes, arrays, wanted, rules, table, others)
+    run_all([partial(price, start, step) for start in range(step)])
     alone, best = table[array_of, 0], table[array_of, level]
+    best[other] = others
     share = (rows.glb_cycles_per_byte * rows.num_tc)[:, None]
     return MatmulPrices(
         cycles=best[..., kernels.CYCLES],

@@ -1,9 +1,10 @@
 """Matmul costs of semantics 3 in plain chunked numpy: the oracle that the compiled kernels must equal.
 
-A matmul b x (m x n x k) on c arrays of w (width) x d (depth) is split (c_b, r_m, r_n, r_k), powers of two with
-c_b r_m r_n r_k <= c, into b' = ceil(b/c_b), m' = ceil(m/r_m), n' = ceil(n/r_n), k' = ceil(k/r_k) per array. Of all
-splits the first with the least max(compute, GLB) is taken, fewest arrays first; HBM does not depend on the split, so
-max with it afterwards is the exact minimum of max(compute, GLB, HBM).
+A matmul b x (m x n x k) on c arrays of w (width) x d (depth) is split (c_b, r_m, r_n, r_k) with c_b r_m r_n r_k <= c,
+into b' = ceil(b/c_b), m' = ceil(m/r_m), n' = ceil(n/r_n), k' = ceil(k/r_k) per array. The four are powers of two; where
+c is none, one of them may be any number (docs/decisions/0140). Of all splits the first with the least max(compute, GLB)
+is taken, fewest arrays first; HBM does not depend on the split, so max with it afterwards is the exact minimum of
+max(compute, GLB, HBM).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from phaze_opt.estimate.operator_table import MatmulShapes
 from phaze_opt.estimate.options import FillAndDrain, Multicast
 
 CHUNK_ROWS = 512
-"""Rows whose splits are priced at once; bounds the memory."""
+"""Most rows whose splits are priced at once; bounds the memory."""
+CHUNK_CELLS = 4_000_000
+"""Most rows x splits priced at once; bounds it where many numbers of arrays are no powers of two."""
 DATAFLOWS = ("weight_stationary", "output_stationary", "input_stationary")
 """Names by dataflow code; -1 where there is no matmul."""
 Floats = NDArray[np.float64]
@@ -50,20 +53,25 @@ class MatmulPrices:
 def price_matmuls(
     shapes: MatmulShapes, rows: ArrayRows, *, fill_and_drain: FillAndDrain, multicast: Multicast
 ) -> MatmulPrices:
-    """Price every matmul on every configuration, `CHUNK_ROWS` configurations at a time."""
+    """Price every matmul on every configuration, at most `CHUNK_ROWS` configurations and `CHUNK_CELLS` at a time."""
     shape = (len(rows), len(shapes))
     cycles, one_core, stream, fill, glb_bytes, l2_bytes = (np.zeros(shape) for _ in range(6))
     prices = MatmulPrices(cycles, one_core, stream, fill, glb_bytes, l2_bytes, dataflow=np.zeros(shape, np.int64))
-    for start in range(0, len(rows), CHUNK_ROWS):
-        chunk = slice(start, start + CHUNK_ROWS)
-        for column in range(len(shapes)):
-            _price_chunk(shapes, column, rows, chunk, fill_and_drain, multicast, prices)
+    is_power = (rows.num_tc & (rows.num_tc - 1)) == 0
+    most_of_powers, most_of_others = int(rows.num_tc.max()), int(rows.num_tc[~is_power].max(initial=0))
+    for column, size in enumerate(shapes.sizes()):
+        splits = _splits(size, most_of_powers, most_of_others)
+        step = max(1, min(CHUNK_ROWS, CHUNK_CELLS // len(splits)))
+        for start in range(0, len(rows), step):
+            chunk = slice(start, start + step)
+            _price_chunk(size, column, splits, rows, chunk, fill_and_drain, multicast, prices)
     return prices
 
 
 def _price_chunk(  # noqa: PLR0917
-    shapes: MatmulShapes,
+    size: tuple[int, int, int, int],
     column: int,
+    splits: NDArray[np.int64],
     rows: ArrayRows,
     chunk: slice,
     fill_and_drain: FillAndDrain,
@@ -74,14 +82,15 @@ def _price_chunk(  # noqa: PLR0917
     width, depth = rows.width[chunk, None].astype(float), rows.depth[chunk, None].astype(float)
     tile, dtype = rows.tile_elements[chunk, None], rows.dtype_bytes[chunk, None].astype(float)
     cycles_per_byte = rows.glb_cycles_per_byte[chunk, None]
-    size = (int(shapes.batch[column]), int(shapes.m[column]), int(shapes.n[column]), int(shapes.k[column]))
-    splits = _splits(size, int(rows.num_tc[chunk].max()))
     used = splits.prod(axis=1)
+    needs_other = (splits & (splits - 1)).any(axis=1)
     shares = np.ceil(np.array(size) / splits)
     stream, fill, l2_elements, dataflow = _compute(shares, width, depth, fill_and_drain)
     glb_bytes = dtype * _glb_elements(shares, splits.astype(float), tile, multicast)
     cycles = np.maximum(stream + fill, glb_bytes * cycles_per_byte)
-    fits = np.where(used <= rows.num_tc[chunk, None], cycles, np.inf)
+    num_tc = rows.num_tc[chunk, None]
+    is_allowed = (used <= num_tc) & ~(needs_other & ((num_tc & (num_tc - 1)) == 0))
+    fits = np.where(is_allowed, cycles, np.inf)
     best = fits.argmin(axis=1)
     line = np.arange(len(best))
     prices.cycles[chunk, column] = cycles[line, best]
@@ -94,17 +103,36 @@ def _price_chunk(  # noqa: PLR0917
     prices.one_core_cycles[chunk, column] = np.maximum((stream + fill)[:, 0], glb_bytes[:, 0] * alone_cycles_per_byte)
 
 
-def _splits(size: tuple[int, int, int, int], num_tc: int) -> NDArray[np.int64]:
-    """Splits (c_b, r_m, r_n, r_k) of at most ``num_tc`` arrays, fewest arrays first, shape (num_splits, 4).
+def _splits(size: tuple[int, int, int, int], most_of_powers: int, most_of_others: int) -> NDArray[np.int64]:
+    """Splits (c_b, r_m, r_n, r_k), fewest arrays first, shape (num_splits, 4).
 
-    Splitting a dimension beyond its next power of two leaves every share as it is and only adds arrays, so such
-    splits are left out: they cost no less.
+    Powers of two of at most ``most_of_powers`` arrays; and with another number of parts of one dimension, of at most
+    ``most_of_others``. Splitting a dimension beyond its next power of two, or into more parts that leave no smaller
+    shares, only adds arrays, so such splits are left out: they cost no less.
     """
-    most = num_tc.bit_length() - 1
-    axes = [np.arange(min(most, (extent - 1).bit_length()) + 1) for extent in size]
-    exponents = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 4)
-    exponents = exponents[exponents.sum(axis=1) <= most]
-    splits: NDArray[np.int64] = 2 ** exponents[np.argsort(exponents.sum(axis=1), kind="stable")].astype(np.int64)
+    powers = [2 ** np.arange((extent - 1).bit_length() + 1) for extent in size]
+    powers = [axis[axis <= most_of_powers] for axis in powers]
+    found = [_combine_axes(powers, most_of_powers)]
+    for position, extent in enumerate(size):
+        parts = np.arange(3, min(most_of_others, extent) + 1)
+        is_useful = ((parts & (parts - 1)) > 0) & (-(-extent // parts) < -(-extent // (parts - 1)))
+        axes = [*powers[:position], parts[is_useful], *powers[position + 1 :]]
+        found.append(_combine_axes(axes, most_of_others))
+    splits = np.concatenate(found)
+    kind = np.repeat(np.arange(-1, len(size)), [len(part) for part in found])
+    factor = splits[np.arange(len(splits)), kind] * (kind >= 0)
+    ordered: NDArray[np.int64] = splits[np.lexsort((*splits.T[::-1], factor, kind, splits.prod(axis=1)))]
+    return ordered
+
+
+def _combine_axes(axes: list[NDArray[np.int64]], most: int) -> NDArray[np.int64]:
+    """All combinations of the axes' values whose product is at most ``most``, shape (num_splits, num_axes)."""
+    splits = np.ones((1, 0), dtype=np.int64)
+    for axis in axes:
+        longer = np.concatenate(
+            [np.repeat(splits, len(axis), axis=0), np.tile(axis, len(splits))[:, None].astype(np.int64)], axis=1
+        )
+        splits = longer[longer.prod(axis=1) <= most]
     return splits
 
 

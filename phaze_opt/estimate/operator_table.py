@@ -29,6 +29,11 @@ class MatmulShapes:
         """Number of distinct matmuls."""
         return len(self.batch)
 
+    def sizes(self) -> list[tuple[int, int, int, int]]:
+        """batch, m, n and k of every matmul."""
+        columns = (self.batch.tolist(), self.m.tolist(), self.n.tolist(), self.k.tolist())
+        return list(zip(*columns, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class CompiledOperators(Sequence[Operator]):

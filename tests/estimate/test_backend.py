@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from phaze_opt.estimate import threads as threads_module
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.array_rows import distinct_rows
-from phaze_opt.estimate.kernels import _compiled
+from phaze_opt.estimate.compiled import compiled
 from phaze_opt.estimate.threads import MIN_CELLS, num_threads, run_all
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.testing.estimators import random_accelerators, random_operators
@@ -39,7 +39,7 @@ def test_compiles_without_a_cache_folder():
     """Numba finds no place to cache a function that has no file; ours then compiles it for this process only."""
     scope: dict[str, object] = {}
     exec("def add(a, b):\n    return a + b", scope)  # noqa: S102
-    assert _compiled(scope["add"])(2, 3) == 5
+    assert compiled(scope["add"])(2, 3) == 5
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.5, 1.0, 2.0])), min_size=1, max_size=30))

@@ -1,6 +1,7 @@
 """Matmul costs (semantics 3) against plain loops over every split and tile, closed forms and published figures."""
 
 import math
+from dataclasses import fields
 from itertools import product
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from phaze_opt.estimate.array_rows import ArrayRows
 from phaze_opt.estimate.backend import price_matmuls, tiled_traffic_elements
+from phaze_opt.estimate.matmul_oracle import MatmulPrices
 from phaze_opt.estimate.operator_table import MatmulShapes
 from phaze_opt.estimate.options import Backend, EstimatorOptions, FillAndDrain, Multicast
 
@@ -19,14 +21,22 @@ array_edges = st.sampled_from([2, 4, 8, 12, 32, 128])
 backends = st.sampled_from(Backend)
 
 
+def allowed_splits(num_tc):
+    """Every split of at most ``num_tc`` arrays: powers of two, but for one dimension if the count is none itself."""
+    powers = [2**e for e in range(num_tc.bit_length())]
+    found = set(product(powers, repeat=4))
+    if num_tc not in powers:
+        for axis in range(4):
+            choices = [range(1, num_tc + 1) if position == axis else powers for position in range(4)]
+            found |= set(product(*choices))
+    return [split for split in found if math.prod(split) <= num_tc]
+
+
 def brute_force(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_multicast):
     """Least max(compute, GLB) cycles over all splits and dataflows, by loops; dtype of two bytes."""
     b, m, n, k = size
-    powers = [2**e for e in range(13)]
     best = math.inf
-    for c_b, r_m, r_n, r_k in product(powers[: num_tc.bit_length()], repeat=4):
-        if c_b * r_m * r_n * r_k > num_tc:
-            continue
+    for c_b, r_m, r_n, r_k in allowed_splits(num_tc):
         bb, mm, nn, kk = (-(-a // r) for a, r in zip(size, (c_b, r_m, r_n, r_k), strict=True))
         assert bb * c_b >= b and mm * r_m >= m and nn * r_n >= n and kk * r_k >= k
         capacity = l2_bytes // 4
@@ -78,7 +88,7 @@ def test_dataflows_win_where_they_should(backend):
 @settings(max_examples=150, deadline=None)
 @given(
     sizes,
-    st.integers(1, 40),
+    st.one_of(st.integers(1, 40), st.sampled_from([1, 2, 4, 8, 16, 32])),
     array_edges,
     array_edges,
     st.sampled_from([1024, 2048, 16384, 262144]),
@@ -101,11 +111,49 @@ def test_minimum_over_splits_equals_loops(size, num_tc, width, depth, l2, bandwi
 @settings(max_examples=60, deadline=None)
 @given(sizes, st.integers(1, 64), array_edges, array_edges, st.sampled_from([16.0, 256.0, 6144.0]), backends)
 def test_cycles_never_rise_with_arrays_and_never_fall_with_the_matmul(size, num_tc, width, depth, bandwidth, backend):
+    """Where the next count is a power of two this holds of compute alone: the GLB may bind it more (decision 0140)."""
     base = price(size, num_tc, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0]
-    assert price(size, num_tc + 1, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0] <= base
+    if (num_tc + 1) & num_tc:
+        assert price(size, num_tc + 1, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0] <= base
+    compute = [price(size, count, width, depth, 16384, backend=backend).cycles[0, 0] for count in (num_tc, num_tc + 1)]
+    assert compute[1] <= compute[0]
+    power = 1 << (num_tc.bit_length() - 1)
+    assert base <= price(size, power, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0]
     for axis in range(4):
         larger = tuple(extent + (position == axis) for position, extent in enumerate(size))
         assert price(larger, num_tc, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0] >= base
+
+
+@pytest.mark.parametrize("backend", Backend)
+@pytest.mark.parametrize("num_tc", [3, 12, 108, 432, 528])
+def test_counts_that_are_no_power_of_two_are_used_whole(num_tc, backend):
+    """A matmul whose rows divide evenly over the arrays takes 1/count of the stream, and not 1/(power of two below)."""
+    size = (1, 128 * 128 * num_tc, 128, 128)
+    prices = price(size, num_tc, 128, 128, 262144, backend=backend)
+    assert prices.cycles[0, 0] == 128 * 128 + 2 * 128 + 128 - 2
+    below = 1 << (num_tc.bit_length() - 1)
+    assert price(size, below, 128, 128, 262144, backend=backend).cycles[0, 0] > prices.cycles[0, 0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(sizes, min_size=1, max_size=3, unique=True),
+    st.lists(st.tuples(st.integers(1, 150), array_edges, array_edges), min_size=1, max_size=12, unique=True),
+    st.sampled_from([4.0, 100.0, 6144.0, math.inf]),
+)
+def test_rows_priced_together_are_as_priced_alone(shapes, chips, bandwidth):
+    """Counts of one array share work, ties included: every figure is that of the row alone, and the oracle's."""
+    columns = [np.array(column) for column in zip(*chips, strict=True)]
+    rows = ArrayRows(*columns, np.full(len(chips), 4096), np.full(len(chips), 2), np.full(len(chips), 1.0 / bandwidth))
+    matmuls = MatmulShapes(*(np.array(column) for column in zip(*shapes, strict=True)))
+    together, oracle = (price_matmuls(matmuls, rows, EstimatorOptions(backend=backend)) for backend in Backend)
+    for row, chip in enumerate(chips):
+        for column, size in enumerate(shapes):
+            alone = price(size, *chip, 16384, bandwidth)
+            for field in fields(MatmulPrices):
+                value = getattr(together, field.name)[row, column]
+                assert value == getattr(alone, field.name)[0, 0]
+                assert value == pytest.approx(getattr(oracle, field.name)[row, column], rel=1e-13)
 
 
 def test_fewer_arrays_can_be_better_when_the_glb_binds():
