@@ -60,8 +60,8 @@ def split_choices(
     """
     times = _times(problem, after, is_spread)
     pairs = _conflicts(problem, after, is_spread, times, bound)
-    orders = [pair for pair in pairs if SPREAD in (modes[pair[0]], modes[pair[1]])]
-    splits = [_order_split(modes, after, *pair) for pair in orders[:MAX_CHOICES]]
+    orders = [_order_split(problem, modes, after, *pair) for pair in pairs]
+    splits = [split for split in orders if split is not None][:MAX_CHOICES]
     splits.extend(_mode_split(modes, after, i) for i in _open_modes(problem, modes, is_spread, pairs)[:MAX_CHOICES])
     splits.extend(_crowd_splits(problem, modes, after, is_spread, times))
     return splits
@@ -83,13 +83,14 @@ def _times(problem: BlockProblem, after: Sequence[int], is_spread: FloatArray) -
 def _conflicts(
     problem: BlockProblem, after: Sequence[int], is_spread: FloatArray, times: _Times, bound: float
 ) -> list[tuple[int, int]]:
-    """Unordered pairs that exclude each other, one of them spread at least in part; longest paths first."""
+    """Unordered pairs that cannot overlap if spread as far as the relaxation has them; longest paths first."""
     found = []
     for i in range(len(problem)):
         for j in range(i + 1, len(problem)):
-            if (after[i] >> j | after[j] >> i) & 1 or not problem.excludes(i, j):
+            if (after[i] >> j | after[j] >> i) & 1 or min(times.duration[i], times.duration[j]) <= 0.0:
                 continue
-            if max(is_spread[i], is_spread[j]) < 1e-6 or min(times.duration[i], times.duration[j]) <= 0.0:
+            may_exclude = problem.excludes(i, j) and max(is_spread[i], is_spread[j]) >= 1e-6
+            if not may_exclude and not _single_core_bit(problem, i, j):
                 continue
             both = times.duration[i] + times.duration[j]
             forward = times.head[i] + both + times.tail[j] - bound
@@ -126,10 +127,24 @@ def _mode_split(modes: Sequence[int], after: Sequence[int], operator: int) -> Sp
     return Split(node, tuple(cases), ((operator, SPREAD, FREE), (operator, ONE_CORE, FREE)))
 
 
-def _order_split(modes: Sequence[int], after: Sequence[int], first: int, second: int) -> Split:
+def _order_split(
+    problem: BlockProblem, modes: Sequence[int], after: Sequence[int], first: int, second: int
+) -> Split | None:
+    """The split by which of two comes first: one of them is spread, or both need the same single core; else None."""
     changes = ((first, second, ORDER), (second, first, ORDER))
     cases = tuple(CasePart(tuple(modes), ordered(after, before, behind)) for before, behind, _ in changes)
-    return Split(ProofNode(Branching.ORDER, (first, second)), cases, changes)
+    if SPREAD in (modes[first], modes[second]) and problem.excludes(first, second):
+        return Split(ProofNode(Branching.ORDER, (first, second)), cases, changes)
+    if bit := _single_core_bit(problem, first, second):
+        node = ProofNode(Branching.CORES, (first, second), core_bit=bit, num_cores=1)
+        return Split(node, cases, changes)
+    return None
+
+
+def _single_core_bit(problem: BlockProblem, first: int, second: int) -> int:
+    """A type that both need and of which there is one core; 0 if there is none."""
+    shared = problem.block.masks[first] & problem.block.masks[second]
+    return next((bit for bit in TYPE_BITS if shared & bit and problem.cores_of(bit) == 1), 0)
 
 
 def _crowd_splits(
@@ -139,7 +154,7 @@ def _crowd_splits(
     splits: list[Split] = []
     for k, bit in enumerate(TYPE_BITS):
         num_cores = (problem.num_tc, problem.num_vc)[k]
-        if num_cores > MAX_CROWD:
+        if not 2 <= num_cores <= MAX_CROWD:
             continue
         running = [i for i in problem.of_type(bit) if is_spread[i] < 1.0 - 1e-6 and times.duration[i] > 0.0]
         for probe in running:
