@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from phaze_opt.space.search_space import SearchSpace
 
 PROOF = "Proof"
+MAX_SAMPLES = 1000
+MAX_SEED = 2**32 - 1
 
 
 def certify(
@@ -116,6 +119,35 @@ def certify(
             rich_help_panel=PROOF,
         ),
     ] = None,
+    robust: Annotated[
+        bool,
+        typer.Option(
+            "--robust",
+            help="Also certify the optimum at the corners of the assumptions' ranges and at samples within them, and "
+            "the design of least largest regret over all of them.",
+            rich_help_panel=PROOF,
+        ),
+    ] = False,
+    robust_samples: Annotated[
+        int,
+        typer.Option(
+            "--robust-samples",
+            help="Samples within the ranges of the assumptions, besides their corners.",
+            parser=integer("--robust-samples", low=0, high=MAX_SAMPLES),
+            metavar=INTEGER,
+            rich_help_panel=PROOF,
+        ),
+    ] = 8,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed",
+            help="Of these samples; a proof has no randomness.",
+            parser=integer("--seed", low=0, high=MAX_SEED),
+            metavar=INTEGER,
+            rich_help_panel=PROOF,
+        ),
+    ] = 0,
     sequence_length: SequenceLengthOption = None,
     network: NetworkOption = "two-level",
     optimizer: OptimizerOption = "adam",
@@ -147,12 +179,15 @@ def certify(
     says so; `is_proved` tells programs.
     """
     if check is not None:
-        _refuse_beside_check(model=model, models=models, devices=devices, global_batch=global_batch, resume=resume)
+        given = {"--model": bool(model), "--models": bool(models), "--devices": devices is not None}
+        given |= {"--global-batch": global_batch is not None, "--resume": resume, "--robust": robust}
+        _refuse_beside_check(given)
         from phaze_opt.cli.certify_check import check_file
 
         check_file(check, is_json=json)
         return
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+    from phaze_opt.certify.robust.result import RobustOptions
     from phaze_opt.cli.certify_run import ProofRun
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.objective.goals import Goal
@@ -186,7 +221,8 @@ def certify(
     )
     points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm)
     problem = CertifyProblem(scenario, _restrict(points, scenario, is_json=json), constants, goal)
-    run = ProofRun(problem, options, report=report, is_json=json)
+    worlds = RobustOptions(num_samples=robust_samples, seed=seed) if robust else None
+    run = ProofRun(problem, options, robust=worlds, report=report, is_json=json)
     run.open_session(tracker if tracking else "null", tracking_uri, experiment=experiment, work_dir=work_dir)
     run.run()
 
@@ -199,18 +235,9 @@ def _required(value: int | None, *, option: str, what: str) -> int:
     return value
 
 
-def _refuse_beside_check(
-    *, model: str, models: str, devices: int | None, global_batch: int | None, resume: bool
-) -> None:
+def _refuse_beside_check(given: Mapping[str, bool]) -> None:
     """A certificate holds its own problem: what is given beside it would be ignored."""
-    given = {
-        "--model": model,
-        "--models": models,
-        "--devices": devices is not None,
-        "--global-batch": global_batch is not None,
-        "--resume": resume,
-    }
-    extra = [name for name, value in given.items() if value]
+    extra = [name for name, is_given in given.items() if is_given]
     if extra:
         message = f"stands alone: the certificate holds its problem; leave out {', '.join(extra)}"
         raise InputError(message, source="--check")

@@ -21,7 +21,7 @@ def check_file(path: Path, *, is_json: bool, checker: Checker | None = None) -> 
     """Check a certificate and print what it states.
 
     Args:
-        path: its directory, or the ``certificate.json`` in it.
+        path: its directory, or a file in it.
         is_json: print one line of JSON; a refused certificate is ``{"valid": false, ...}``.
         checker: the package's own unless given.
 
@@ -29,16 +29,14 @@ def check_file(path: Path, *, is_json: bool, checker: Checker | None = None) -> 
         InputError: there is no certificate.
         CertificateError: it is refused; the sentence names the row and the rule.
     """
-    from phaze_opt.certify.certificate import CERTIFICATE_FILE
     from phaze_opt.errors import CertificateError, InputError
 
-    directory = path.parent if path.name == CERTIFICATE_FILE and path.is_file() else path
-    if not directory.exists():
+    if not path.exists():
         message = f"'{path}' does not exist; give the directory of a certificate"
         raise InputError(message, source="--check")
     try:
         with _bar(is_quiet=is_json) as show:
-            report = (checker or _check)(directory, show)
+            report = (checker or _check)(path, show)
     except CertificateError as error:
         if is_json:
             print_json({"valid": False, "reason": " ".join(str(error).split()), "claim": None})

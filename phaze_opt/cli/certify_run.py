@@ -15,12 +15,14 @@ import typer
 from phaze_opt.cli.certify_extras import find_runner_up
 from phaze_opt.cli.certify_output import interrupted_to_json, print_result, result_to_json, warn_unproved
 from phaze_opt.cli.certify_progress import proof_display
+from phaze_opt.cli.certify_robust import analyse, print_robust, robust_metrics, robust_to_json
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
     from phaze_opt.certify.result import CertifyProgress, CertifyResult
+    from phaze_opt.certify.robust.result import RobustOptions, RobustResult
     from phaze_opt.report.certificate import Ties
     from phaze_opt.report.runner_up import RunnerUp
     from phaze_opt.track.certificate_events import CertificateTrackingSession
@@ -37,6 +39,7 @@ class ProofRun:
 
     Attributes:
         problem, options: what is certified and how.
+        robust: worlds to prove besides; None for none.
         report: page to write; None for none.
         is_json: print one line of JSON.
         prover: the package's own unless given.
@@ -44,6 +47,7 @@ class ProofRun:
 
     problem: CertifyProblem
     options: CertifyOptions
+    robust: RobustOptions | None = None
     report: Path | None = None
     is_json: bool = False
     prover: Prover | None = None
@@ -74,6 +78,7 @@ class ProofRun:
         """Prove, record, print; exit code 130 if interrupted, 3 if nothing is feasible."""
         try:
             result = self._prove()
+            robust = self._analyse(result)
         except KeyboardInterrupt:
             self._record_interruption()
             if self.is_json:
@@ -85,7 +90,13 @@ class ProofRun:
             if self._is_begun:
                 self._record_interruption()
             raise
-        self._conclude(result)
+        self._conclude(result, robust)
+
+    def _analyse(self, result: CertifyResult) -> RobustResult | None:
+        """The same over the ranges of the assumptions, if asked for and if anything is feasible as they stand."""
+        if self.robust is None or not result.certificate.claim.is_feasible:
+            return None
+        return analyse(self.problem, self.options, self.robust, is_quiet=self.is_json)
 
     def _prove(self) -> CertifyResult:
         from phaze_opt.track.certificate_events import ProofMoved
@@ -119,32 +130,42 @@ class ProofRun:
         self.session.observe_proof(ProofFinished(claim=None, best=None, wall_s=spent_s))
         self._deliver()
 
-    def _conclude(self, result: CertifyResult) -> None:
+    def _conclude(self, result: CertifyResult, robust: RobustResult | None) -> None:
         from phaze_opt.report.certificate import count_ties
 
         ties = count_ties(result)
         runner_up = find_runner_up(result, self.problem)
-        page = self._write_report(result, ties, runner_up)
-        self._record(result, page)
+        page = self._write_report(result, ties, runner_up, robust)
+        self._record(result, robust, page)
         if self.is_json:
             data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
-            print_json({**data, "report": None if page is None else str(page)})
+            worlds = None if robust is None else robust_to_json(robust, str(self._robust_file()))
+            print_json({**data, "robust": worlds, "report": None if page is None else str(page)})
         else:
             print_result(result, self.session, ties=ties, runner_up=runner_up)
+            if robust is not None:
+                print_robust(robust, self._robust_file())
         claim = result.certificate.claim
         warn_unproved(claim)
         if not claim.is_feasible:
             console().print("infeasible: no point of the space satisfies every constraint", soft_wrap=True)
             raise typer.Exit(EXIT_INFEASIBLE)
 
-    def _write_report(self, result: CertifyResult, ties: Ties, runner_up: RunnerUp | None) -> Path | None:
+    def _robust_file(self) -> Path:
+        from phaze_opt.certify.robust.analyse import result_file
+
+        return result_file(self.problem, self.options)
+
+    def _write_report(
+        self, result: CertifyResult, ties: Ties, runner_up: RunnerUp | None, robust: RobustResult | None
+    ) -> Path | None:
         if self.report is None:
             return None
         from phaze_opt.report.certificate_page import write_certificate_report
 
-        return write_certificate_report(result, self.report, ties=ties, runner_up=runner_up)
+        return write_certificate_report(result, self.report, ties=ties, runner_up=runner_up, robust=robust)
 
-    def _record(self, result: CertifyResult, page: Path | None) -> None:
+    def _record(self, result: CertifyResult, robust: RobustResult | None, page: Path | None) -> None:
         """The end of the proof, the certificate's statement and the table of the best designs."""
         from phaze_opt.certify.certificate import CERTIFICATE_FILE
         from phaze_opt.report.certificate import best_designs_csv, claim_sentence
@@ -152,12 +173,15 @@ class ProofRun:
 
         self._begin()
         provenance = result.certificate.provenance
+        totals = {"ilp_solves": float(provenance.num_ilp_solves), "placements": float(provenance.num_placements)}
+        if robust is not None:
+            totals |= robust_metrics(robust)
         self.session.observe_proof(
             ProofFinished(
                 claim=result.certificate.claim,
                 best=result.best[0].evaluation if result.best else None,
                 wall_s=result.wall_s,
-                metrics={"ilp_solves": provenance.num_ilp_solves, "placements": provenance.num_placements},
+                metrics=totals,
                 tags={"statement": claim_sentence(result), "file": str(result.directory)},
             )
         )
@@ -166,7 +190,11 @@ class ProofRun:
                 table = Path(folder) / BEST_FILE
                 table.write_text(best_designs_csv(result), encoding="utf-8")
                 files = {CERTIFICATE_FILE: result.directory / CERTIFICATE_FILE, BEST_FILE: table}
-                self.session.log_artifacts(files if page is None else {**files, "certificate.html": page})
+                if page is not None:
+                    files["certificate.html"] = page
+                if robust is not None:
+                    files["robust.json"] = self._robust_file()
+                self.session.log_artifacts(files)
         self._deliver()
 
     def _deliver(self) -> None:

@@ -21,6 +21,8 @@ from phaze_opt.units import bytes_to_gib
 
 TIED = 4.0 * BOUND_SLACK
 """Relative difference up to which two values are the same: bounds are widened by `BOUND_SLACK` for rounding."""
+LEAST_SHOWN = 1e-5
+"""Gaps below this are shown as below it."""
 MAX_HISTORY_ROWS = 12
 """Rows of the table of gap over time; a longer history is thinned."""
 UNITS = {Goal.THROUGHPUT: "samples/s", Goal.THROUGHPUT_PER_TDP: "samples/s/W"}
@@ -220,10 +222,12 @@ def unproved_sentence(claim: Claim) -> str:
 
 
 def format_gap(gap: float) -> str:
-    """A relative gap as a percentage of two digits; rounding reads as zero."""
+    """A relative gap as a percentage of two or three digits; rounding reads as zero."""
     if gap <= TIED:
         return "0 %"
-    return f"{100.0 * gap:.2g} %" if gap < 0.1 else f"{100.0 * gap:,.0f} %"
+    if gap < LEAST_SHOWN:
+        return f"<{100.0 * LEAST_SHOWN:g} %"
+    return f"{100.0 * gap:.2g} %" if gap < 0.1 else f"{100.0 * gap:.3g} %"
 
 
 def _precise(value: float) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.certificate import (
@@ -22,6 +23,7 @@ from phaze_opt.report.certificate import (
 )
 from phaze_opt.report.figures import breakdown_figure
 from phaze_opt.report.page import render_page, write_text
+from phaze_opt.report.robust import robust_sentences, robust_tables
 from phaze_opt.report.runner_up import RunnerUp
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
 from phaze_opt.report.tables import evaluation_contents
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-def write_certificate_report(result: CertifyResult, path: Path, *, ties: Ties, runner_up: RunnerUp | None) -> Path:
+def write_certificate_report(
+    result: CertifyResult, path: Path, *, ties: Ties, runner_up: RunnerUp | None, robust: RobustResult | None = None
+) -> Path:
     """Write the page of a finished proof.
 
     Raises:
@@ -52,6 +56,9 @@ def write_certificate_report(result: CertifyResult, path: Path, *, ties: Ties, r
     if len(result.history) > 1:
         figures = {"gap": gap_figure(result.history, goal=certificate.goal), **figures}
         tables.append(history_table(result))
+    if robust is not None:
+        lead = " ".join([lead, *robust_sentences(robust)])
+        tables += robust_tables(robust)
     page = render_page(
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}",
         figures=figures,

@@ -352,7 +352,7 @@ def test_a_certificate_that_holds(certificate, capsys):
     data = json.loads(out)
     assert len(out.splitlines()) == 1
     assert (data["valid"], data["reason"], data["claim"]["value_upper"]) == (True, "", 100.05)
-    assert seen == [directory, directory]
+    assert seen == [directory, directory / "certificate.json"]
 
 
 def test_a_certificate_that_is_refused(certificate, capsys, monkeypatch):

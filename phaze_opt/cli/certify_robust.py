@@ -1,0 +1,130 @@
+"""``phaze-opt certify --robust``: what an optimum is worth when the assumptions move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phaze_opt.cli.output import console, out
+
+if TYPE_CHECKING:
+    from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+    from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
+
+Analyst = Callable[..., "RobustResult"]
+
+
+def analyse(problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions, *, is_quiet: bool) -> RobustResult:
+    """Prove every world under a bar on standard error.
+
+    Raises:
+        InputError: a kept file is broken, or the directory cannot be written.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = console()
+    bar = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[what]}"),
+        TimeElapsedColumn(),
+        console=screen,
+        transient=is_quiet,
+        disable=not screen.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("worlds", total=None, what="")
+
+        def show(progress: RobustProgress) -> None:
+            bar.update(
+                task,
+                description=progress.stage.value,
+                completed=progress.num_worlds,
+                total=progress.num_all_worlds,
+                what=_describe(progress),
+            )
+
+        return _package_analyst()(problem, options, robust, on_progress=show)
+
+
+def _describe(progress: RobustProgress) -> str:
+    what = f"{progress.num_evaluations:,} evaluations"
+    if progress.regret < 1.0:
+        what += f", largest regret {100.0 * progress.regret:.2f} % (at least {100.0 * progress.regret_lower:.2f} %)"
+    return what
+
+
+def _package_analyst() -> Analyst:
+    from phaze_opt.certify.robust.analyse import analyse_robustness
+
+    return analyse_robustness
+
+
+def robust_to_json(result: RobustResult, file: str) -> dict[str, Any]:
+    """An analysis as JSON: conclusions, regrets and the optimum of every world."""
+    minimax = asdict(result.minimax)
+    return {
+        "minimax": minimax,
+        "conclusions": [
+            {
+                "statement": conclusion.statement,
+                "survives": conclusion.survives,
+                "share": conclusion.share,
+                "worst_world": "" if conclusion.worst_world < 0 else result.worlds[conclusion.worst_world].name,
+            }
+            for conclusion in result.conclusions
+        ],
+        "designs": [
+            {
+                "name": design.name,
+                "roles": list(design.roles),
+                "architecture": None if design.point is None else asdict(design.point),
+                "worst_regret": design.worst_regret,
+                "worst_world": result.worlds[design.worst_world].name,
+                "regrets": list(design.regrets),
+            }
+            for design in result.designs
+        ],
+        "worlds": [
+            {
+                "name": world.name,
+                "ends": [end.value for end in world.ends],
+                "architecture": None if optimum.point is None else asdict(optimum.point),
+                "value": optimum.value,
+                "upper_bound": optimum.value_upper,
+                "gap": optimum.gap,
+            }
+            for world, optimum in zip(result.worlds, result.optima, strict=True)
+        ],
+        "wall_s": result.wall_s,
+        "file": file,
+    }
+
+
+def robust_metrics(result: RobustResult) -> dict[str, float]:
+    """What the tracker shows of an analysis."""
+    minimax = result.minimax
+    return {
+        "robust.minimax_regret": minimax.regret,
+        "robust.minimax_regret_lower": minimax.regret_lower,
+        "robust.num_worlds": float(len(result.worlds)),
+        "robust.conclusions": float(len(result.conclusions)),
+        "robust.conclusions_surviving": float(sum(conclusion.survives for conclusion in result.conclusions)),
+    }
+
+
+def print_robust(result: RobustResult, file: Path) -> None:
+    """Sentences and tables for a person."""
+    from phaze_opt.report.robust import robust_sentences, robust_tables
+    from phaze_opt.report.tables import draw_table
+
+    screen = out()
+    for table in robust_tables(result):
+        screen.print(draw_table(table))
+    screen.print("")
+    for sentence in robust_sentences(result):
+        screen.print(sentence, markup=False)
+    screen.print(f"All of it: {file}", markup=False, soft_wrap=True)
