@@ -36,11 +36,17 @@ def proof_display(screen: Console, *, is_quiet: bool) -> Iterator[Callable[[Cert
         def show(progress: CertifyProgress) -> None:
             done, total, what = describe_stage(progress)
             bar.update(task, description=progress.stage.value, completed=done, total=total, what=what)
-            if not moves or (progress.value, progress.value_upper) != (moves[-1].value, moves[-1].value_upper):
+            has_news = not moves or (progress.value, progress.value_upper) != (moves[-1].value, moves[-1].value_upper)
+            if has_news and is_known(progress):
                 moves.append(progress)
                 live.update(Group(bar, _draw(moves)))
 
         yield show
+
+
+def is_known(progress: CertifyProgress) -> bool:
+    """Whether there is an incumbent or a bound to show."""
+    return progress.value > 0.0 or 0.0 < progress.value_upper < float("inf")
 
 
 def describe_stage(progress: CertifyProgress) -> tuple[int, int, str]:

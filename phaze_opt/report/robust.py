@@ -6,7 +6,7 @@ import math
 
 from phaze_opt.certify.robust.result import RobustDesign, RobustResult, WorldOptimum
 from phaze_opt.certify.robust.worlds import End, World, describe_world
-from phaze_opt.report.certificate import format_gap
+from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.text import format_mib, format_number
 from phaze_opt.space.point import DesignPoint
@@ -14,8 +14,6 @@ from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 FIRST_ROLE, MINMAX_ROLE = "nominal rank 1", "min-max regret"
 DESIGN_COLUMNS = tuple(Column(name, is_number=True) for name in ("TC", "VC", "GLB", "HBM", "mb"))
-MAX_ROLES = 2
-"""Roles of a design that are named; it may be the best of many worlds."""
 
 
 def robust_sentences(result: RobustResult) -> tuple[str, ...]:
@@ -23,6 +21,9 @@ def robust_sentences(result: RobustResult) -> tuple[str, ...]:
     minimax, worlds = result.minimax, len(result.worlds)
     if minimax.point is None:
         return (f"No point is feasible in any of {worlds} worlds.",)
+    if minimax.regret_upper <= TIED:
+        best = f"{describe_design(minimax.point)} is the optimum in every one of {worlds} worlds"
+        return (f"{best} within the ranges of the assumptions ({_kinds(result)}).", _surviving(result))
     nominal = next((design for design in result.designs if FIRST_ROLE in design.roles), None)
     sentences = [
         f"Over {worlds} worlds within the ranges of the assumptions ({_kinds(result)}), every design forgoes at "
@@ -37,9 +38,12 @@ def robust_sentences(result: RobustResult) -> tuple[str, ...]:
             f"The best design of the assumptions as they stand forgoes up to {format_gap(nominal.worst_regret)}, in "
             f"{_world(result, nominal.worst_world)}."
         )
+    return (*sentences, _surviving(result))
+
+
+def _surviving(result: RobustResult) -> str:
     kept = sum(conclusion.survives for conclusion in result.conclusions)
-    sentences.append(f"Of {len(result.conclusions)} conclusions {kept} hold in every world.")
-    return tuple(sentences)
+    return f"Of {len(result.conclusions)} conclusions {kept} hold in every world."
 
 
 def conclusions_table(result: RobustResult) -> TableContent:
@@ -63,13 +67,13 @@ def regrets_table(result: RobustResult) -> TableContent:
     columns = (
         *DESIGN_COLUMNS,
         Column("why it is here"),
-        Column("largest regret", is_number=True),
+        Column("regret", is_number=True),
         Column("in"),
     )
     shown = [design for design in result.designs if not _is_one_of_many(design)]
     order = sorted(shown, key=lambda design: (design.point is None, design.worst_regret))
     rows = tuple(_regret_row(design, result) for design in order)
-    note = "regret: what the design forgoes of a world's certified optimum; 100 % where it does not fit"
+    note = "its largest regret: what it forgoes of a world's certified optimum; 100 % where it does not fit"
     left_out = len(result.designs) - len(shown)
     if left_out:
         note += f"; {left_out} more of the nominal best designs are in the file"
@@ -140,11 +144,11 @@ def _is_one_of_many(design: RobustDesign) -> bool:
 
 
 def _regret_row(design: RobustDesign, result: RobustResult) -> tuple[str, ...]:
-    roles = ", ".join(design.roles[:MAX_ROLES])
-    more = len(design.roles) - MAX_ROLES
+    more = len(design.roles) - 1
+    role = design.roles[0] if design.point is not None else design.name
     return (
-        *((design.name, *[""] * (len(DESIGN_COLUMNS) - 1)) if design.point is None else _cells(design.point)),
-        f"{roles} and {more} more" if more > 0 else roles,
+        *(("",) * len(DESIGN_COLUMNS) if design.point is None else _cells(design.point)),
+        f"{role}, {more} more" if more > 0 else role,
         format_gap(design.worst_regret),
         result.worlds[design.worst_world].name,
     )
