@@ -130,10 +130,10 @@ def _mode_split(modes: Sequence[int], after: Sequence[int], operator: int) -> Sp
 def _order_split(
     problem: BlockProblem, modes: Sequence[int], after: Sequence[int], first: int, second: int
 ) -> Split | None:
-    """The split by which of two comes first: one of them is spread, or both need the same single core; else None."""
+    """The split by which of two comes first; None where they may overlap: none is settled as spread, cores suffice."""
     changes = ((first, second, ORDER), (second, first, ORDER))
     cases = tuple(CasePart(tuple(modes), ordered(after, before, behind)) for before, behind, _ in changes)
-    if SPREAD in (modes[first], modes[second]) and problem.excludes(first, second):
+    if SPREAD in (modes[first], modes[second]):
         return Split(ProofNode(Branching.ORDER, (first, second)), cases, changes)
     if bit := _single_core_bit(problem, first, second):
         node = ProofNode(Branching.CORES, (first, second), core_bit=bit, num_cores=1)

@@ -1,5 +1,7 @@
 """What a certificate needs of dual vectors: flows that balance, prices that follow from them, named entries."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from phaze_opt.schedule.dual_pool import DualPool, PoolAddition
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import dual_bound
 from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.proof_search import grow_tree
 from phaze_opt.schedule.proof_tree import ONE_CORE, SPREAD
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.testing.schedulers import random_problem
@@ -123,6 +126,29 @@ def test_what_was_known_and_what_is_new_give_the_bound_of_all():
     assert (full[0] > before).any()
     floors = full[0] * 2.0
     assert (pool.lower_bounds(*latencies, **cores, floor_s=floors) == floors).all()
+
+
+def test_the_first_of_equal_entries_is_chosen():
+    pool, _, latencies, cores = pool_of(random_problem(6, num_operators=12), range(4))
+    bounds, choices = pool.bounds_and_choices(*latencies, **cores)
+    for k in pool.wide_blocks:
+        for vector in pool.entries(k):
+            pool.add_vector(k, vector)
+    again = pool.bounds_and_choices(*latencies, **cores)
+    assert (again[0] == bounds).all()
+    assert (again[1] == choices).all()
+
+
+def test_pools_travel_between_processes():
+    pool, _, latencies, cores = pool_of(random_problem(6, num_operators=12), range(4))
+    block = pool.block_problem(pool.wide_blocks[0], latencies[0][0], latencies[1][0], num_tc=1, num_vc=2)
+    pool.add_tree(pool.wide_blocks[0], grow_tree(block, target_s=1e9, max_nodes=30))
+    other = pickle.loads(pickle.dumps(pool))
+    assert other.num_entries() == pool.num_entries()
+    for ours, theirs in zip(
+        pool.bounds_and_choices(*latencies, **cores), other.bounds_and_choices(*latencies, **cores), strict=True
+    ):
+        assert (ours == theirs).all()
 
 
 @pytest.mark.parametrize("exclusivity", list(Exclusivity))
