@@ -134,3 +134,22 @@ def test_hopeless_points_are_left_alone(tmp_path: Path) -> None:
     bests = {int(row.argmax()) for row in values}
     looked_at = set().union(*ledger.known)
     assert looked_at == bests | {found.index}
+
+
+@settings(max_examples=100, deadline=None)
+@given(table=tables(), within=st.sampled_from([1e-8, 0.3]))
+def test_the_most_robust_of_the_nominal_best(
+    scratch: Path, table: tuple[NDArray[np.float64], NDArray[np.float64]], within: float
+) -> None:
+    values, bounds = table
+    if values[0].max() == 0.0:
+        return
+    RobustJournal(scratch / "none").remove()
+    ledger = _ledger(values, bounds, scratch)
+    bests = [ledger.best_index(row) for row in range(len(ledger.worlds))]
+    found = find_minimax(ledger, [i for i in bests if i >= 0], tolerance=0.0, nominal_within=within)
+    regrets = _largest_regrets(values)
+    eligible = np.flatnonzero(values[0] >= values[0].max() * (1.0 - within))
+    assert found.index in eligible
+    assert found.regret == regrets[found.index] == regrets[eligible].min()
+    assert found.regret_lower == found.regret

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from phaze_opt.certify.certificate import BOUND_SLACK
+from phaze_opt.certify.closing import PROOF_SLACK
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.assumptions import find_assumptions
 from phaze_opt.certify.robust.conclusions import Findings, draw_conclusions
@@ -128,6 +129,7 @@ class _Analysis:
     _started: float = field(default_factory=time.perf_counter)
     _stage: RobustStage = RobustStage.WORLDS
     _found: MinimaxSearch = field(default_factory=lambda: MinimaxSearch(NOT_IN_SPACE, 1.0, 0.0))
+    _nominal_found: MinimaxSearch = field(default_factory=lambda: MinimaxSearch(NOT_IN_SPACE, 1.0, 0.0))
 
     def __post_init__(self) -> None:
         """Lay out the worlds and open the journal."""
@@ -159,9 +161,15 @@ class _Analysis:
                 continue
             self._stage = RobustStage.MINIMAX
             self._found = find_minimax(self.ledger, good, tolerance=self.options.tolerance)
+            if self.ledger.best_index(0) >= 0:
+                within = max(self.options.tolerance, PROOF_SLACK)
+                self._nominal_found = find_minimax(
+                    self.ledger, good, tolerance=self.options.tolerance, nominal_within=within
+                )
             if good == self._good_points(nominal_best):
                 break
-        self.ledger.evaluate_all([self._found.index] if self._found.index >= 0 else [])
+        robust = {found.index for found in (self._found, self._nominal_found) if found.index >= 0}
+        self.ledger.evaluate_all(sorted(robust))
         self.ledger.evaluate_references(REFERENCES)
         return self._conclude(nominal_best)
 
@@ -175,7 +183,7 @@ class _Analysis:
         optima = tuple(self._optimum(row) for row in self.rows)
         designs = self._designs(optima, nominal_best)
         assumptions = find_assumptions(self.problem)
-        minimax = self._minimax(designs)
+        minimax, nominal_minimax = (self._minimax(found, designs) for found in (self._found, self._nominal_found))
         self._report()
         return RobustResult(
             problem_digest=self.problem.digest,
@@ -187,6 +195,7 @@ class _Analysis:
             optima=optima,
             designs=designs,
             minimax=minimax,
+            nominal_minimax=nominal_minimax,
             conclusions=self._conclusions(optima, designs),
             effects=measure_effects(assumptions, self.worlds, optima),
             num_distinct_worlds=len(self.ledger.worlds),
@@ -205,8 +214,9 @@ class _Analysis:
     def _designs(self, optima: Sequence[WorldOptimum], nominal_best: Sequence[int]) -> tuple[RobustDesign, ...]:
         """The good points and the references, the min-max-regret design first, then by largest regret."""
         roles: dict[int, list[str]] = {}
-        if self._found.index >= 0:
-            roles.setdefault(self._found.index, []).append("min-max regret")
+        for role, found in (("min-max regret", self._found), ("nominal min-max regret", self._nominal_found)):
+            if found.index >= 0:
+                roles.setdefault(found.index, []).append(role)
         for rank, index in enumerate(nominal_best, start=1):
             roles.setdefault(index, []).append(f"nominal rank {rank}")
         for world, optimum in zip(self.worlds[1:], optima[1:], strict=True):
@@ -247,9 +257,8 @@ class _Analysis:
             worst_world=regrets.index(worst),
         )
 
-    def _minimax(self, designs: Sequence[RobustDesign]) -> Minimax:
-        """The min-max-regret design with its proof."""
-        found = self._found
+    def _minimax(self, found: MinimaxSearch, designs: Sequence[RobustDesign]) -> Minimax:
+        """A min-max-regret design with its proof."""
         size = self.problem.space.size
         if found.index < 0:
             return Minimax(NOT_IN_SPACE, None, 0.0, 0.0, 0, 0.0, True, size, 0, 0)

@@ -13,6 +13,7 @@ among the others. A point that stays in front until it is evaluated in every wor
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,22 +40,27 @@ class MinimaxSearch:
     regret_lower: float
 
 
-def find_minimax(ledger: Ledger, candidates: Sequence[int], *, tolerance: float) -> MinimaxSearch:
+def find_minimax(
+    ledger: Ledger, candidates: Sequence[int], *, tolerance: float, nominal_within: float = math.inf
+) -> MinimaxSearch:
     """The point of least largest regret, to within a tolerance on the regret.
 
     Args:
         ledger: every world proved.
         candidates: points worth a full evaluation at once: the better they are, the fewer others are looked at.
         tolerance: absolute, as regrets are shares; 0 looks at every point that could equal the best, too.
+        nominal_within: only points that come so near the optimum of world 0, relative; infinite for all points.
     """
     while True:
         optimum = ledger.optimum()
         rows = [int(row) for row in np.flatnonzero(optimum > 0.0)]
         if not rows:
             return MinimaxSearch(-1, 0.0, 0.0)
-        found = _close(ledger, rows, optimum, candidates, tolerance=tolerance)
-        if found is not None:
-            return found
+        least = 0.0 if math.isinf(nominal_within) else float(optimum[0]) * (1.0 - nominal_within)
+        try:
+            return _Search(ledger, rows, optimum, tolerance, least).run(candidates)
+        except _OptimumBeatenError:
+            continue
 
 
 def lower_regrets(upper: Floats, optimum: Floats) -> Floats:
@@ -65,48 +71,85 @@ def lower_regrets(upper: Floats, optimum: Floats) -> Floats:
     return worst
 
 
-def _close(
-    ledger: Ledger, rows: Sequence[int], optimum: Floats, candidates: Sequence[int], *, tolerance: float
-) -> MinimaxSearch | None:
-    """The search against fixed optima; None as soon as an evaluation beats one of them."""
-    best: tuple[float, tuple[float, float, int]] | None = None
-    for index in candidates:
-        regret = _largest_regret(ledger, rows, optimum, index)
-        if regret is None:
-            return None
-        key = (regret, ledger.rank(0, index))
-        best = key if best is None else min(best, key)
-    bounds = lower_regrets(ledger.upper[rows], optimum[rows])
-    # A regret of 1 cannot be beaten by a point that is infeasible somewhere: those need no look.
-    heap = [(bound, index) for index, bound in enumerate(bounds.tolist()) if bound < 1.0]
-    heapq.heapify(heap)
-    while heap and (best is None or heap[0][0] <= best[0] - tolerance):
-        bound, index = heapq.heappop(heap)
-        row = _next_world(ledger, rows, optimum, index)
-        if row is None:  # known everywhere: what keeps its bound low is the gap of its schedules
-            key = (
-                max(1.0 - ledger.worth(row, index).value / float(optimum[row]) for row in rows),
-                ledger.rank(0, index),
-            )
-            best = key if best is None else min(best, key)
-            continue
-        if ledger.worth(row, index).value > optimum[row]:
-            return None
-        raised = max(bound, 1.0 - float(ledger.upper[row, index]) / float(optimum[row]))
-        heapq.heappush(heap, (raised, index))
-    if best is None:
-        return MinimaxSearch(-1, 0.0, 0.0)
-    least = float(lower_regrets(ledger.upper[rows], optimum[rows]).min())
-    return MinimaxSearch(best[1][2], best[0], min(least, best[0]))
+class _OptimumBeatenError(Exception):
+    """An evaluation beat the best design known in its world: regrets are to be counted anew."""
 
 
-def _largest_regret(ledger: Ledger, rows: Sequence[int], optimum: Floats, index: int) -> float | None:
-    """Of one point over all worlds; None if it beats an optimum."""
-    regrets = [1.0 - ledger.worth(row, index).value / float(optimum[row]) for row in rows]
-    return None if min(regrets) < 0.0 else max(regrets)
+@dataclass(slots=True)
+class _Search:
+    """The search against fixed optima.
 
+    Attributes:
+        ledger: worths and bounds.
+        rows: worlds with a feasible point.
+        optimum: of every world.
+        tolerance: on the regret.
+        least: of the nominal value; 0 where any will do.
+    """
 
-def _next_world(ledger: Ledger, rows: Sequence[int], optimum: Floats, index: int) -> int | None:
-    """Of the worlds where a point is not known exactly, that which promises the most regret; None if there is none."""
-    open_rows = [row for row in rows if index not in ledger.known[row]]
-    return max(open_rows, key=lambda row: 1.0 - float(ledger.upper[row, index]) / float(optimum[row]), default=None)
+    ledger: Ledger
+    rows: Sequence[int]
+    optimum: Floats
+    tolerance: float
+    least: float
+    _best: tuple[float, tuple[float, float, int]] | None = None
+
+    def run(self, candidates: Sequence[int]) -> MinimaxSearch:
+        """Candidates first, then the others in the order of their bounds."""
+        for index in candidates:
+            if self._worth(0, index) >= self.least:
+                self._consider(index)
+        heap = self._heap()
+        regret_lower = 1.0
+        while heap:
+            bound, index = heapq.heappop(heap)
+            if self._best is not None and bound > self._best[0] - self.tolerance:
+                regret_lower = min(regret_lower, bound)
+                break
+            row = self._next_world(index)
+            if row is None:  # known everywhere: what keeps its bound low is the gap of its schedules
+                self._consider(index)
+                regret_lower = min(regret_lower, bound)
+            elif self._worth(row, index) >= (self.least if row == 0 else 0.0):
+                heapq.heappush(heap, (max(bound, self._lower(row, index)), index))
+        if self._best is None:
+            return MinimaxSearch(-1, 0.0, 0.0)
+        return MinimaxSearch(self._best[1][2], self._best[0], min(regret_lower, self._best[0]))
+
+    def _heap(self) -> list[tuple[float, int]]:
+        """LB of every point that may be near enough to the nominal optimum.
+
+        A regret of 1 cannot be beaten by a point that is infeasible somewhere: those need no look.
+        """
+        bounds = lower_regrets(self.ledger.upper[self.rows], self.optimum[self.rows])
+        may_be = np.flatnonzero((self.ledger.upper[0] >= self.least) & (bounds < 1.0))
+        heap = [(float(bounds[index]), int(index)) for index in may_be]
+        heapq.heapify(heap)
+        return heap
+
+    def _consider(self, index: int) -> None:
+        """Take a point for the best if it is."""
+        regret = max(1.0 - self._worth(row, index) / float(self.optimum[row]) for row in self.rows)
+        key = (regret, self.ledger.rank(0, index))
+        self._best = key if self._best is None else min(self._best, key)
+
+    def _next_world(self, index: int) -> int | None:
+        """Of the worlds where a point is not known exactly, that which promises the most regret; None if none is left.
+
+        The nominal one comes first where a point's place there decides whether it counts.
+        """
+        open_rows = [row for row in self.rows if index not in self.ledger.known[row]]
+        if self.least > 0.0 and 0 in open_rows:
+            return 0
+        return max(open_rows, key=lambda row: self._lower(row, index), default=None)
+
+    def _lower(self, row: int, index: int) -> float:
+        """Regret of a point in a world, by its bound."""
+        return 1.0 - float(self.ledger.upper[row, index]) / float(self.optimum[row])
+
+    def _worth(self, row: int, index: int) -> float:
+        """Value of a point in a world."""
+        value = self.ledger.worth(row, index).value
+        if value > self.optimum[row]:
+            raise _OptimumBeatenError
+        return value

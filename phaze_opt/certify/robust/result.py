@@ -102,7 +102,8 @@ class RobustDesign:
 
     Attributes:
         name: ``design 1``, ..., or the reference's name.
-        roles: why it is in the table: ``nominal rank 1``, ``best in corner 3``, ``min-max regret``, ``reference``.
+        roles: why it is in the table: ``min-max regret``, ``nominal min-max regret``, ``nominal rank 1``,
+            ``best in corner 3``, ``reference``.
         index: in the space, or `NOT_IN_SPACE`.
         point: None for a reference.
         values: of the goal; 0 where infeasible.
@@ -135,8 +136,8 @@ class Minimax:
         regret_lower: every point of the space has at least this regret in some world.
         is_proved: ``regret - regret_lower`` is within the tolerance.
         num_points: of the space.
-        num_points_evaluated: points looked at beyond their bounds, in one world or more.
-        num_evaluations: of one point in one world, in this step.
+        num_points_evaluated: points that the analysis looked at beyond their bounds, in one world or more.
+        num_evaluations: of one point in one world, over the whole analysis.
     """
 
     index: int
@@ -230,6 +231,8 @@ class RobustResult:
         optima: one a world.
         designs: every world's best, the nominal best ones, the min-max-regret design, the references.
         minimax: the design of least largest regret.
+        nominal_minimax: the same among designs within the tolerance of the nominal optimum: what choosing well among
+            these can do. ``num_evaluations`` and ``num_points_evaluated`` are of both searches.
         conclusions: which survive.
         effects: one a group.
         num_distinct_worlds: proved; the others are worth the same at every point as one of these.
@@ -245,6 +248,7 @@ class RobustResult:
     optima: tuple[WorldOptimum, ...]
     designs: tuple[RobustDesign, ...]
     minimax: Minimax
+    nominal_minimax: Minimax
     conclusions: tuple[Conclusion, ...]
     effects: tuple[GroupEffect, ...]
     num_distinct_worlds: int
