@@ -273,7 +273,7 @@ def time_scale(problem: BlockProblem) -> float:
 
 
 def _quiet_solver() -> Any:
-    """HiGHS with one thread, without output and without presolve, which costs more than it saves on rows this few."""
+    """HiGHS with one thread, without output, presolve and scaling, which cost more than they save on so few rows."""
     import highspy
 
     solver = highspy._core._Highs()
@@ -282,6 +282,7 @@ def _quiet_solver() -> Any:
         ("threads", 1),
         ("presolve", "off"),
         ("solver", "simplex"),
+        ("simplex_scale_strategy", 0),
         ("primal_feasibility_tolerance", _TOLERANCE),
         ("dual_feasibility_tolerance", _TOLERANCE),
     ):
