@@ -105,9 +105,9 @@ def _read_multipliers(path: Path, certificate: Certificate) -> dict[int, NDArray
     """Tables of all micro-batches; pickled arrays are refused by numpy itself."""
     batches = certificate.space.axes.micro_batch
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             tables = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         message = f"cannot be read as arrays without pickled objects ({type(error).__name__})"
         refuse(message, file=MULTIPLIERS_FILE, cause=error)
     names = {f"mb{batch}" for batch in batches}

@@ -163,7 +163,7 @@ def _check_agreement(points: PointsTable) -> None:
     )
 
 
-def demand(good: NDArray[np.bool_], rule: Any, *, offset: int = 0) -> None:
+def demand(good: NDArray[np.bool_] | np.bool_, rule: Any, *, offset: int = 0) -> None:
     """Refuse the first row that is not good.
 
     Args:

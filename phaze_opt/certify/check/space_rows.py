@@ -96,7 +96,7 @@ def check_space(points: PointsTable, architectures: Architectures, space: Search
         "hbm_bytes": capacities[rows // len(batches) % len(capacities)],
         "micro_batch": batches[rows % len(batches)],
     }
-    demand(np.asarray(points.index[:count] == rows), lambda row: f"index is {points.index[row]}, not {row}")
+    demand(points.index[:count] == rows, lambda row: f"index is {points.index[row]}, not {row}")
     matches = np.stack([getattr(points, name)[:count] == expected[name] for name in POINT_COLUMNS])
     demand(matches.all(axis=0), lambda row: _describe_other_point(points, expected, row))
     if len(points) != size:
