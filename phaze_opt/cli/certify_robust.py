@@ -118,13 +118,13 @@ def robust_metrics(result: RobustResult) -> dict[str, float]:
 
 def print_robust(result: RobustResult, file: Path) -> None:
     """Sentences and tables for a person."""
-    from phaze_opt.report.robust import robust_sentences, robust_tables
+    from phaze_opt.report.robust import minimax_sentences, robust_contents
     from phaze_opt.report.tables import draw_table
 
     screen = out()
-    for table in robust_tables(result):
+    for table in robust_contents(result):
         screen.print(draw_table(table))
     screen.print("")
-    for sentence in robust_sentences(result):
+    for sentence in minimax_sentences(result):
         screen.print(sentence, markup=False)
     screen.print(f"All of it: {file}", markup=False, soft_wrap=True)

@@ -23,7 +23,7 @@ from phaze_opt.report.certificate import (
 )
 from phaze_opt.report.figures import breakdown_figure
 from phaze_opt.report.page import render_page, write_text
-from phaze_opt.report.robust import robust_sentences, robust_tables
+from phaze_opt.report.robust import minimax_sentences, robust_contents
 from phaze_opt.report.runner_up import RunnerUp
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
 from phaze_opt.report.tables import evaluation_contents
@@ -57,8 +57,8 @@ def write_certificate_report(
         figures = {"gap": gap_figure(result.history, goal=certificate.goal), **figures}
         tables.append(history_table(result))
     if robust is not None:
-        lead = " ".join([lead, *robust_sentences(robust)])
-        tables += robust_tables(robust)
+        lead = " ".join([lead, *minimax_sentences(robust)])
+        tables += robust_contents(robust)
     page = render_page(
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}",
         figures=figures,

@@ -7,12 +7,20 @@ import pytest
 
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage
-from phaze_opt.cli import certify_check, certify_run
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.cli import certify_check, certify_extras, certify_robust, certify_run
 from phaze_opt.cli.main import main
 from phaze_opt.errors import CertificateError, InputError, SolverError
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.search_space import load_space
 from phaze_opt.testing.toy_proof import ToyProver
+from phaze_opt.testing.toy_robust import analyse_by_brute_force
+from phaze_opt.workload.config import load_model
 
 SPACE = """\
 area_budget_mm2 = 279
@@ -190,6 +198,36 @@ def test_a_budget_that_leaves_no_architecture_is_infeasible(arguments, capsys, t
     assert not (tmp_path / "work").exists()
 
 
+def test_the_runner_up_is_found_beyond_designs_that_tie(tmp_path):
+    """As if the table ended before it: the same one is found by evaluating from the highest bound down."""
+    constants = load_constants()
+    (tmp_path / "space.toml").write_text(SPACE)
+    cluster = Cluster(16, load_network("two-level", num_devices=16, constants=constants))
+    scenario = Scenario((load_model("tiny"),), cluster, 64)
+    problem = CertifyProblem(scenario, load_space(tmp_path / "space.toml"), constants)
+    result = ToyProver(looseness=0.01)(problem, CertifyOptions(directory=tmp_path))
+    num_tied = sum(design.rank == 1 for design in result.best)
+    whole = certify_extras.find_runner_up(result, problem)
+    cut = certify_extras.find_runner_up(replace(result, best=result.best[:num_tied]), problem)
+    assert cut.is_certain
+    assert cut.design.value == whole.design.value
+    assert cut.design.rank == whole.design.rank == num_tied + 1
+    assert cut.falls_short == whole.falls_short
+    assert certify_extras.find_runner_up(replace(result, best=()), problem) is None
+
+
+def test_a_search_for_the_runner_up_that_is_cut_short_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(certify_extras, "MAX_EVALUATIONS", 1)
+    (tmp_path / "space.toml").write_text(SPACE)
+    constants = load_constants()
+    cluster = Cluster(16, load_network("two-level", num_devices=16, constants=constants))
+    scenario = Scenario((load_model("tiny"),), cluster, 64)
+    problem = CertifyProblem(scenario, load_space(tmp_path / "space.toml"), constants)
+    result = ToyProver(looseness=0.9)(problem, CertifyOptions(directory=tmp_path))
+    cut = certify_extras.find_runner_up(replace(result, best=result.best[:2]), problem)
+    assert cut is None or not cut.is_certain
+
+
 def test_ctrl_c_says_how_to_go_on(arguments, use, capsys):
     use(ToyProver(stop_at=5))
     code, out, err = run([*arguments, "--json", "--no-tracking"], capsys)
@@ -200,6 +238,38 @@ def test_ctrl_c_says_how_to_go_on(arguments, use, capsys):
     assert "--resume" in err
     code, out, err = run([*arguments, "--no-tracking"], capsys)
     assert (code, out) == (130, "")
+
+
+def test_robust_adds_worlds(arguments, use, capsys, monkeypatch, tmp_path):
+    use(ToyProver())
+    monkeypatch.setattr(certify_robust, "_package_analyst", lambda: analyse_by_brute_force)
+    more = ["--robust", "--robust-samples", "1", "--no-tracking", "--micro-batch", "4"]
+    _, out, err = run([*arguments, *more, "--json"], capsys)
+    robust = json.loads(out)["robust"]
+    assert err == ""
+    assert len(robust["worlds"]) == 1 + 2**4 + 1
+    assert robust["worlds"][0]["value"] == json.loads(out)["value"]
+    least = next(design for design in robust["designs"] if "min-max regret" in design["roles"])
+    assert robust["minimax"]["regret"] == least["worst_regret"] == max(least["regrets"])
+    first = next(design for design in robust["designs"] if "nominal rank 1" in design["roles"])
+    assert least["worst_regret"] <= first["worst_regret"]
+    assert robust["conclusions"][0]["share"] == sum(regret <= 0.01 for regret in first["regrets"]) / 18
+    page = tmp_path / "page.html"
+    _, out, _ = run([*arguments, *more, "--report", str(page)], capsys)
+    for words in ("Which conclusions survive", "Regret of good designs", "min-max-regret", "robust.json"):
+        assert words in out
+    assert "Which conclusions survive" in page.read_text()
+
+
+def test_ctrl_c_among_the_worlds_says_how_to_go_on(arguments, use, capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    use(ToyProver())
+    monkeypatch.setattr(certify_robust, "_package_analyst", lambda: interrupted)
+    code, out, err = run([*arguments, "--robust", "--no-tracking"], capsys)
+    assert (code, out) == (130, "")
+    assert "--resume" in err
 
 
 def test_options_reach_the_prover(arguments, use, capsys, tmp_path):
@@ -265,6 +335,9 @@ def check(arguments, capsys, *words):
         (["certify", "--check", "nowhere"], ["--check", "nowhere"]),
         (["certify", "--check", "x", *TINY, "--devices", "4"], ["--check", "--model, --devices"]),
         (["certify", "--check", "x", "--resume"], ["--check", "--resume"]),
+        (["certify", "--check", "x", "--robust"], ["--check", "--robust"]),
+        ([*CERTIFY, *TINY, "--robust", "--robust-samples", "-1"], ["--robust-samples", "-1"]),
+        ([*CERTIFY, *TINY, "--robust", "--seed", "x"], ["--seed", "x"]),
     ],
     ids=lambda value: " ".join(value)[-60:] if isinstance(value, list) else None,
 )
