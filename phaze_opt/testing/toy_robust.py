@@ -32,7 +32,7 @@ from phaze_opt.space.point import DesignPoint
 OnProgress = Callable[[RobustProgress], None]
 
 
-def analyse_by_brute_force(
+def analyse_drawn_worlds(
     problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions, *, on_progress: OnProgress | None = None
 ) -> RobustResult:
     """Called as `certify.robust.analyse.analyse_robustness` is; nothing is written, effects are left out."""

@@ -19,7 +19,7 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import load_space
 from phaze_opt.testing.toy_proof import ToyProver
-from phaze_opt.testing.toy_robust import analyse_by_brute_force
+from phaze_opt.testing.toy_robust import analyse_drawn_worlds
 from phaze_opt.workload.config import load_model
 
 SPACE = """\
@@ -242,7 +242,7 @@ def test_ctrl_c_says_how_to_go_on(arguments, use, capsys):
 
 def test_robust_adds_worlds(arguments, use, capsys, monkeypatch, tmp_path):
     use(ToyProver())
-    monkeypatch.setattr(certify_robust, "_package_analyst", lambda: analyse_by_brute_force)
+    monkeypatch.setattr(certify_robust, "_package_analyst", lambda: analyse_drawn_worlds)
     more = ["--robust", "--robust-samples", "1", "--no-tracking", "--micro-batch", "4"]
     _, out, err = run([*arguments, *more, "--json"], capsys)
     robust = json.loads(out)["robust"]

@@ -2,18 +2,33 @@
 
 import hashlib
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
+from toy_study import CONFIG, ENGINE
 
 from phaze_opt.certify.certificate import FORMAT, CertificateProvenance, Claim
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.prove import certify
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plain_data import to_plain
 from phaze_opt.study.certified_truth import better_truth, certified_truth
+from phaze_opt.study.config import Budget, Judgement, Setting, Workload
 from phaze_opt.study.judging.scoring import yardstick_of
+from phaze_opt.study.load import load_study
+from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
+from phaze_opt.study.run import run_study
+from phaze_opt.study.summary import summarise
 from phaze_opt.study.truth import ENUMERATED, find_truth, keep_truth, known_truth, truth_file
 from phaze_opt.testing.problems import tiny_space
+from phaze_opt.workload.config import load_model
 
 SPACE = tiny_space()
 POINT, OTHER = SPACE.point(3), SPACE.point(4)
@@ -175,3 +190,58 @@ def test_an_enumeration_is_not_needed(tmp_path):
     write_certificate(tmp_path / "it")
     # Nothing to evaluate with: an enumeration would fail.
     assert find_truth(Condition(), cache_dir=tmp_path, certificates=tmp_path).kind is TruthKind.CERTIFIED
+
+
+def test_a_study_is_judged_by_a_certificate_made_after_it(tmp_path):
+    """Without truths asked for, and whatever is in between: when it is loaded again."""
+    config = replace(CONFIG, contenders=CONFIG.contenders[:1], budget=Budget(evaluations=6))
+    result = run_study(config, work_dir=tmp_path, engine=ENGINE)
+    assert result.truths == {}
+    condition = result.conditions[0]
+    best = max(trial.values[0] for cell in result.cells for trial in cell.trials if trial.values)
+    claim = replace(CLAIM, value=2 * best, value_upper=2.001 * best, point=condition.space.point(0))
+    write_certificate(tmp_path / "phaze-opt-certificates" / "it", claim, condition.problem_digest)
+    truths = load_study(result.directory).truths
+    assert truths == {
+        condition.key: Truth(TruthKind.CERTIFIED, 2 * best, condition.space.point(0), gap=pytest.approx(0.0005))
+    }
+    summary = summarise(load_study(result.directory))
+    assert min(score.regret for score in summary.cells if score.workload == condition.workload.name) >= 0.5
+    assert any("no design exceeds by more than 0.05 %" in sentence for sentence in summary.findings)
+
+
+def test_a_study_that_asks_for_truths_keeps_a_copy_and_enumerates_nothing(tmp_path):
+    judged = Judgement(truth="enumerate", num_bootstrap=100)
+    config = replace(CONFIG, contenders=CONFIG.contenders[:1], budget=Budget(evaluations=4), judgement=judged)
+    plan = run_study(replace(config, judgement=Judgement()), work_dir=tmp_path / "other", engine=ENGINE).conditions
+    for number, condition in enumerate(plan):
+        claim = replace(CLAIM, value=1e9, value_upper=1e9, point=condition.space.point(0))
+        write_certificate(tmp_path / "phaze-opt-certificates" / str(number), claim, condition.problem_digest)
+    result = run_study(config, work_dir=tmp_path, engine=ENGINE)
+    assert {truth.kind for truth in result.truths.values()} == {TruthKind.CERTIFIED}
+    assert not list((tmp_path / "phaze-opt-studies" / "truths").glob("*"))
+    shutil.rmtree(tmp_path / "phaze-opt-certificates")
+    assert load_study(result.directory).truths == result.truths
+
+
+def test_the_real_prover_against_every_evaluation(tmp_path):
+    """The certificate's optimum is the best of all points, found by the digest of the study's own problem."""
+    axes = replace(SPACE.axes, num_tc=(4, 8), num_vc=(4, 8), tc_width=(64,), micro_batch=(2,))
+    space = replace(SPACE, axes=axes)
+    constants = load_constants()
+    cluster = Cluster(16, load_network("two-level", num_devices=16, constants=constants))
+    scenario = Scenario((load_model("tiny"),), cluster, 64, tensor_parallel=(1, 2))
+    condition = Condition(Setting(), Workload("tiny", ("tiny",)), scenario, space, constants)
+    problem = CertifyProblem(scenario, space, constants)
+    assert problem.digest == condition.problem_digest
+    result = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path / "certificates"))
+    truth = find_truth(condition, cache_dir=tmp_path, certificates=tmp_path / "certificates")
+    objective = Objective(scenario)
+    values = [objective.evaluate(point).throughput_samples_per_s for point in space.points()]
+    assert truth.kind is TruthKind.CERTIFIED
+    assert truth.point == result.certificate.claim.point
+    assert max(values) == pytest.approx(truth.value, rel=max(1e-9, 1.1 * objective.evaluate(truth.point).schedule_gap))
+    assert max(values) <= truth.value * (1 + truth.gap) * (1 + 1e-9)
+    # Another batch is another problem, whatever the directory is called.
+    other = replace(condition, scenario=replace(scenario, global_batch=128))
+    assert certified_truth(other.problem_digest, certificates=tmp_path / "certificates") is None
