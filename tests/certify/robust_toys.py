@@ -6,13 +6,19 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.robust.journal import RobustJournal
+from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.prover import Cause, ModelFacts, WorldBest, WorldProof, Worth
+from phaze_opt.certify.robust.tasks import ProverBench
 from phaze_opt.certify.robust.worlds import Setting, World, WorldKind
+from phaze_opt.certify.workers import Workers
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
@@ -166,3 +172,50 @@ class PowerProver:
 def _worth(value: float) -> Worth:
     facts = (ModelFacts("toy", 1, 2, 2, Cause.MEMORY),) if value > 0.0 else ()
     return Worth(value, value, facts)
+
+
+TABLE_PROBLEM = make_problem()
+"""What the tables' points are points of."""
+
+
+class _NoJournal(RobustJournal):
+    """Keeps nothing, so that examples do not share it."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/nonexistent"))
+
+    def add_proof(self, world_digest: str, proof: WorldProof) -> None:
+        """Nothing."""
+
+    def add_worth(self, world_digest: str, name: str, worth: Worth) -> None:
+        """Nothing."""
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values, some of them zero or tied, and bounds at least as large; zero where a point is known to be infeasible."""
+    worlds = draw(st.integers(1, 5))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    levels = draw(st.sampled_from([3, 10, 1000]))
+    values = rng.integers(1, levels + 1, (worlds, TABLE_PROBLEM.space.size)) / levels
+    values[rng.random((worlds, TABLE_PROBLEM.space.size)) < draw(st.sampled_from([0.0, 0.1, 0.5]))] = 0.0
+    slack = draw(st.sampled_from([0.0, 0.05, 10.0]))
+    bounds = values * (1.0 + slack * rng.random((worlds, TABLE_PROBLEM.space.size)))
+    hidden = (values == 0.0) & (rng.random((worlds, TABLE_PROBLEM.space.size)) < 0.5)
+    bounds[hidden] = 1.0
+    return values, bounds
+
+
+def toy_ledger(values: NDArray[np.float64], bounds: NDArray[np.float64], *, claimed: float = 1.0) -> Ledger:
+    worlds = bare_worlds(len(values))
+    rows = {world.problem_digest: row for row, world in enumerate(worlds)}
+    prover = TableProver(
+        {digest: values[row] for digest, row in rows.items()},
+        {digest: bounds[row] for digest, row in rows.items()},
+        claimed=claimed,
+    )
+    bench = ProverBench(prover)
+    workers = Workers(lambda: bench, jobs=1, here=bench)
+    ledger = Ledger(TABLE_PROBLEM, worlds, workers, _NoJournal(), lambda: None)
+    ledger.prove_all()
+    return ledger

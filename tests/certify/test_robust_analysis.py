@@ -79,27 +79,27 @@ def test_conclusions_follow_from_the_table(tmp_path: Path) -> None:
         assert conclusion.share == (regrets <= share).mean()
         assert conclusion.worst_world == int(regrets.argmax())
         assert conclusion.holds[0]
-    shapes = {c.statement: c for c in result.conclusions if c.kind is ConclusionKind.SHAPE}
-    points = [PROBLEM.space.point(int(index)) for index in table.argmax(axis=1)]
-    width = next(c for statement, c in shapes.items() if "array width" in statement)
-    assert width.found == tuple(str(point.tc_width) for point in points)
-    assert width.holds == tuple(point.tc_width == points[0].tc_width for point in points)
-    assert len(shapes) == 4, "an axis with one value has nothing to conclude"
     ratios = [c for c in result.conclusions if c.statement == "the nominal best design beats tpu-v4"]
     assert ratios[0].found == pytest.approx(tuple(table[:, nominal] / (0.5 * table.mean(axis=1))))
 
 
-def test_a_shape_is_proved_only_where_no_other_can_be_best(tmp_path: Path) -> None:
+def test_what_keeping_a_parameter_costs(tmp_path: Path) -> None:
+    """The best of all points with the nominal best design's width, in every world, by hand."""
     prover = PowerProver(PROBLEM.space.size, 1)
     result = _analyse(tmp_path, prover)
     table = _table(prover, result)
-    points = [PROBLEM.space.point(index) for index in range(PROBLEM.space.size)]
-    for conclusion in result.conclusions:
-        if conclusion.kind is ConclusionKind.SHAPE and "array width" in conclusion.statement:
-            nominal = points[int(table[0].argmax())].tc_width
-            others = np.array([point.tc_width != nominal for point in points])
-            for row, proved in enumerate(conclusion.is_proved):
-                assert not proved or table[row][others].max() < table[row].max()
+    shapes = [c for c in result.conclusions if c.kind is ConclusionKind.SHAPE]
+    assert len(shapes) == 4, "an axis with one value has nothing to conclude"
+    width = next(c for c in shapes if "array width" in c.statement)
+    widths = np.array([PROBLEM.space.point(index).tc_width for index in range(PROBLEM.space.size)])
+    kept = widths == widths[table[0].argmax()]
+    true_costs = 1.0 - table[:, kept].max(axis=1) / table.max(axis=1)
+    for held, cost, found, is_proved in zip(width.holds, true_costs, width.found, width.is_proved, strict=True):
+        assert isinstance(found, float)
+        assert found >= cost - 1e-15
+        assert not is_proved or held == (cost <= 1e-8)
+    assert width.holds[0]
+    assert any(width.is_proved)
 
 
 def test_effects_are_of_one_group_alone(tmp_path: Path) -> None:
@@ -118,6 +118,7 @@ def test_effects_are_of_one_group_alone(tmp_path: Path) -> None:
         assert effect.mean_log_ratio == pytest.approx(np.mean(logs))
         assert effect.least_log_ratio == pytest.approx(min(logs))
         assert effect.largest_log_ratio == pytest.approx(max(logs))
+        assert 0.0 <= effect.share_shared <= 1.0
 
 
 def test_the_file_holds_the_result(tmp_path: Path) -> None:

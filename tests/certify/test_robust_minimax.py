@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from robust_toys import TableProver, bare_worlds, make_problem
+from robust_toys import TABLE_PROBLEM, tables, toy_ledger
 
-from phaze_opt.certify.robust.journal import RobustJournal
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.minimax import MinimaxSearch, find_minimax, lower_regrets
-from phaze_opt.certify.robust.tasks import ProverBench
-from phaze_opt.certify.workers import Workers
 
-PROBLEM = make_problem()
-SIZE = PROBLEM.space.size
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Values, some of them zero or tied, and bounds at least as large; zero where a point is known to be infeasible."""
-    worlds = draw(st.integers(1, 5))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    levels = draw(st.sampled_from([3, 10, 1000]))
-    values = rng.integers(1, levels + 1, (worlds, SIZE)) / levels
-    values[rng.random((worlds, SIZE)) < draw(st.sampled_from([0.0, 0.1, 0.5]))] = 0.0
-    slack = draw(st.sampled_from([0.0, 0.05, 10.0]))
-    bounds = values * (1.0 + slack * rng.random((worlds, SIZE)))
-    hidden = (values == 0.0) & (rng.random((worlds, SIZE)) < 0.5)
-    bounds[hidden] = 1.0
-    return values, bounds
-
-
-def _ledger(
-    values: NDArray[np.float64], bounds: NDArray[np.float64], tmp_path: Path, *, claimed: float = 1.0
-) -> Ledger:
-    worlds = bare_worlds(len(values))
-    rows = {world.problem_digest: row for row, world in enumerate(worlds)}
-    prover = TableProver(
-        {digest: values[row] for digest, row in rows.items()},
-        {digest: bounds[row] for digest, row in rows.items()},
-        claimed=claimed,
-    )
-    bench = ProverBench(prover)
-    workers = Workers(lambda: bench, jobs=1, here=bench)
-    ledger = Ledger(PROBLEM, worlds, workers, RobustJournal(tmp_path / "none"), lambda: None)
-    ledger.prove_all()
-    return ledger
+SIZE = TABLE_PROBLEM.space.size
 
 
 def _search(ledger: Ledger, tolerance: float) -> MinimaxSearch:
@@ -63,20 +25,11 @@ def _largest_regrets(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return (1.0 - feasible / feasible.max(axis=1, keepdims=True)).max(axis=0)
 
 
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Journals of toys are not kept apart: each is removed when the next begins."""
-    return tmp_path_factory.mktemp("toys")
-
-
 @settings(max_examples=150, deadline=None)
 @given(table=tables(), tolerance=st.sampled_from([0.0, 0.02]))
-def test_equals_brute_force(
-    scratch: Path, table: tuple[NDArray[np.float64], NDArray[np.float64]], tolerance: float
-) -> None:
+def test_equals_brute_force(table: tuple[NDArray[np.float64], NDArray[np.float64]], tolerance: float) -> None:
     values, bounds = table
-    RobustJournal(scratch / "none").remove()
-    ledger = _ledger(values, bounds, scratch)
+    ledger = toy_ledger(values, bounds)
     found = _search(ledger, tolerance)
     if values.max() == 0.0:
         assert found == MinimaxSearch(-1, 0.0, 0.0)
@@ -93,9 +46,7 @@ def test_equals_brute_force(
 
 @settings(max_examples=60, deadline=None)
 @given(table=tables())
-def test_lower_bounds_hold_for_every_point(
-    scratch: Path, table: tuple[NDArray[np.float64], NDArray[np.float64]]
-) -> None:
+def test_lower_bounds_hold_for_every_point(table: tuple[NDArray[np.float64], NDArray[np.float64]]) -> None:
     values, bounds = table
     feasible = values.max(axis=1) > 0.0
     lower = lower_regrets(bounds[feasible], values[feasible].max(axis=1))
@@ -106,12 +57,11 @@ def test_lower_bounds_hold_for_every_point(
 @settings(max_examples=60, deadline=None)
 @given(table=tables(), claimed=st.sampled_from([0.9, 0.99]))
 def test_an_evaluation_that_beats_a_proof_moves_the_optimum(
-    scratch: Path, table: tuple[NDArray[np.float64], NDArray[np.float64]], claimed: float
+    table: tuple[NDArray[np.float64], NDArray[np.float64]], claimed: float
 ) -> None:
     """A proof within a tolerance may name the second best; no regret is negative for it, and all are against one."""
     values, bounds = table
-    RobustJournal(scratch / "none").remove()
-    ledger = _ledger(values, bounds, scratch, claimed=claimed)
+    ledger = toy_ledger(values, bounds, claimed=claimed)
     found = _search(ledger, 0.0)
     if found.index < 0:
         return
@@ -125,11 +75,11 @@ def test_an_evaluation_that_beats_a_proof_moves_the_optimum(
     assert found.regret <= max(0.0, true_regrets.min()) + 1e-15
 
 
-def test_hopeless_points_are_left_alone(tmp_path: Path) -> None:
+def test_hopeless_points_are_left_alone() -> None:
     """With exact bounds, only points that could be the answer are evaluated, each as seldom as that takes."""
     rng = np.random.default_rng(5)
     values = rng.uniform(0.5, 1.0, (4, SIZE))
-    ledger = _ledger(values, values, tmp_path)
+    ledger = toy_ledger(values, values)
     found = _search(ledger, 0.0)
     bests = {int(row.argmax()) for row in values}
     looked_at = set().union(*ledger.known)
@@ -139,13 +89,12 @@ def test_hopeless_points_are_left_alone(tmp_path: Path) -> None:
 @settings(max_examples=100, deadline=None)
 @given(table=tables(), within=st.sampled_from([1e-8, 0.3]))
 def test_the_most_robust_of_the_nominal_best(
-    scratch: Path, table: tuple[NDArray[np.float64], NDArray[np.float64]], within: float
+    table: tuple[NDArray[np.float64], NDArray[np.float64]], within: float
 ) -> None:
     values, bounds = table
     if values[0].max() == 0.0:
         return
-    RobustJournal(scratch / "none").remove()
-    ledger = _ledger(values, bounds, scratch)
+    ledger = toy_ledger(values, bounds)
     bests = [ledger.best_index(row) for row in range(len(ledger.worlds))]
     found = find_minimax(ledger, [i for i in bests if i >= 0], tolerance=0.0, nominal_within=within)
     regrets = _largest_regrets(values)

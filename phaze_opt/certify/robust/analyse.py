@@ -10,26 +10,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from phaze_opt.certify.certificate import BOUND_SLACK
-from phaze_opt.certify.closing import PROOF_SLACK
+import numpy as np
+
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.robust.assumptions import find_assumptions
-from phaze_opt.certify.robust.conclusions import Findings, draw_conclusions
-from phaze_opt.certify.robust.effects import measure_effects
+from phaze_opt.certify.robust.assumptions import Assumptions, find_assumptions
+from phaze_opt.certify.robust.axes import axis_column, axis_value, free_axes
+from phaze_opt.certify.robust.concluding import Evidence, conclude, optimal_within
 from phaze_opt.certify.robust.journal import RobustJournal, write_whole
+from phaze_opt.certify.robust.keeping import KeptCost, Restriction, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.minimax import MinimaxSearch, find_minimax
 from phaze_opt.certify.robust.prover import RobustProver
 from phaze_opt.certify.robust.result import (
     NOT_IN_SPACE,
-    Conclusion,
-    Minimax,
-    RobustDesign,
     RobustOptions,
     RobustProgress,
     RobustResult,
     RobustStage,
-    WorldOptimum,
 )
 from phaze_opt.certify.robust.tasks import ProverBench
 from phaze_opt.certify.robust.worlds import World, build_worlds
@@ -123,12 +120,14 @@ class _Analysis:
     prover: RobustProver
     workers: Workers
     journal: RobustJournal = field(init=False)
+    assumptions: Assumptions = field(init=False)
     worlds: tuple[World, ...] = field(init=False)
     rows: tuple[int, ...] = field(init=False)
     ledger: Ledger = field(init=False)
     _started: float = field(default_factory=time.perf_counter)
     _stage: RobustStage = RobustStage.WORLDS
     _found: MinimaxSearch = field(default_factory=lambda: MinimaxSearch(NOT_IN_SPACE, 1.0, 0.0))
+    _costs: dict[tuple[int, str], KeptCost] = field(default_factory=dict)
     _nominal_found: MinimaxSearch = field(default_factory=lambda: MinimaxSearch(NOT_IN_SPACE, 1.0, 0.0))
 
     def __post_init__(self) -> None:
@@ -138,9 +137,9 @@ class _Analysis:
         self.journal = RobustJournal(_directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}")
         if not self.options.is_resumed:
             self.journal.remove()
-        assumptions = find_assumptions(self.problem)
+        self.assumptions = find_assumptions(self.problem)
         self.worlds = build_worlds(
-            self.problem, assumptions, num_samples=self.robust.num_samples, seed=self.robust.seed
+            self.problem, self.assumptions, num_samples=self.robust.num_samples, seed=self.robust.seed
         )
         twins = self.prover.find_twins(self.worlds)
         distinct = sorted(set(twins))
@@ -162,10 +161,11 @@ class _Analysis:
             self._stage = RobustStage.MINIMAX
             self._found = find_minimax(self.ledger, good, tolerance=self.options.tolerance)
             if self.ledger.best_index(0) >= 0:
-                within = max(self.options.tolerance, PROOF_SLACK)
+                within = optimal_within(self.options.tolerance)
                 self._nominal_found = find_minimax(
                     self.ledger, good, tolerance=self.options.tolerance, nominal_within=within
                 )
+                self._costs = self._measure_costs()
             if good == self._good_points(nominal_best):
                 break
         robust = {found.index for found in (self._found, self._nominal_found) if found.index >= 0}
@@ -178,118 +178,31 @@ class _Analysis:
         bests = [self.ledger.best_index(row) for row in range(len(self.ledger.worlds))]
         return tuple(dict.fromkeys([*(index for index in bests if index >= 0), *nominal_best]))
 
-    def _conclude(self, nominal_best: Sequence[int]) -> RobustResult:
+    def _measure_costs(self) -> dict[tuple[int, str], KeptCost]:
+        """What keeping each parameter of the nominal best design costs in every world with a feasible point."""
+        space = self.problem.space
+        nominal = space.point(self.ledger.best_index(0))
+        is_in = {axis: axis_column(space, axis) == axis_value(nominal, axis) for axis in free_axes(space)}
+        rows = np.flatnonzero(self.ledger.optimum() > 0.0).tolist()
+        asked = [Restriction(row, axis, points) for axis, points in is_in.items() for row in rows]
+        return measure_costs(self.ledger, asked, tolerance=self.options.tolerance)
+
+    def _conclude(self, nominal_best: tuple[int, ...]) -> RobustResult:
         """Everything that follows from what is known."""
-        optima = tuple(self._optimum(row) for row in self.rows)
-        designs = self._designs(optima, nominal_best)
-        assumptions = find_assumptions(self.problem)
-        minimax, nominal_minimax = (self._minimax(found, designs) for found in (self._found, self._nominal_found))
-        self._report()
-        return RobustResult(
-            problem_digest=self.problem.digest,
-            goal=self.problem.goal.value,
-            tolerance=self.options.tolerance,
-            options=self.robust,
-            assumptions=assumptions,
-            worlds=self.worlds,
-            optima=optima,
-            designs=designs,
-            minimax=minimax,
-            nominal_minimax=nominal_minimax,
-            conclusions=self._conclusions(optima, designs),
-            effects=measure_effects(assumptions, self.worlds, optima),
-            num_distinct_worlds=len(self.ledger.worlds),
-            wall_s=time.perf_counter() - self._started,
-        )
-
-    def _optimum(self, row: int) -> WorldOptimum:
-        """The optimum of a distinct world."""
-        index = self.ledger.best_index(row)
-        if index < 0:
-            return WorldOptimum(False, NOT_IN_SPACE, None, 0.0, 0.0, ())
-        worth = self.ledger.known[row][index]
-        upper = max(float(self.ledger.value_upper[row]), worth.value)
-        return WorldOptimum(True, index, self.problem.space.point(index), worth.value, upper, worth.models)
-
-    def _designs(self, optima: Sequence[WorldOptimum], nominal_best: Sequence[int]) -> tuple[RobustDesign, ...]:
-        """The good points and the references, the min-max-regret design first, then by largest regret."""
-        roles: dict[int, list[str]] = {}
-        for role, found in (("min-max regret", self._found), ("nominal min-max regret", self._nominal_found)):
-            if found.index >= 0:
-                roles.setdefault(found.index, []).append(role)
-        for rank, index in enumerate(nominal_best, start=1):
-            roles.setdefault(index, []).append(f"nominal rank {rank}")
-        for world, optimum in zip(self.worlds[1:], optima[1:], strict=True):
-            if optimum.is_feasible:
-                roles.setdefault(optimum.index, []).append(f"best in {world.name}")
-        if optima[0].is_feasible:
-            roles.setdefault(optima[0].index, [])
-        designs = []
-        for number, (index, why) in enumerate(roles.items(), start=1):
-            values = [self.ledger.worth(row, index).value for row in self.rows]
-            designs.append(self._design(f"design {number}", tuple(why), index, values, optima))
-        for name in REFERENCES:
-            values = [self.ledger.reference(row, name).value for row in self.rows]
-            designs.append(self._design(name, ("reference",), NOT_IN_SPACE, values, optima))
-        return tuple(designs)
-
-    def _design(
-        self,
-        name: str,
-        roles: tuple[str, ...],
-        index: int,
-        values: Sequence[float],
-        optima: Sequence[WorldOptimum],
-    ) -> RobustDesign:
-        """A design with its regrets."""
-        pairs = list(zip(values, optima, strict=True))
-        regrets = tuple(1.0 - value / optimum.value if optimum.is_feasible else 0.0 for value, optimum in pairs)
-        worst = max(regrets)
-        return RobustDesign(
-            name=name,
-            roles=roles,
-            index=index,
-            point=self.problem.space.point(index) if index >= 0 else None,
-            values=tuple(values),
-            regrets=regrets,
-            regrets_upper=tuple(1.0 - v / optimum.value_upper if optimum.is_feasible else 0.0 for v, optimum in pairs),
-            worst_regret=worst,
-            worst_world=regrets.index(worst),
-        )
-
-    def _minimax(self, found: MinimaxSearch, designs: Sequence[RobustDesign]) -> Minimax:
-        """A min-max-regret design with its proof."""
-        size = self.problem.space.size
-        if found.index < 0:
-            return Minimax(NOT_IN_SPACE, None, 0.0, 0.0, 0, 0.0, True, size, 0, 0)
-        design = next(design for design in designs if design.index == found.index)
-        return Minimax(
-            index=found.index,
-            point=design.point,
-            regret=design.worst_regret,
-            regret_upper=max(design.regrets_upper),
-            worst_world=design.worst_world,
-            regret_lower=found.regret_lower,
-            is_proved=found.regret - found.regret_lower <= self.options.tolerance + BOUND_SLACK,
-            num_points=size,
-            num_points_evaluated=len(set().union(*self.ledger.known)),
-            num_evaluations=sum(map(len, self.ledger.known)),
-        )
-
-    def _conclusions(self, optima: Sequence[WorldOptimum], designs: Sequence[RobustDesign]) -> tuple[Conclusion, ...]:
-        """None if the nominal world has no feasible point to conclude from."""
-        if not optima[0].is_feasible:
-            return ()
-        by_index = {design.index: design for design in designs if design.index >= 0}
-        findings = Findings(
+        evidence = Evidence(
             problem=self.problem,
-            optima=optima,
-            nominal_best=by_index[optima[0].index],
-            minimax=by_index[self._found.index],
-            references=[design for design in designs if design.index < 0],
-            upper=[self.ledger.upper[row] for row in self.rows],
+            tolerance=self.options.tolerance,
+            assumptions=self.assumptions,
+            worlds=self.worlds,
+            rows=self.rows,
+            ledger=self.ledger,
+            nominal_best=nominal_best,
+            found=self._found,
+            nominal_found=self._nominal_found,
+            costs=self._costs,
         )
-        return draw_conclusions(findings)
+        self._report()
+        return conclude(evidence, robust=self.robust, wall_s=time.perf_counter() - self._started)
 
     def _report(self) -> None:
         """Tell how far it is."""

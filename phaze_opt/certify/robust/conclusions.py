@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.robust.axes import axis_column, axis_value, free_axes
+from phaze_opt.certify.robust.axes import axis_value
+from phaze_opt.certify.robust.keeping import KeptCost
 from phaze_opt.certify.robust.prover import ModelFacts
 from phaze_opt.certify.robust.result import Conclusion, ConclusionKind, RobustDesign, WorldOptimum
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
@@ -19,12 +19,12 @@ WITHIN = (0.001, 0.01, 0.05)
 """Regrets that the nominal best design is held against."""
 NO_WORST_WORLD = -1
 AXIS_WORDS = {
-    "num_tc": "tensor cores",
-    "num_vc": "vector cores",
+    "num_tc": "tensor cores:",
+    "num_vc": "vector cores:",
     "tc_width": "array width",
     "tc_depth": "array depth",
-    "glb_bytes": "GLB size",
-    "hbm_bytes": "HBM size",
+    "glb_bytes": "a GLB of",
+    "hbm_bytes": "an HBM of",
     "micro_batch": "micro-batch",
 }
 _DEGREES: Mapping[str, Callable[[ModelFacts], int]] = {
@@ -44,7 +44,8 @@ class Findings:
         nominal_best: the design of ``optima[0]``.
         minimax: the design of least largest regret.
         references: the references' designs.
-        upper: upper bounds of all points, one row a world.
+        costs: of keeping the nominal best design's value, by axis, of every world (zero where none is feasible).
+        tolerance: within which a design counts as optimal.
     """
 
     problem: CertifyProblem
@@ -52,7 +53,8 @@ class Findings:
     nominal_best: RobustDesign
     minimax: RobustDesign
     references: Sequence[RobustDesign]
-    upper: Sequence[NDArray[np.float64]]
+    costs: Mapping[str, Sequence[KeptCost]]
+    tolerance: float
 
     @property
     def worlds(self) -> tuple[int, ...]:
@@ -86,33 +88,30 @@ def _stays_within(findings: Findings) -> Iterator[Conclusion]:
             found=regrets,
             worlds=worlds,
             worst_world=worst,
-            is_proved=tuple(design.regrets_upper[row] <= within for row in worlds),
+            is_proved=tuple(design.regrets_upper[row] <= within or design.regrets[row] > within for row in worlds),
         )
 
 
 def _shapes(findings: Findings) -> Iterator[Conclusion]:
-    """One axis a row: whether the best design of every world has the nominal best one's value.
+    """One axis a row: whether a design with the nominal best one's value is still optimal, within the tolerance.
 
-    Proved where every point of another value is bounded below what the best design attains: then no optimal design
-    has another one, however many equal designs there are.
+    Not whether the best design found has it: many designs tie, and which of them is named says little.
     """
-    space, worlds = findings.problem.space, findings.worlds
-    for axis in free_axes(space):
-        column = axis_column(space, axis)
-        nominal = axis_value(space.point(findings.optima[0].index), axis)
-        found = tuple(axis_value(space.point(findings.optima[row].index), axis) for row in worlds)
-        holds = tuple(value == nominal for value in found)
-        others = column != nominal
+    point, worlds = findings.optima[0].point, findings.worlds
+    assert point is not None
+    for axis, costs in findings.costs.items():
+        asked = [costs[row] for row in worlds]
+        regrets = tuple(cost.regret for cost in asked)
+        holds = tuple(regret <= findings.tolerance for regret in regrets)
         yield Conclusion(
             kind=ConclusionKind.SHAPE,
-            statement=f"best {AXIS_WORDS[axis]}: {_in_words(axis, nominal)}",
+            statement=f"a best design has {AXIS_WORDS[axis]} {_in_words(axis, axis_value(point, axis))}",
             holds=holds,
-            found=tuple(_in_words(axis, value) for value in found),
+            found=regrets,
             worlds=worlds,
-            worst_world=_furthest(worlds, [abs(math.log(value / nominal)) for value in found]),
+            worst_world=worlds[int(np.argmax(regrets))],
             is_proved=tuple(
-                holds[i] and float(findings.upper[row][others].max()) < findings.optima[row].value
-                for i, row in enumerate(worlds)
+                held or cost.regret_lower > findings.tolerance for held, cost in zip(holds, asked, strict=True)
             ),
         )
 

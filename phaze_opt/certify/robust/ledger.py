@@ -81,7 +81,11 @@ class Ledger:
 
     def evaluate_all(self, indices: Iterable[int]) -> None:
         """Make the worth of these points known in every world."""
-        pairs = [(row, index) for index in indices for row, known in enumerate(self.known) if index not in known]
+        self.evaluate_pairs([(row, index) for index in indices for row in range(len(self.known))])
+
+    def evaluate_pairs(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Make the worth of points in worlds known."""
+        pairs = [(row, index) for row, index in dict.fromkeys(pairs) if index not in self.known[row]]
         worths = self._fetch([EvaluateTask(self.worlds[row], index) for row, index in pairs])
         for (row, index), worth in zip(pairs, worths, strict=True):
             self._enter(row, index, worth)

@@ -170,12 +170,13 @@ class Conclusion:
         kind: what it is about.
         statement: one clause.
         holds: by world asked, in their order.
-        found: what was found there: a regret, a ratio, the value of an axis, or words.
+        found: what was found there: what is forgone (NOMINAL_BEST: by that design; SHAPE: by the best design found
+            that keeps the parameter), a ratio to the reference, a degree, or words.
         worlds: positions of the worlds asked.
         worst_world: position of the world furthest from it; -1 where there is no such order and it holds everywhere,
             else the first world where it does not hold.
-        is_proved: by world asked: whether it holds of every optimal design there, not of the best one found alone.
-            Only of `ConclusionKind.SHAPE` and `NOMINAL_BEST`; False elsewhere.
+        is_proved: by world asked: whether bounds leave no doubt about ``holds``. Only of `ConclusionKind.SHAPE` and
+            `NOMINAL_BEST`; False elsewhere, where it is about the one best design found.
     """
 
     kind: ConclusionKind
@@ -206,7 +207,7 @@ class GroupEffect:
         mean_log_ratio: mean of ln(optimum at high / optimum at low).
         least_log_ratio, largest_log_ratio: over the corners of the other groups.
         num_pairs: pairs of corners with a feasible point in both.
-        share_same_design: share of these in which both have the same best design.
+        share_shared: share of these in which one of the two best designs is within the tolerance of both optima.
     """
 
     group: AssumptionGroup
@@ -214,7 +215,7 @@ class GroupEffect:
     least_log_ratio: float
     largest_log_ratio: float
     num_pairs: int
-    share_same_design: float
+    share_shared: float
 
 
 @dataclass(frozen=True, slots=True)
