@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.schedule.beam_search import BeamSearch
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.crash import solve_crash_bound
 from phaze_opt.schedule.dual_program import best_dual
@@ -19,6 +20,7 @@ from phaze_opt.schedule.highs import HighsSolver, MipAnswer
 from phaze_opt.schedule.options import MAX_ROUNDS, ScheduleOptions
 from phaze_opt.schedule.ordering_model import MAX_SECOND_ROWS, antichain_rows, build_ordering_model, core_row
 from phaze_opt.schedule.serial import multi_start, schedule_modes
+from phaze_opt.schedule.set_bound import SetBound, SetPrices
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT, pack_blocks
 from phaze_opt.schedule.tree_search import MAX_OPERATORS, tree_search
 
@@ -31,6 +33,12 @@ MAX_ROWS_PER_ROUND = 60
 FIRST_ROUND_S = 1.0
 # Further rounds of multi-starts before the first MIP; some 8 microseconds a start on 24 operators.
 LONG_TURNS = 10
+# Widest level, some 100 MB on 100 operators.
+MAX_WIDTH = 60_000
+# Blocks of more operators than this are searched by levels rather than by MIPs, which do not get far on them.
+MAX_MIP_OPERATORS = 30
+LATER_SHARES = (0.25, 0.5, 0.75)
+LATER_ROUNDS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +96,8 @@ class BlockSolver:
         self._options = options
         self._deadline = deadline
         packed = pack_blocks((problem.block,))
+        self._packed = packed
+        self._beam: BeamSearch | None = None
         self._graph = (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx)
         self._latencies = (np.array(problem.one_core), np.array(problem.spread))
         self._cores = np.array([problem.num_tc, problem.num_vc])
@@ -98,7 +108,14 @@ class BlockSolver:
             if self._is_done():
                 break
             stage()
-        for stage in (self.try_long_multi_start, self.try_crash_bound, self.try_ordering_model):
+        for stage in (
+            self.try_set_bound,
+            self.try_beam_search,
+            self.try_long_multi_start,
+            self.try_wide_beam_search,
+            self.try_crash_bound,
+            self.try_ordering_model,
+        ):
             if self._is_done(self._options.target_mip_gap):
                 break
             stage()
@@ -164,6 +181,57 @@ class BlockSolver:
         self.state = self.state.with_schedule(float(upper), start, is_spread)
         if is_complete:
             self.state = self.state.with_lower(self.state.upper / (1.0 + target))
+
+    def try_set_bound(self) -> None:
+        """Prices by feasible sets: a bound, and what the level search is cut by."""
+        if self._options.beam_width == 0:
+            return
+        bound = SetBound(self.problem)
+        vectors = [bound.prices()]
+        self.state = self.state.with_lower(vectors[0].bound())
+        if self._is_done(self._options.target_mip_gap):
+            return
+        heads = np.array(self.problem.heads)
+        for share in LATER_SHARES:
+            # Prices for what is left when a share of the operators has started bound the deeper levels better.
+            later = heads >= np.quantile(heads, share)
+            vectors.append(bound.prices(later.astype(np.float64), max_rounds=LATER_ROUNDS))
+        vectors.extend(self._work_prices(bit) for bit in (TC_BIT, VC_BIT))
+        self._beam = BeamSearch(self.problem, self._packed, vectors)
+
+    def _work_prices(self, bit: int) -> SetPrices:
+        """The work row of a type as prices."""
+        has_bit = np.array(self.problem.block.masks) & bit > 0
+        one_core, spread = self._latencies
+        return SetPrices(np.where(has_bit, np.minimum(one_core / self.problem.cores_of(bit), spread), 0.0))
+
+    def try_beam_search(self) -> None:
+        """Level search of small widths: closes narrow blocks, finds good schedules of others."""
+        for width in (self._options.beam_width // 10, self._options.beam_width):
+            self._search_levels(width)
+
+    def try_wide_beam_search(self) -> None:
+        """Wider and wider until the time is up, for blocks that are beyond MIPs; nothing where nodes are the limit."""
+        if self._beam is None or self._options.mip_nodes or len(self.problem) <= MAX_MIP_OPERATORS:
+            return
+        width = self._options.beam_width
+        while not self._is_done(self._options.target_mip_gap) and width < MAX_WIDTH:
+            width *= 3
+            self._search_levels(width)
+
+    def _search_levels(self, width: int) -> None:
+        gap = self._options.target_mip_gap
+        if self._beam is None or width == 0 or self._is_done(gap):
+            return
+        cutoff = self.state.upper * (1.0 - 0.999 * gap)
+        answer = self._beam.run(cutoff=cutoff, width=width, deadline=self._deadline)
+        lower = cutoff
+        if answer.start is not None and answer.is_spread is not None:
+            length = np.where(answer.is_spread, self._latencies[1], self._latencies[0])
+            lower = float((answer.start + length).max())
+            self.state = self.state.with_schedule(lower, answer.start, answer.is_spread)
+        if answer.is_complete:
+            self.state = self.state.with_lower(min(lower, cutoff))
 
     def try_crash_bound(self) -> None:
         """The crash MIP: a bound, and modes to schedule."""

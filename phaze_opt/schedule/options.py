@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from phaze_opt.errors import InputError
@@ -33,6 +33,8 @@ class ScheduleOptions:
         time_limit_s: wall-clock budget of the whole solve, s; also enforced outside the MIP solver.
         multi_starts: randomised list schedules tried first on an open block (ten times as many before its first MIP).
         tree_nodes: nodes of the depth-first search on a block before its MIP.
+        beam_width: partial schedules on a level of the search by levels, first with a tenth of them; 0: no such search.
+            Blocks beyond MIPs are searched wider and wider until the time is up, unless nodes are limited.
         seed: of those list schedules.
     """
 
@@ -44,11 +46,12 @@ class ScheduleOptions:
     time_limit_s: float = 60.0
     multi_starts: int = 2000
     tree_nodes: int = 1000
+    beam_width: int = 1000
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse negative or non-finite settings."""
-        for name in ("tolerance", "accept_gap", "mip_gap", "mip_nodes", "time_limit_s", "multi_starts", "tree_nodes"):
+        for name in (field.name for field in fields(self) if field.name not in ("exactness", "seed")):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 message = f"{name} = {value} must be finite and not negative"

@@ -9,7 +9,7 @@ from phaze_opt.schedule.verify import verify_schedule
 from phaze_opt.testing.schedulers import random_problem
 
 SEEDS = range(40)
-WITHOUT_SEARCH = {"multi_starts": 0, "tree_nodes": 0}
+WITHOUT_SEARCH = {"multi_starts": 0, "tree_nodes": 0, "beam_width": 0}
 
 
 def hard_problems():

@@ -1,0 +1,236 @@
+"""Numba kernels of the level search: children of partial schedules, and which of them a level keeps.
+
+A partial schedule is a row of ``modes`` (UNPLACED, 0 one core, 1 spread), ``ends`` of its operators, ``lasts`` (the
+start of the operator placed last) and ``left`` (price of what is not placed, for each vector of prices).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+# ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
+# mypy: disable-error-code="no-untyped-def"
+UNPLACED = -1
+# Weight of the mean price bound beside the best bound in the ranking: it tells partial schedules of equal bound apart.
+RANK_SHARE = 0.2
+
+
+@njit(cache=True, nogil=True)
+def earliest_start(at, modes, ends, running, num_running, needs, tc, vc, cores):
+    """First time from ``at`` on when (tc, vc) cores are free beside the operators that still run."""
+    while True:
+        used_tc = tc
+        used_vc = vc
+        soonest = np.inf
+        for k in range(num_running):
+            i = running[k]
+            if ends[i] > at:
+                used_tc += needs[modes[i], i, 0]
+                used_vc += needs[modes[i], i, 1]
+                soonest = min(soonest, ends[i])
+        if (tc == 0 or used_tc <= cores[0]) and (vc == 0 or used_vc <= cores[1]):
+            return at
+        at = soonest
+
+
+@njit(cache=True, nogil=True)
+def path_bound(i, begin, finish, modes, ends, shortest, tails, pred_ptr, pred_idx, ready):
+    """Least makespan by paths once ``i`` runs from ``begin`` to ``finish`` and nothing else starts before ``begin``."""
+    bound = finish + tails[i]
+    for j in range(modes.shape[0]):
+        if modes[j] != UNPLACED or j == i:
+            continue
+        at = begin
+        for a in range(pred_ptr[j], pred_ptr[j + 1]):
+            before = pred_idx[a]
+            if before == i:
+                at = max(at, finish)
+            elif modes[before] != UNPLACED:
+                at = max(at, ends[before])
+            else:
+                at = max(at, ready[before] + shortest[before])
+        ready[j] = at
+        bound = max(bound, at + shortest[j] + tails[j])
+    return bound
+
+
+@njit(cache=True, nogil=True)
+def is_interchangeable(i, begin, modes, ends, classes, pred_ptr, pred_idx):
+    """Whether an operator of the same class and lower index could start at ``begin`` instead."""
+    for j in range(i):
+        if classes[j] != classes[i] or modes[j] != UNPLACED:
+            continue
+        is_free = True
+        for a in range(pred_ptr[j], pred_ptr[j + 1]):
+            before = pred_idx[a]
+            if modes[before] == UNPLACED or ends[before] > begin:
+                is_free = False
+                break
+        if is_free:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def count_ready(modes, pred_ptr, pred_idx):
+    """Operators, over all partial schedules of a level, that may be placed next."""
+    total = 0
+    for s in range(modes.shape[0]):
+        for i in range(modes.shape[1]):
+            is_ready = modes[s, i] == UNPLACED
+            for a in range(pred_ptr[i], pred_ptr[i + 1]):
+                is_ready = is_ready and modes[s, pred_idx[a]] != UNPLACED
+            total += is_ready
+    return total
+
+
+@njit(cache=True, nogil=True)
+def expand_level(level, graph, tables, classes, cores, tails, prices, cutoff, out):
+    """Fill ``out`` with the children of all partial schedules of a level whose bound is below ``cutoff``.
+
+    Args:
+        level: (modes, ends, lasts, left).
+        graph: (pred_ptr, pred_idx).
+        tables: (lengths (3, n): one core, spread, shorter; needs (2, n, 2): cores taken).
+        prices: (num_vectors, 2, n) of each operator in each mode: see `set_bound`.
+        out: (ranks, begins, codes 2 i + mode, parents), each with room for all children.
+
+    Returns:
+        The number of children.
+    """
+    modes, ends, lasts, left = level
+    pred_ptr, pred_idx = graph
+    lengths, needs = tables
+    ranks, begins, codes, parents = out
+    count = classes.shape[0]
+    num_vectors = prices.shape[0]
+    running = np.empty(count, np.int64)
+    ready = np.empty(count)
+    found = 0
+    for s in range(lasts.shape[0]):
+        num_running = 0
+        for i in range(count):
+            if modes[s, i] != UNPLACED and ends[s, i] > lasts[s]:
+                running[num_running] = i
+                num_running += 1
+        for i in range(count):
+            if modes[s, i] != UNPLACED:
+                continue
+            at = lasts[s]
+            for a in range(pred_ptr[i], pred_ptr[i + 1]):
+                before = pred_idx[a]
+                at = np.inf if modes[s, before] == UNPLACED else max(at, ends[s, before])
+                if at == np.inf:
+                    break
+            if at == np.inf:
+                continue
+            for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
+                tc = needs[mode, i, 0]
+                vc = needs[mode, i, 1]
+                begin = earliest_start(at, modes[s], ends[s], running, num_running, needs, tc, vc, cores)
+                if is_interchangeable(i, begin, modes[s], ends[s], classes, pred_ptr, pred_idx):
+                    continue
+                finish = begin + lengths[mode, i]
+                bound = 0.0
+                mean = 0.0
+                for v in range(num_vectors):
+                    total = begin + left[s, v]
+                    for k in range(num_running):
+                        j = running[k]
+                        if ends[s, j] > begin:
+                            total += (ends[s, j] - begin) * prices[v, modes[s, j], j]
+                    bound = max(bound, total)
+                    mean += total / num_vectors
+                if bound >= cutoff:
+                    continue
+                paths = path_bound(i, begin, finish, modes[s], ends[s], lengths[2], tails, pred_ptr, pred_idx, ready)
+                bound = max(bound, paths)
+                if bound >= cutoff:
+                    continue
+                ranks[found] = bound + RANK_SHARE * mean
+                begins[found] = begin
+                codes[found] = 2 * i + mode
+                parents[found] = s
+                found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def is_same_set(kept_modes, parent_modes, i):
+    """Whether a kept partial schedule has placed what the parent has, and ``i``."""
+    for j in range(kept_modes.shape[0]):
+        if (kept_modes[j] == UNPLACED) != (parent_modes[j] == UNPLACED and j != i):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def leaves_no_less_room(kept_modes, kept_ends, parent_modes, parent_ends, i, mode, begin, finish, needs):
+    """Whether whatever may follow a child from ``begin`` on may also follow a kept one of the same operators."""
+    for j in range(kept_modes.shape[0]):
+        if kept_modes[j] == UNPLACED or kept_ends[j] <= begin:
+            continue
+        other_end = finish if j == i else parent_ends[j]
+        other_mode = mode if j == i else parent_modes[j]
+        if kept_ends[j] > other_end:
+            return False
+        if needs[kept_modes[j], j, 0] > needs[other_mode, j, 0] or needs[kept_modes[j], j, 1] > needs[other_mode, j, 1]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def select_level(level, keys, words, order, out, tables, values, heads, kept_level, kept_keys, following):
+    """Keep children in the given order unless dominated; returns how many, and whether all the rest were dominated.
+
+    Args:
+        level: of the parents; ``keys`` tell the sets that they placed apart, ``words`` make keys.
+        order: children, most promising first.
+        heads: hash table of kept ones by key, its size a power of two; ``following`` links them.
+        kept_level: filled with the next level, ``kept_keys`` with its keys.
+    """
+    modes, ends, _, left = level
+    kept_modes, kept_ends, kept_lasts, kept_left = kept_level
+    _, begins, codes, parents = out
+    lengths, needs = tables
+    count = modes.shape[1]
+    heads[:] = -1
+    kept = 0
+    for c in order:
+        s = parents[c]
+        i = codes[c] // 2
+        mode = codes[c] % 2
+        begin = begins[c]
+        finish = begin + lengths[mode, i]
+        key = keys[s] ^ words[i]
+        slot = key & (heads.shape[0] - 1)
+        other = heads[slot]
+        is_dominated = False
+        while other >= 0 and not is_dominated:
+            is_dominated = (
+                kept_keys[other] == key
+                and kept_lasts[other] <= begin
+                and is_same_set(kept_modes[other], modes[s], i)
+                and leaves_no_less_room(
+                    kept_modes[other], kept_ends[other], modes[s], ends[s], i, mode, begin, finish, needs
+                )
+            )
+            other = following[other]
+        if is_dominated:
+            continue
+        if kept == kept_lasts.shape[0]:
+            return kept, False
+        for j in range(count):
+            kept_modes[kept, j] = modes[s, j]
+            kept_ends[kept, j] = ends[s, j]
+        kept_modes[kept, i] = mode
+        kept_ends[kept, i] = finish
+        kept_lasts[kept] = begin
+        for v in range(values.shape[0]):
+            kept_left[kept, v] = left[s, v] - values[v, i]
+        kept_keys[kept] = key
+        following[kept] = heads[slot]
+        heads[slot] = kept
+        kept += 1
+    return kept, True
