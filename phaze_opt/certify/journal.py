@@ -114,9 +114,12 @@ class Journal:
         data = path.read_bytes() if path.exists() else b""
         for line in data[: data.rfind(b"\n") + 1].splitlines():
             try:
-                self._rounds.append(json.loads(line))
+                value = json.loads(line)
             except ValueError:
                 break
+            if not isinstance(value, dict) or value.get("round") != len(self._rounds):
+                break
+            self._rounds.append(value)
         self._rewrite()
 
     def _rewrite(self) -> None:

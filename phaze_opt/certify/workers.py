@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +16,9 @@ from multiprocessing import connection
 from typing import Protocol
 
 from phaze_opt.errors import SolverError
+
+QUICK_S = 4.0
+"""Work that takes no longer than this is done here, whatever the number of jobs."""
 
 
 class Bench(Protocol):
@@ -38,6 +43,7 @@ class Workers:
         self._jobs = jobs
         self._here = here
         self._executor: ProcessPoolExecutor | None = None
+        self._busy_s = 0.0
 
     def map(self, works: Sequence[object]) -> Iterator[object]:
         """Results in the order of the works, each as soon as it and those before it are done.
@@ -45,11 +51,15 @@ class Workers:
         Raises:
             SolverError: a worker ended in the middle of its work.
         """
-        if self._jobs == 1 or len(works) < 2:
-            yield from (self._here.do(work) for work in works)
-            return
+        left = deque(works)
+        while left and (self._jobs == 1 or len(left) == 1 or self._is_quick()):
+            started_s = time.perf_counter()
+            result = self._here.do(left.popleft())
+            self._busy_s += time.perf_counter() - started_s
+            yield result
         try:
-            yield from self._started().map(_do, works)
+            if left:
+                yield from self._started().map(_do, left)
         except BrokenProcessPool as error:
             message = (
                 "a worker process ended in the middle of its work, perhaps for lack of memory; what is finished is "
@@ -70,6 +80,10 @@ class Workers:
             for process in tuple((executor._processes or {}).values()):
                 process.terminate()
         executor.shutdown(wait=True, cancel_futures=True)
+
+    def _is_quick(self) -> bool:
+        """Whether the work so far was too little for processes, which take seconds to start."""
+        return self._executor is None and self._busy_s < QUICK_S
 
     def _started(self) -> ProcessPoolExecutor:
         if self._executor is None:

@@ -1,0 +1,242 @@
+"""Certificates on disk: what they hold, the same bytes for any number of jobs and after any interruption."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from small_problems import contents, small_problem, small_scenario, small_space
+
+from phaze_opt.certify import proving, workers
+from phaze_opt.certify.certificate import Certificate, Claim, PoolFile, SolutionsFile, TreeEntry
+from phaze_opt.certify.journal import JOURNAL_DIRECTORY
+from phaze_opt.certify.problem import CertifyOptions
+from phaze_opt.certify.prove import certify
+from phaze_opt.certify.writing import certificate_directory, put_back
+from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.plain_data import read_plain
+from phaze_opt.schedule.problem import Exclusivity
+
+NUM_BEST = 16
+FILES = {"certificate.json", "points.parquet", "pool.json", "multipliers.npz", "solutions.json"}
+
+
+def type_problem():
+    """One whose proof needs several rounds and a proof tree."""
+    scenario = small_scenario(exclusivity=Exclusivity.TYPE, max_tdp_w=150.0)
+    space = small_space(num_tc=(4, 16), num_vc=(2, 8), tc_width=(16, 32, 64), micro_batch=(1, 2, 4))
+    return small_problem(scenario, space)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A certificate made in one go."""
+    problem = type_problem()
+    return problem, certify(
+        problem, CertifyOptions(tolerance=0.0, num_best=NUM_BEST, directory=tmp_path_factory.mktemp("c"))
+    )
+
+
+def test_files_say_what_was_proved(whole):
+    problem, result = whole
+    assert {path.name for path in result.directory.iterdir()} == FILES
+    certificate = read_plain(Certificate, result.directory / "certificate.json", what="a certificate")
+    assert certificate == result.certificate
+    assert certificate.problem_digest == problem.digest
+    for name, digest in certificate.files.items():
+        assert hashlib.sha256((result.directory / name).read_bytes()).hexdigest() == digest
+    rows = pq.read_table(result.directory / "points.parquet").to_pylist()
+    assert [row["index"] for row in rows] == list(range(problem.space.size))
+    objective = Objective(problem.scenario, constants=problem.constants)
+    for row, point in zip(rows, problem.space.points(), strict=True):
+        assert all(row[name] == getattr(point, name) for name in point.__dataclass_fields__)
+        evaluation = objective.evaluate(point)
+        assert (row["area_mm2"], row["tdp_w"]) == pytest.approx((evaluation.area_mm2, evaluation.tdp_w), rel=1e-12)
+        assert (row["status"] == "solved") == (row["throughput_samples_per_s"] > 0.0)
+        assert (row["bound"] == "none") == (row["multipliers_index"] == -1) == (row["reason"][:4] == "over")
+        assert (row["throughput_upper_samples_per_s"] == 0.0) == (row["reason"] != "")
+        assert row["throughput_samples_per_s"] <= row["throughput_upper_samples_per_s"]
+    assert {row["bound"] for row in rows} >= {"none", "relaxed"}
+    with np.load(result.directory / "multipliers.npz") as tables:
+        for micro_batch in problem.space.axes.micro_batch:
+            table = tables[f"mb{micro_batch}"]
+            used = {row["multipliers_index"] for row in rows if row["micro_batch"] == micro_batch} - {-1}
+            assert table.dtype == np.int32
+            assert table.shape == (len(used), len(certificate.slots))
+            assert used == set(range(len(used)))
+
+
+def test_pool_and_solutions_read_back(whole):
+    _, result = whole
+    pool = read_plain(PoolFile, result.directory / "pool.json", what="a pool")
+    solutions = read_plain(SolutionsFile, result.directory / "solutions.json", what="solutions")
+    indices = [solution.index for solution in solutions.solutions]
+    assert indices == sorted(indices)
+    assert len(indices) == result.certificate.claim.num_solved
+    entries = [entry for topology in pool.topologies for block in topology.blocks for entry in block.entries]
+    assert any(isinstance(entry, TreeEntry) for entry in entries)
+    for slot in result.certificate.slots:
+        assert len(pool.topologies[slot.topology].blocks[slot.block].operators) > 1
+
+
+def test_two_jobs_write_the_same_bytes(whole, tmp_path, monkeypatch):
+    problem, result = whole
+    monkeypatch.setattr(workers, "QUICK_S", 0.0)
+    other = certify(problem, CertifyOptions(tolerance=0.0, num_best=NUM_BEST, directory=tmp_path, jobs=2))
+    assert contents(other.directory) == contents(result.directory)
+
+
+class _Stop(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(proving, "CHUNK_POINTS", 10)
+
+
+def stopped_at(problem, options, moment):
+    """Certify, stopped at the ``moment``-th report; whether it came to that."""
+    reports = 0
+
+    def stop(_):
+        nonlocal reports
+        reports += 1
+        if reports == moment:
+            raise _Stop
+
+    try:
+        certify(problem, options, on_progress=stop)
+    except _Stop:
+        return True
+    return False
+
+
+def test_a_proof_stopped_at_any_moment_resumes_to_the_same_bytes(whole, tmp_path, small_chunks):
+    problem, result = whole
+    options = CertifyOptions(tolerance=0.0, num_best=NUM_BEST, directory=tmp_path, is_resumed=True)
+    directory = certificate_directory(problem, among=tmp_path)
+    moments = 0
+    # Each session gets one step further than what it finds in the journal.
+    while stopped_at(problem, options, moments + 1):
+        moments += 1
+        journal = directory / JOURNAL_DIRECTORY / "rounds.jsonl"
+        if moments % 3 == 0:
+            journal.write_bytes(journal.read_bytes() + b'{"round": 7, "outco')
+    assert moments >= 6
+    assert contents(directory) == contents(result.directory)
+
+
+def test_resuming_does_not_repeat_what_is_kept(whole, tmp_path, small_chunks, monkeypatch):
+    problem, result = whole
+    options = CertifyOptions(tolerance=0.0, num_best=NUM_BEST, directory=tmp_path, is_resumed=True)
+    num_chunks = -(-problem.space.size // 10)
+    assert stopped_at(problem, options, num_chunks + 2)
+    journal = certificate_directory(problem, among=tmp_path) / JOURNAL_DIRECTORY
+    rounds = journal.joinpath("rounds.jsonl").read_text().splitlines()
+    assert len(list(journal.glob("bounds-*.npz"))) == num_chunks
+    assert len(rounds) == 2
+    monkeypatch.setattr("phaze_opt.certify.bench.ProofBench._bound", lambda *_: pytest.fail("bounded again"))
+    final = certify(problem, options)
+    assert contents(final.directory) == contents(result.directory)
+
+
+def test_interrupt_keeps_the_journal(tmp_path):
+    problem = small_problem()
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        certify(problem, CertifyOptions(directory=tmp_path), on_progress=interrupt)
+    journal = certificate_directory(problem, among=tmp_path) / JOURNAL_DIRECTORY
+    assert list(journal.glob("bounds-*.npz"))
+
+
+def test_a_journal_of_another_tolerance_is_started_afresh(tmp_path):
+    problem = small_problem()
+    directory = certificate_directory(problem, among=tmp_path)
+    assert stopped_at(problem, CertifyOptions(directory=tmp_path, tolerance=0.5), 2)
+    journal = directory / JOURNAL_DIRECTORY
+    (journal / "bounds-000000.npz").write_bytes(b"not what the other would read")
+    result = certify(problem, CertifyOptions(directory=tmp_path, tolerance=0.0, is_resumed=True))
+    assert result.certificate.claim.is_proved
+
+
+def test_a_finished_certificate_is_read_back_when_resumed(whole, monkeypatch):
+    problem, result = whole
+    monkeypatch.setattr("phaze_opt.certify.prove.prove_problem", lambda *_, **__: pytest.fail("proved again"))
+    options = CertifyOptions(tolerance=1e-3, num_best=NUM_BEST, directory=result.directory.parent, is_resumed=True)
+    again = certify(problem, options)
+    assert again.certificate == result.certificate
+    assert again.flatness == result.flatness
+    assert [design.index for design in again.best] == [design.index for design in result.best]
+    assert [design.value for design in again.best] == pytest.approx([design.value for design in result.best], rel=1e-9)
+
+
+def test_a_move_half_done_is_undone(tmp_path):
+    directory = tmp_path / "c"
+    before = tmp_path / ".c.before"
+    before.mkdir()
+    (before / "certificate.json").write_text("{}")
+    put_back(directory)
+    assert (directory / "certificate.json").exists()
+    assert not before.exists()
+    before.mkdir()
+    put_back(directory)
+    assert not before.exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        certify(small_problem(), CertifyOptions(directory=tmp_path / "file"))
+
+
+def test_nothing_feasible_makes_a_certificate(tmp_path):
+    problem = small_problem(small_scenario(max_area_mm2=1.0))
+    result = certify(problem, CertifyOptions(directory=tmp_path))
+    claim = result.certificate.claim
+    assert claim == Claim(False, -1, None, 0.0, 0.0, 0.0, 0.0, 1e-3, True, problem.space.size, 0)
+    assert {flat.at_most for flat in result.flatness} == {0}
+    assert certify(problem, CertifyOptions(directory=tmp_path, is_resumed=True)).best == ()
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from test_prove_files import type_problem
+from phaze_opt.certify.problem import CertifyOptions
+from phaze_opt.certify.prove import certify
+if __name__ == "__main__":
+    certify(type_problem(), CertifyOptions(tolerance=0.0, num_best={num_best}, directory=Path({place!r}), jobs={jobs},
+        is_resumed=True))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_killed_processes_resume_to_the_same_bytes(whole, tmp_path, jobs):
+    problem, result = whole
+    script = tmp_path / "run.py"
+    script.write_text(
+        SCRIPT.format(folder=str(Path(__file__).parent), place=str(tmp_path / "c"), jobs=jobs, num_best=NUM_BEST)
+    )
+    directory = certificate_directory(problem, among=tmp_path / "c")
+    for delay_s in np.linspace(0.5, 6.0, 12):
+        process = subprocess.Popen([sys.executable, str(script)], start_new_session=True)
+        time.sleep(delay_s)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run([sys.executable, str(script)], check=True)
+    assert contents(directory) == contents(result.directory)
+    assert json.loads((directory / "certificate.json").read_text())["claim"]["is_proved"]
