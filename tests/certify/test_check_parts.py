@@ -1,0 +1,170 @@
+"""Other parts of the checker against the rooms that it must not share code with."""
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import phaze_opt.certify.check as package
+from phaze_opt.certify.certificate import SolvedSchedule
+from phaze_opt.certify.check.rates import throughput
+from phaze_opt.certify.check.replay import PhaseLatencies, replay
+from phaze_opt.certify.check.sharded import PhaseGraph
+from phaze_opt.certify.check.space_rows import enumerate_architectures
+from phaze_opt.errors import VerificationError
+from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.objective.several_models import combine_rates
+from phaze_opt.schedule.problem import Exclusivity, ScheduleResult, ScheduleStatus
+from phaze_opt.schedule.solve import solve_schedule
+from phaze_opt.schedule.verify import verify_schedule
+from phaze_opt.space.axes import Axes
+from phaze_opt.space.search_space import SearchSpace, phaze_space
+from phaze_opt.testing.schedulers import random_problem
+from phaze_opt.units import GIBI, MEBI
+
+ALLOWED = (
+    "units",
+    "errors",
+    "plain_data",
+    "input_files",
+    "plugins",
+    "workload",
+    "hardware",
+    "graph",
+    "estimate",
+    "space.search_space",
+    "objective.scenario",
+    "objective.goals",
+    "objective.problem_digest",
+    "schedule.problem",
+    "placement.problem",
+    "certify.certificate",
+    "certify.check",
+)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def test_the_checker_imports_nothing_of_the_prover():
+    """A list of what it may use, where import-linter has one of what it may not."""
+    for path in Path(package.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            else:
+                continue
+            for name in names:
+                if name.startswith("phaze_opt"):
+                    inner = name.removeprefix("phaze_opt.")
+                    assert any(inner == room or inner.startswith(f"{room}.") for room in ALLOWED), (path.name, name)
+
+
+def columns_of(space):
+    found = enumerate_architectures(space, load_constants())
+    return np.stack([found.num_tc, found.num_vc, found.tc_width, found.tc_depth, found.glb_bytes])
+
+
+def test_the_phaze_space_is_enumerated_whole():
+    space = phaze_space(hbm_bytes=(32 * GIBI,), micro_batches=(8,))
+    kept = space.architecture_columns
+    expected = np.stack([kept.num_tc, kept.num_vc, kept.tc_width, kept.tc_depth, kept.glb_bytes])
+    found = columns_of(space)
+    assert found.shape == (5, 29_360)
+    assert (found == expected).all()
+
+
+@given(seed=SEEDS)
+@settings(max_examples=40, deadline=None)
+def test_any_space_is_enumerated_in_index_order(seed):
+    rng = np.random.default_rng(seed)
+
+    def axis(values, most):
+        chosen = rng.choice(values, size=int(rng.integers(1, most)), replace=False)
+        return tuple(sorted(int(value) for value in chosen))
+
+    axes = Axes(
+        num_tc=axis(range(1, 40), 6),
+        num_vc=axis(range(1, 40), 6),
+        tc_width=axis(range(2, 257), 4),
+        tc_depth=axis(range(2, 257), 4),
+        glb_bytes=tuple(MEBI * size for size in axis(range(2, 129), 4)),
+        hbm_bytes=(GIBI,),
+        micro_batch=(1,),
+    )
+    space = SearchSpace("any", axes, float(rng.uniform(5e6, 3e8)), float(rng.uniform(0, 1)))
+    if rng.random() < 0.5:
+        space = replace(space, max_area_um2=float(rng.uniform(5e6, 3e8)))
+    kept = space.architecture_columns if space.num_architectures else None
+    found = columns_of(space)
+    if kept is None:
+        assert found.shape[1] == 0
+    else:
+        assert (found == np.stack([kept.num_tc, kept.num_vc, kept.tc_width, kept.tc_depth, kept.glb_bytes])).all()
+
+
+def replayed(problem, start_s, is_spread):
+    graph = PhaseGraph(problem.core_types, problem.edges, first=0, collective_s=0.0)
+    latencies = PhaseLatencies(
+        np.array(problem.one_core_s), np.array(problem.spread_s), problem.floor_s, (problem.num_tc, problem.num_vc)
+    )
+    schedule = SolvedSchedule(0, Phase.FORWARD, tuple(start_s), tuple(is_spread))
+    return replay(graph, schedule, latencies, problem.exclusivity)
+
+
+@given(seed=SEEDS, exclusivity=st.sampled_from(list(Exclusivity)))
+@settings(max_examples=100, deadline=None)
+def test_schedules_of_the_solver_replay(seed, exclusivity):
+    problem = random_problem(seed, num_operators=6, exclusivity=exclusivity)
+    result = solve_schedule(problem)
+    assert replayed(problem, result.start_s, result.is_spread) == pytest.approx(result.makespan_s, rel=1e-12)
+
+
+@given(seed=SEEDS, exclusivity=st.sampled_from(list(Exclusivity)))
+@settings(max_examples=200, deadline=None)
+def test_changed_schedules_are_judged_as_the_other_replay_judges_them(seed, exclusivity):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(seed, num_operators=5, exclusivity=exclusivity)
+    result = solve_schedule(problem)
+    start, modes = list(result.start_s), list(result.is_spread)
+    changed = int(rng.integers(len(start)))
+    if rng.random() < 0.5:
+        start[changed] = float(rng.uniform(0.0, result.makespan_s))
+    else:
+        modes[changed] = not modes[changed]
+    on_core = [kind is not CoreType.NONE for kind in problem.core_types]
+    lengths = np.where(modes, problem.spread_s, problem.one_core_s) * on_core
+    makespan = max(float(np.max(np.array(start) + lengths)), problem.floor_s)
+    mine = replayed(problem, start, modes)
+    try:
+        verify_schedule(problem, ScheduleResult(makespan, 0.0, ScheduleStatus.FEASIBLE, tuple(start), tuple(modes)))
+    except VerificationError:
+        assert isinstance(mine, str)
+    else:
+        assert mine == pytest.approx(makespan, rel=1e-12)
+
+
+@pytest.mark.parametrize("common", list(CommonMean))
+def test_means_over_models_are_those_of_evaluations(common, two_model_scenario):
+    scenario = replace(two_model_scenario, common=common)
+    batch_s = np.array([[0.5, 2.0, 1.0], [0.25, 4.0, np.inf]])
+    flops = [model_flops(model, scenario.sequence_length_of(model)) for model in scenario.models]
+    found = throughput(scenario, batch_s)
+    for row in range(2):
+        rates = [scenario.global_batch / seconds for seconds in batch_s[:, row]]
+        assert found[row] == pytest.approx(combine_rates(rates, [1.0 / f for f in flops], common=common), rel=1e-12)
+    assert found[2] == 0.0
+
+
+@pytest.fixture
+def two_model_scenario():
+    from forger_originals import COMMON, small_problem
+
+    return small_problem(COMMON).scenario
