@@ -1,183 +1,273 @@
-"""What survives when the assumptions move: the optimum of every world, regrets, min-max regret, conclusions."""
+"""An analysis of robustness in words and tables: which conclusions survive, and what each design forgoes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from phaze_opt.certify.robust.result import RobustDesign, RobustResult, WorldOptimum
-from phaze_opt.certify.robust.worlds import End, World, describe_world
-from phaze_opt.report.certificate import TIED, format_gap
+from phaze_opt.certify.robust.result import (
+    Conclusion,
+    ConclusionKind,
+    GroupEffect,
+    RobustDesign,
+    RobustResult,
+)
+from phaze_opt.certify.robust.worlds import World, WorldKind
+from phaze_opt.objective.goals import Goal
 from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.text import format_mib, format_number
+from phaze_opt.report.text import format_mib, format_number, format_ratio
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
-FIRST_ROLE, MINMAX_ROLE = "nominal rank 1", "min-max regret"
-DESIGN_COLUMNS = tuple(Column(name, is_number=True) for name in ("TC", "VC", "GLB", "HBM", "mb"))
+MAX_DESIGNS = 8
+"""Designs in the table; the file holds all."""
+ABBREVIATIONS = {
+    "vector cycles": "cycles",
+    "GLB bandwidth": "GLB",
+    "HBM bandwidth": "HBM",
+    "network": "network",
+    "energies": "energies",
+}
+UNITS = {Goal.THROUGHPUT.value: "samples/s", Goal.THROUGHPUT_PER_TDP.value: "samples/s/kW"}
+WATTS_PER_KILOWATT = 1000.0
 
 
-def robust_sentences(result: RobustResult) -> tuple[str, ...]:
-    """What the analysis comes to."""
-    minimax, worlds = result.minimax, len(result.worlds)
+def robust_contents(result: RobustResult) -> list[TableContent]:
+    """All tables, for a page: those of `robust_summary`, then worlds and assumptions."""
+    return [*robust_summary(result), worlds_table(result), assumptions_table(result)]
+
+
+def robust_summary(result: RobustResult) -> list[TableContent]:
+    """What a terminal has room for: conclusions, designs, and what each assumption is worth."""
+    contents = [conclusions_table(result), designs_table(result)] if result.conclusions else []
+    return [*contents, effects_table(result)] if result.effects else contents
+
+
+def minimax_sentences(result: RobustResult) -> tuple[str, ...]:
+    """What the nominal best design may forgo, what the most robust one of its equals, and what the best compromise."""
+    minimax = result.minimax
     if minimax.point is None:
-        return (f"No point is feasible in any of {worlds} worlds.",)
-    if minimax.regret_upper <= TIED:
-        best = f"{describe_design(minimax.point)} is the optimum in every one of {worlds} worlds"
-        return (f"{best} within the ranges of the assumptions ({_kinds(result)}).", _surviving(result))
-    nominal = next((design for design in result.designs if FIRST_ROLE in design.roles), None)
-    sentences = [
-        f"Over {worlds} worlds within the ranges of the assumptions ({_kinds(result)}), every design forgoes at "
-        f"least {format_gap(minimax.regret_lower)} of the optimum in one of them; the design of least largest regret, "
-        f"{describe_design(minimax.point)}, forgoes at most {format_gap(minimax.regret_upper)}, in "
-        f"{_world(result, minimax.worst_world)}."
-    ]
-    if not minimax.is_proved:
-        sentences.append("Between these two figures another design may do better.")
-    if nominal is not None and nominal.index != minimax.index:
+        return (f"None of the {minimax.num_points:,} points is feasible in any of the {len(result.worlds)} worlds.",)
+    nominal = _nominal_best(result)
+    sentences = []
+    if nominal is not None:
+        tied = result.nominal_minimax
         sentences.append(
-            f"The best design of the assumptions as they stand forgoes up to {format_gap(nominal.worst_regret)}, in "
-            f"{_world(result, nominal.worst_world)}."
+            f"If the assumptions are wrong, the nominal best design forgoes up to {_percent(nominal.worst_regret)} "
+            f"of the optimum ({_where(result, nominal.worst_world)}); of the designs within "
+            f"{_percent(result.tolerance)} of it the most robust one forgoes up to {_percent(tied.regret)}."
         )
-    return (*sentences, _surviving(result))
-
-
-def _surviving(result: RobustResult) -> str:
-    kept = sum(conclusion.survives for conclusion in result.conclusions)
-    return f"Of {len(result.conclusions)} conclusions {kept} hold in every world."
+    proof = "proved" if minimax.is_proved else "not proved within the tolerance"
+    sentences.append(
+        f"The min-max-regret design, {describe_point(minimax.point)}, forgoes at most {_percent(minimax.regret)} in "
+        f"any of the {len(result.worlds)} worlds ({_where(result, minimax.worst_world)}); of all "
+        f"{minimax.num_points:,} points none forgoes less than {_percent(minimax.regret_lower)} everywhere ({proof})."
+    )
+    return tuple(sentences)
 
 
 def conclusions_table(result: RobustResult) -> TableContent:
-    """Which conclusions survive."""
-    columns = (Column("conclusion"), Column("holds in", is_number=True), Column("furthest from it in"))
+    """Which conclusions of the nominal world hold in how many worlds, and the worst case of each."""
+    columns = (
+        Column("conclusion"),
+        Column("holds in", is_number=True),
+        Column("over the worlds"),
+        Column("worst in"),
+    )
+    rows = tuple(_conclusion_row(result, conclusion) for conclusion in result.conclusions)
+    survivors = sum(conclusion.survives for conclusion in result.conclusions)
+    note = (
+        f"{survivors} of {len(rows)} conclusions survive every world; a best design is one within "
+        f"{_percent(result.tolerance)} of the world's optimum; ?: worlds left in doubt, counted as not holding"
+    )
+    emphasised = frozenset(row for row, conclusion in enumerate(result.conclusions) if conclusion.survives)
+    return TableContent("Which conclusions survive", columns, rows, note, emphasised)
+
+
+def designs_table(result: RobustResult) -> TableContent:
+    """Good designs and references by the most that they forgo."""
+    figures = ("worst", "mean", "nominal")
+    columns = (
+        Column("design"),
+        Column("cores, GLB"),
+        *(Column(figure, is_number=True) for figure in figures),
+        Column("worst in"),
+    )
+    ranked = sorted(result.designs, key=lambda design: design.worst_regret)
+    in_space = [design for design in ranked if design.point is not None]
+    nominal = _nominal_best(result)
+    shown = [*in_space[:MAX_DESIGNS], *(d for d in in_space[MAX_DESIGNS:] if d is nominal)]
+    shown += [design for design in ranked if design.point is None]
+    rows = tuple(_design_row(result, design) for design in shown)
+    note = (
+        "regret: share of the world's optimum that the design forgoes; worst, mean over the worlds, in the nominal one"
+    )
+    left = len(result.designs) - len(shown)
+    if left:
+        note += f"; {left} more in the file"
+    emphasised = frozenset(row for row, design in enumerate(shown) if design.index == result.minimax.index)
+    return TableContent("Regret of good designs", columns, rows, note, emphasised)
+
+
+def effects_table(result: RobustResult) -> TableContent:
+    """What each group of assumptions does to the optimum by itself."""
+    headings = ("optimum, low to high", "least", "largest", "one design best at both")
+    columns = (Column("assumption"), *(Column(heading, is_number=True) for heading in headings))
+    rows = tuple(_effect_row(effect) for effect in sorted(result.effects, key=_movement, reverse=True))
+    note = (
+        "factor on the optimum when that group alone goes from low to high: geometric mean and range over the corners; "
+        f"best: within {_percent(result.tolerance)}"
+    )
+    return TableContent("What each assumption is worth", columns, rows, note)
+
+
+def assumptions_table(result: RobustResult) -> TableContent:
+    """What was varied, and what was not."""
+    columns = (
+        Column("assumption"),
+        Column("constant"),
+        Column("low"),
+        Column("nominal"),
+        Column("high"),
+        Column("unit"),
+    )
     rows = tuple(
         (
-            conclusion.statement,
-            f"{sum(conclusion.holds)} of {len(conclusion.holds)}",
-            "" if conclusion.worst_world < 0 or conclusion.survives else result.worlds[conclusion.worst_world].name,
+            group.group.value if position == 0 else "",
+            constant.key.partition(".")[2] + (" (opposed)" if constant.is_opposed else ""),
+            f"{constant.low:g}",
+            f"{constant.nominal:g}",
+            f"{constant.high:g}",
+            constant.unit,
         )
-        for conclusion in result.conclusions
+        for group in result.assumptions.groups
+        for position, constant in enumerate(group.constants)
     )
-    surviving = frozenset(row for row, conclusion in enumerate(result.conclusions) if conclusion.survives)
-    note = "worlds in which it holds, of those with a feasible design; in bold what holds in all"
-    return TableContent("Which conclusions survive", columns, rows, note, surviving)
-
-
-def regrets_table(result: RobustResult) -> TableContent:
-    """Every design's largest regret, least first; of the nominal best designs only those with another role."""
-    columns = (
-        *DESIGN_COLUMNS,
-        Column("why it is here"),
-        Column("regret", is_number=True),
-        Column("in"),
-    )
-    shown = [design for design in result.designs if not _is_one_of_many(design)]
-    order = sorted(shown, key=lambda design: (design.point is None, design.worst_regret))
-    rows = tuple(_regret_row(design, result) for design in order)
-    note = "its largest regret: what it forgoes of a world's certified optimum; 100 % where it does not fit"
-    left_out = len(result.designs) - len(shown)
-    if left_out:
-        note += f"; {left_out} more of the nominal best designs are in the file"
-    first = frozenset(row for row, design in enumerate(order) if MINMAX_ROLE in design.roles)
-    return TableContent("Regret over all worlds", columns, rows, note, first)
+    notes = [
+        "a group's constants stand at one end together in corners, apart in samples; opposed: high where it is low"
+    ]
+    notes += [f"left out: {entry.group.value} ({entry.reason})" for entry in result.assumptions.left_out]
+    return TableContent("Assumptions and their ranges", columns, rows, "; ".join(notes))
 
 
 def worlds_table(result: RobustResult) -> TableContent:
     """The certified optimum of every world."""
-    groups = [group.group.value for group in result.assumptions.groups]
     columns = (
         Column("world"),
-        Column("ends"),
-        *DESIGN_COLUMNS,
-        Column("value", is_number=True),
+        Column(UNITS[result.goal], is_number=True),
+        Column("/ nominal", is_number=True),
         Column("gap", is_number=True),
+        Column("best design"),
     )
-    rows = tuple(
-        (world.name, _ends(world), *_optimum(optimum))
-        for world, optimum in zip(result.worlds, result.optima, strict=True)
-    )
-    unit = "samples/s/W" if "tdp" in result.goal else "samples/s"
-    notes = [f"{unit}; ends (+ high, - low) of {', '.join(groups)}; samples draw every constant by itself"]
-    notes += [f"{entry.group.value} not varied: {entry.reason}" for entry in result.assumptions.left_out]
-    return TableContent("The certified optimum of every world", columns, rows, "; ".join(notes))
-
-
-def effects_table(result: RobustResult) -> TableContent:
-    """What moves the optimum."""
-    columns = (
-        Column("assumptions"),
-        Column("optimum, high / low", is_number=True),
-        Column("from", is_number=True),
-        Column("to", is_number=True),
-        Column("same best design in", is_number=True),
-    )
+    base = result.optima[0].value
     rows = tuple(
         (
-            effect.group.value,
-            *(f"{math.exp(value):.3f}x" for value in (effect.mean_log_ratio, effect.least_log_ratio)),
-            f"{math.exp(effect.largest_log_ratio):.3f}x",
-            f"{round(effect.share_same_design * effect.num_pairs)} of {effect.num_pairs}",
+            name_world(result, row),
+            format_number(_scaled(result, optimum.value)),
+            format_ratio(optimum.value / base) if base > 0.0 else "-",
+            f"{optimum.gap:.1e}",
+            describe_point(optimum.point),
         )
-        for effect in result.effects
-        if effect.num_pairs
+        if optimum.point is not None
+        else (name_world(result, row), "infeasible", "-", "-", "-")
+        for row, optimum in enumerate(result.optima)
     )
-    note = "from one end of a range to the other, all else at a corner: geometric mean and range over these corners"
-    return TableContent("What moves the optimum", columns, rows, note)
+    note = (
+        f"each certified; worlds in which every point is worth the same are proved once ({result.num_distinct_worlds})"
+    )
+    return TableContent(f"The optimum of {len(rows)} worlds", columns, rows, note)
 
 
-def robust_tables(result: RobustResult) -> list[TableContent]:
-    """All tables, the conclusions first."""
-    tables = [conclusions_table(result), regrets_table(result), effects_table(result), worlds_table(result)]
-    return [table for table in tables if table.rows]
+def name_world(result: RobustResult, row: int) -> str:
+    """``cycles- GLB+ HBM- network+`` for a corner, else the world's name; - is the low end."""
+    world: World = result.worlds[row]
+    if world.kind is not WorldKind.CORNER:
+        return world.name
+    pairs = zip(result.assumptions.groups, world.ends, strict=True)
+    return " ".join(f"{ABBREVIATIONS[group.group.value]}{'-' if end.value == 'low' else '+'}" for group, end in pairs)
 
 
-def describe_design(point: DesignPoint) -> str:
-    """A design in one short line."""
+def describe_point(point: DesignPoint) -> str:
+    """``16x128x128 TC, 128x128 VC, 8 MB, mb 8``."""
     return (
-        f"{point.num_tc}x{point.tc_width}x{point.tc_depth}, {point.num_vc}x{point.vc_width}, "
-        f"{format_mib(point.glb_bytes)}, {bytes_to_gib(point.hbm_bytes):g} GB, mb {point.micro_batch}"
+        f"{point.num_tc}x{point.tc_width}x{point.tc_depth} TC, {point.num_vc}x{point.vc_width} VC, "
+        f"{format_mib(point.glb_bytes)}, mb {point.micro_batch}"
     )
 
 
-def _is_one_of_many(design: RobustDesign) -> bool:
-    """Whether a design is here for a nominal rank below the first alone: those are often ties."""
-    return all(role.startswith("nominal rank") and role != FIRST_ROLE for role in design.roles)
-
-
-def _regret_row(design: RobustDesign, result: RobustResult) -> tuple[str, ...]:
-    more = len(design.roles) - 1
-    role = design.roles[0] if design.point is not None else design.name
+def _conclusion_row(result: RobustResult, conclusion: Conclusion) -> tuple[str, ...]:
+    has_proof = conclusion.kind in (ConclusionKind.NOMINAL_BEST, ConclusionKind.SHAPE)
+    num_open = sum(not is_proved for is_proved in conclusion.is_proved) if has_proof else 0
     return (
-        *(("",) * len(DESIGN_COLUMNS) if design.point is None else _cells(design.point)),
-        f"{role}, {more} more" if more > 0 else role,
-        format_gap(design.worst_regret),
-        result.worlds[design.worst_world].name,
+        conclusion.statement,
+        f"{sum(conclusion.holds)}/{len(conclusion.holds)}" + (f" {num_open}?" if num_open else ""),
+        _spread(conclusion),
+        name_world(result, conclusion.worst_world) if conclusion.worst_world >= 0 else "-",
     )
 
 
-def _cells(point: DesignPoint) -> tuple[str, ...]:
+def _spread(conclusion: Conclusion) -> str:
+    """What was found over the worlds: a range of figures, or what else there is and how often."""
+    numbers = [float(value) for value in conclusion.found if not isinstance(value, str)]
+    if conclusion.kind is ConclusionKind.NOMINAL_BEST:
+        return f"forgoes up to {_percent(max(numbers))}"
+    if conclusion.kind is ConclusionKind.SHAPE:
+        return f"keeping it forgoes up to {_percent(max(numbers))}"
+    if conclusion.kind is ConclusionKind.REFERENCE:
+        return f"{format_ratio(min(numbers))} to {format_ratio(max(numbers))}"
+    words = [str(value) for value in conclusion.found]
+    counts = sorted({word: words.count(word) for word in words}.items(), key=lambda entry: -entry[1])
+    return ", ".join(f"{word} ({count})" for word, count in counts)
+
+
+def _design_row(result: RobustResult, design: RobustDesign) -> tuple[str, ...]:
+    mean = math.fsum(design.regrets) / len(design.regrets)
     return (
-        f"{point.num_tc}x{point.tc_width}x{point.tc_depth}",
-        f"{point.num_vc}x{point.vc_width}",
-        f"{bytes_to_mib(point.glb_bytes):g}",
-        f"{bytes_to_gib(point.hbm_bytes):g}",
-        str(point.micro_batch),
+        design.name if design.point is None else _role(design),
+        "reference" if design.point is None else describe_point(design.point),
+        _percent(design.worst_regret),
+        _percent(mean),
+        _percent(design.regrets[0]),
+        name_world(result, design.worst_world),
     )
 
 
-def _ends(world: World) -> str:
-    return "".join("+" if end is End.HIGH else "-" for end in world.ends)
+def _role(design: RobustDesign) -> str:
+    """The first reason for a design, and how many others."""
+    others = len(design.roles) - 1
+    return f"{design.roles[0]} (+{others})" if others > 0 else design.roles[0]
 
 
-def _optimum(optimum: WorldOptimum) -> tuple[str, ...]:
-    if not optimum.is_feasible or optimum.point is None:
-        return ("none fits", *[""] * (len(DESIGN_COLUMNS) - 1), "-", "-")
-    return (*_cells(optimum.point), format_number(optimum.value), format_gap(optimum.gap))
+def _effect_row(effect: GroupEffect) -> tuple[str, ...]:
+    ratios = (effect.mean_log_ratio, effect.least_log_ratio, effect.largest_log_ratio)
+    return (
+        effect.group.value,
+        *(f"{math.exp(ratio):.3f}x" for ratio in ratios),
+        f"{round(effect.share_shared * effect.num_pairs)}/{effect.num_pairs}",
+    )
 
 
-def _world(result: RobustResult, position: int) -> str:
-    return describe_world(result.worlds[position], result.assumptions)
+def _movement(effect: GroupEffect) -> float:
+    return abs(effect.mean_log_ratio)
 
 
-def _kinds(result: RobustResult) -> str:
-    kinds = [world.kind.value for world in result.worlds]
-    return f"as they stand, {kinds.count('corner')} corners, {kinds.count('sample')} samples"
+def _nominal_best(result: RobustResult) -> RobustDesign | None:
+    """The nominal world's best design; None if nothing is feasible there."""
+    optimum = result.optima[0]
+    designs: Sequence[RobustDesign] = [d for d in result.designs if d.index == optimum.index and optimum.is_feasible]
+    return designs[0] if designs else None
+
+
+def _where(result: RobustResult, row: int) -> str:
+    """A world, as part of a sentence."""
+    return f"at {name_world(result, row)}"
+
+
+def _scaled(result: RobustResult, value: float) -> float:
+    return value * WATTS_PER_KILOWATT if result.goal == Goal.THROUGHPUT_PER_TDP.value else value
+
+
+def _percent(share: float) -> str:
+    """Two digits, or three from ten per cent; rounding reads as zero, and a reference may be better than the space."""
+    if abs(share) < 5e-6:
+        return "0 %"
+    return f"{100.0 * share:.2g} %" if abs(share) < 0.1 else f"{100.0 * share:.3g} %"

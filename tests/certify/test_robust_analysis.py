@@ -90,7 +90,7 @@ def test_what_keeping_a_parameter_costs(tmp_path: Path) -> None:
     table = _table(prover, result)
     shapes = [c for c in result.conclusions if c.kind is ConclusionKind.SHAPE]
     assert len(shapes) == 4, "an axis with one value has nothing to conclude"
-    width = next(c for c in shapes if "array width" in c.statement)
+    width = next(c for c in shapes if "an array width of" in c.statement)
     widths = np.array([PROBLEM.space.point(index).tc_width for index in range(PROBLEM.space.size)])
     kept = widths == widths[table[0].argmax()]
     true_costs = 1.0 - table[:, kept].max(axis=1) / table.max(axis=1)

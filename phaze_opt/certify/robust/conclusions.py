@@ -18,14 +18,14 @@ from phaze_opt.units import bytes_to_gib, bytes_to_mib
 WITHIN = (0.001, 0.01, 0.05)
 """Regrets that the nominal best design is held against."""
 NO_WORST_WORLD = -1
-AXIS_WORDS = {
-    "num_tc": "tensor cores:",
-    "num_vc": "vector cores:",
-    "tc_width": "array width",
-    "tc_depth": "array depth",
-    "glb_bytes": "a GLB of",
-    "hbm_bytes": "an HBM of",
-    "micro_batch": "micro-batch",
+AXIS_PHRASES = {
+    "num_tc": "{} tensor cores",
+    "num_vc": "{} vector cores",
+    "tc_width": "an array width of {}",
+    "tc_depth": "an array depth of {}",
+    "glb_bytes": "a GLB of {}",
+    "hbm_bytes": "an HBM of {}",
+    "micro_batch": "a micro-batch of {}",
 }
 _DEGREES: Mapping[str, Callable[[ModelFacts], int]] = {
     "tensor": lambda facts: facts.tensor_parallel,
@@ -105,7 +105,7 @@ def _shapes(findings: Findings) -> Iterator[Conclusion]:
         holds = tuple(regret <= findings.tolerance for regret in regrets)
         yield Conclusion(
             kind=ConclusionKind.SHAPE,
-            statement=f"a best design has {AXIS_WORDS[axis]} {_in_words(axis, axis_value(point, axis))}",
+            statement=f"a best design has {_in_words(axis, axis_value(point, axis))}",
             holds=holds,
             found=regrets,
             worlds=worlds,
@@ -176,7 +176,10 @@ def _furthest(worlds: Sequence[int], distances: Sequence[float]) -> int:
 
 
 def _in_words(axis: str, value: int) -> str:
-    """A value of an axis in the unit it is given in."""
+    """A value of an axis in the unit it is given in: ``a GLB of 4 MiB``."""
+    text = str(value)
     if axis == "glb_bytes":
-        return f"{bytes_to_mib(value):g} MiB"
-    return f"{bytes_to_gib(value):g} GiB" if axis == "hbm_bytes" else str(value)
+        text = f"{bytes_to_mib(value):g} MiB"
+    elif axis == "hbm_bytes":
+        text = f"{bytes_to_gib(value):g} GiB"
+    return AXIS_PHRASES[axis].format(text)
