@@ -25,8 +25,8 @@ AUTO, NEVER, ALWAYS = range(3)
 """Recomputation, as in `placement.kernels`."""
 SLACK = 1e-9
 """Relative width by which memory is raised and times are lowered, so that rounding cannot break the bound."""
-MAX_STEPS = 400
-"""Steps of the walk to the least stage time; stopping early leaves a valid, weaker bound."""
+MAX_STEPS = 1_000_000
+"""Steps of the walk to the least stage time: never reached, as certificates rest on the walk's end, but loops have one."""
 
 
 class Relaxation(NamedTuple):
