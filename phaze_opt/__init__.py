@@ -15,7 +15,7 @@ _HOMES = {
     "DesignPoint": "phaze_opt.space.point",
     "Evaluation": "phaze_opt.objective.evaluation",
     "Exclusivity": "phaze_opt.schedule.problem",
-    "Goal": "phaze_opt.search.strategy",
+    "Goal": "phaze_opt.objective.goals",
     "Objective": "phaze_opt.objective.evaluate",
     "Optimizer": "phaze_opt.workload.training",
     "RecomputePolicy": "phaze_opt.placement.problem",
