@@ -26,7 +26,7 @@ AUTO, NEVER, ALWAYS = range(3)
 SLACK = 1e-9
 """Relative width by which memory is raised and times are lowered, so that rounding cannot break the bound."""
 MAX_STEPS = 1_000_000
-"""Steps of the walk to the least stage time: never reached, as certificates rest on the walk's end, but loops have one."""
+"""Steps of the walk to the least stage time: never reached, as certificates rest on where the walk ends."""
 
 
 class Relaxation(NamedTuple):
