@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from contextvars import ContextVar
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from typing import Protocol
 
 from phaze_opt.errors import SolverError
@@ -59,7 +60,9 @@ class Workers:
             yield result
         try:
             if left:
-                yield from self._started().map(_do, left)
+                with _interrupts_blocked():
+                    results = self._started().map(_do, left)
+                yield from results
         except BrokenProcessPool as error:
             message = (
                 "a worker process ended in the middle of its work, perhaps for lack of memory; what is finished is "
@@ -99,6 +102,23 @@ class Workers:
 _BENCH: ContextVar[Bench] = ContextVar("bench")
 _BUILD: ContextVar[Callable[[], Bench]] = ContextVar("build")
 """Of a worker process: its bench, made at the first work so that errors reach the parent, and how to make it."""
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C here and in the processes started inside, until they have made themselves deaf to it.
+
+    The resource tracker would unblock it when it starts, so it is started first.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(build: Callable[[], Bench]) -> None:
