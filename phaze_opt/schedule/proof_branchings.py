@@ -87,7 +87,7 @@ def _conflicts(
     found = []
     for i in range(len(problem)):
         for j in range(i + 1, len(problem)):
-            if (after[i] >> j | after[j] >> i) & 1 or min(times.duration[i], times.duration[j]) <= 0.0:
+            if (after[i] >> j | after[j] >> i) & 1:
                 continue
             may_exclude = problem.excludes(i, j) and max(is_spread[i], is_spread[j]) >= 1e-6
             if not may_exclude and not _single_core_bit(problem, i, j):
@@ -102,9 +102,10 @@ def _conflicts(
 
 
 def _overlaps(times: _Times, i: int, j: int) -> bool:
+    """Whether neither ends before the other starts; one that takes no time may still stand within the other."""
     slack = 1e-9 * float(times.duration.max())
-    later = max(times.head[i], times.head[j])
-    return bool(min(times.head[i] + times.duration[i], times.head[j] + times.duration[j]) > later + slack)
+    ends = times.head + times.duration
+    return bool(ends[i] > times.head[j] + slack and ends[j] > times.head[i] + slack)
 
 
 def _open_modes(

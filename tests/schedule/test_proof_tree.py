@@ -235,6 +235,18 @@ def test_few_cores_are_proved_by_their_crowds():
     assert bound_of(tree, more) == 0.0
 
 
+def test_an_operator_that_takes_no_time_still_excludes():
+    """Spread, the second takes no time, yet cannot stand within the first: 6, where paths and work say 4."""
+    types = (CoreType.TC, CoreType.VC, CoreType.TC, CoreType.VC)
+    problem = ScheduleProblem(
+        types, (10.0, 2.0, 5.0, 2.0), (4.0, 2.0, 0.0, 2.0), ((1, 2), (2, 3)), 2, 2, Exclusivity.TYPE
+    )
+    ((_, block),) = blocks_of(problem)
+    assert optimum(block) == pytest.approx(6.0)
+    tree = grow_tree(block, target_s=6.0, max_nodes=ENOUGH)
+    assert confirm_tree(block, tree) == pytest.approx(6.0)
+
+
 def test_limits_are_kept_and_a_tree_is_the_same_each_time():
     """No more nodes than allowed; the same bits again; a target that the relaxation reaches needs one leaf."""
     problem = random_problem(3, num_operators=9, exclusivity=Exclusivity.TYPE)
