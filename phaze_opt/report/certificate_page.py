@@ -54,7 +54,7 @@ def write_certificate_report(
         lead = " ".join([lead, ties_sentence(ties), *(runner_up.sentences if runner_up is not None else ())])
         figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up))
     if len(result.history) > 1:
-        figures = {"gap": gap_figure(result.history, goal=certificate.goal), **figures}
+        figures = {"gap": gap_figure(result.history, goal=certificate.goal, end_s=result.wall_s), **figures}
         tables.append(history_table(result))
     if robust is not None:
         lead = " ".join([lead, *minimax_sentences(robust)])
@@ -82,21 +82,34 @@ def _compared(best: Sequence[RankedDesign], runner_up: RunnerUp | None) -> dict[
     return {f"best, {winner.model}": winner, f"runner-up, {loser.model}": loser}
 
 
-def gap_figure(history: Sequence[CertifyProgress], *, goal: Goal) -> Figure:
-    """Incumbent and bound over time; what lies between them is in doubt."""
+def gap_figure(history: Sequence[CertifyProgress], *, goal: Goal, end_s: float) -> Figure:
+    """Incumbent and bound over time; what lies between them is in doubt.
+
+    Args:
+        history: moves of the two.
+        goal: for the axis.
+        end_s: end of the proof, to which the last of both are drawn, s.
+    """
     import plotly.graph_objects as go
 
-    times_s = [progress.wall_s for progress in history]
-    values = [progress.value if progress.value > 0.0 else None for progress in history]
-    finite = [0.0 < progress.value_upper < float("inf") for progress in history]
-    bounds = [progress.value_upper if is_known else None for progress, is_known in zip(history, finite, strict=True)]
     figure = go.Figure()
-    style = {"mode": "lines+markers", "x": times_s}
-    figure.add_scatter(y=values, name="incumbent", line={"color": BEST_COLOUR, "width": 2.5, "shape": "hv"}, **style)
-    figure.add_scatter(
-        y=bounds, name="bound on every point", line={"color": COLOURS[0], "width": 2.5, "shape": "hv"},
-        fill="tonexty", fillcolor="rgba(0, 114, 178, 0.12)", **style,
-    )  # fmt: skip
+    incumbents = [(move.wall_s, move.value) for move in history if move.value > 0.0]
+    bounds = [(move.wall_s, move.value_upper) for move in history if 0.0 < move.value_upper < float("inf")]
+    both = [move for move in history if move.value > 0.0 and 0.0 < move.value_upper < float("inf")]
+    for name, values in (("", [move.value for move in both]), ("in doubt", [move.value_upper for move in both])):
+        times_s = [move.wall_s for move in both]
+        figure.add_scatter(
+            x=[*times_s, end_s], y=[*values, *values[-1:]], name=name, mode="lines", hoverinfo="skip",
+            line={"width": 0, "shape": "hv"}, showlegend=False,
+            fill="tonexty" if name else "none", fillcolor="rgba(0, 114, 178, 0.12)",
+        )  # fmt: skip
+    curves = (("bound on every point", bounds, COLOURS[0], 5), ("incumbent", incumbents, BEST_COLOUR, 8))
+    for name, points, colour, size in curves:
+        figure.add_scatter(
+            x=[*(time_s for time_s, _ in points), end_s], y=[value for _, value in (*points, *points[-1:])],
+            name=name, mode="lines+markers", marker={"size": size},
+            line={"color": colour, "width": 2.5, "shape": "hv"},
+        )  # fmt: skip
     figure.update_xaxes(title="seconds", rangemode="tozero")
     figure.update_yaxes(title=UNITS[goal], tickformat=",.6~g")
     return apply_style(figure, "How the gap closed")

@@ -205,9 +205,9 @@ def test_the_page_says_all_of_it(result, tmp_path):
 
 def test_the_figure_leaves_out_what_is_unknown():
     history = [move(0, 0.0, float("inf")), move(1, 0.0, 120.0), move(2, 90.0, 110.0)]
-    incumbent, bound = gap_figure(history, goal=Goal.THROUGHPUT).data
-    assert tuple(incumbent.y) == (None, None, 90.0)
-    assert tuple(bound.y) == (None, 120.0, 110.0)
+    *_, bound, incumbent = gap_figure(history, goal=Goal.THROUGHPUT, end_s=3.0).data
+    assert (tuple(incumbent.x), tuple(incumbent.y)) == ((1.0, 3.0), (90.0, 90.0))
+    assert (tuple(bound.x), tuple(bound.y)) == ((0.5, 1.0, 3.0), (120.0, 110.0, 110.0))
 
 
 def test_the_best_designs_as_a_table_file(result):
