@@ -44,6 +44,7 @@ class Case:
         bound: of its vector on the design, s.
         vector: dual vector; None where the orders form a cycle.
         is_spread: (n,) y of the relaxation.
+        program, basis: the relaxation and its optimal basis, to try splits from.
         split: how it is split, None for a leaf.
         children: its cases then.
     """
@@ -53,6 +54,8 @@ class Case:
     bound: float = float("inf")
     vector: DualVector | None = None
     is_spread: FloatArray = field(default_factory=lambda: np.zeros(0))
+    program: DualProgram | None = None
+    basis: Any = None
     split: Split | None = None
     children: list[Case] = field(default_factory=list)
 
@@ -99,7 +102,7 @@ class _Search:
     def split(self, case: Case, split: Split) -> None:
         """Give a case its children, each solved unless its orders form a cycle."""
         assert case.vector is not None
-        case.split = split
+        case.split, case.program, case.basis = split, None, None
         for part in split.cases:
             child = Case(part.modes, part.after or ())
             case.children.append(child if part.after is None else self.solved(child, case.vector))
@@ -116,6 +119,7 @@ class _Search:
         solver = load_rows(program.rows, problem, case.modes)
         solver.run()
         duals = row_duals(solver)
+        case.program, case.basis = program, solver.getBasis()
         found = known if duals is None else program.vector(duals)
         case.is_spread = np.clip(solver.getSolution().col_value[: len(problem)], 0.0, 1.0)
         case.bound, case.vector = self.bound(case, found), found
@@ -133,8 +137,7 @@ class _Search:
         splits = split_choices(self.problem, case.modes, case.after, case.is_spread, case.bound)
         if len(splits) <= 1:
             return splits[0] if splits else None
-        program = DualProgram(self.problem.block, self.problem.exclusivity, arcs=reduction(case.after))
-        trial = _Trial(program, self.problem, case.modes)
+        trial = _Trial(case, self.problem)
         missing = self.target_s - case.bound
         best, best_score = splits[0], -1.0
         for split in splits:
@@ -158,12 +161,12 @@ def _score(gains: Sequence[float]) -> float:
 class _Trial:
     """The relaxation of one case in HiGHS, changed and solved again from its optimal basis."""
 
-    def __init__(self, program: DualProgram, problem: BlockProblem, modes: Sequence[int]) -> None:
-        self._program, self._problem, self._modes = program, problem, modes
+    def __init__(self, case: Case, problem: BlockProblem) -> None:
+        assert case.program is not None
+        self._rows, self._problem, self._basis = case.program.rows, problem, case.basis
         self._scale = time_scale(problem)
-        self._solver: Any = load_rows(program.rows, problem, modes)
-        self._solver.run()
-        self._basis = self._solver.getBasis()
+        self._solver: Any = load_rows(self._rows, problem, case.modes)
+        self._solver.setBasis(self._basis)
 
     def bound(self, change: tuple[int, int, int]) -> float:
         """Optimum, in units of the scale, with (operator, mode, -1) settled or (before, after, ORDER) in order."""
@@ -182,10 +185,10 @@ class _Trial:
         return value
 
     def _with_order(self, before: int, after: int) -> float:
-        solver, rows = self._solver, self._program.rows
+        solver = self._solver
         one_core, spread = (values[after] / self._scale for values in (self._problem.one_core, self._problem.spread))
         first = solver.getNumRow()
-        for columns, values, right in rows.order_rows(before, after, one_core, spread):
+        for columns, values, right in self._rows.order_rows(before, after, one_core, spread):
             solver.addRow(right, np.inf, len(columns), columns, values)
         solver.run()
         value = float(solver.getObjectiveValue())
