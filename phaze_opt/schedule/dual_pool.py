@@ -216,30 +216,17 @@ class _Stack:
         """Best bound and entry for each design, each (num_designs,); latencies (num_designs, n), cores (.., 2)."""
         if known is None:
             known = np.full(len(one_core), -1, dtype=np.int32)
-        best, choice = _best_entries(one_core, spread, cores, self._masks, *self._leaves, known, first_entry)
+        best, choice = _best_entries(one_core, spread, cores, self._masks, self._leaves, known, first_entry)
         return best, choice
 
 
 @njit(cache=True, nogil=True)
-def _best_entries(  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0917
-    one_core,
-    spread,
-    cores,
-    masks,
-    spread_prices,
-    one_core_prices,
-    multipliers,
-    modes,
-    is_free,
-    first_leaf,
-    limits,
-    known,
-    first_entry,
-):
+def _best_entries(one_core, spread, cores, masks, leaves, known, first_entry):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0917
     """Best bound and the entry that gives it, for each design, the first of equal ones: the known entry, then the rest.
 
     An entry bounds by the least of its leaves; it is left at one that is no better than what is known.
     """
+    spread_prices, one_core_prices, multipliers, modes, is_free, first_leaf, limits = leaves
     best = np.full(one_core.shape[0], -1.0)
     choice = known.copy()
     for c in range(one_core.shape[0]):
