@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from phaze_opt.certify.robust.prover import Cause, ModelFacts, WorldBest, WorldP
 from phaze_opt.certify.robust.tasks import ProverBench
 from phaze_opt.certify.robust.worlds import Setting, World, WorldKind
 from phaze_opt.certify.workers import Workers
-from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.goals import Goal
@@ -52,10 +52,16 @@ def make_problem(
     devices: int = 4,
     network: str = "two-level",
     goal: Goal = Goal.THROUGHPUT,
+    varied: tuple[str, ...] = ("",),
     **changes: object,
 ) -> CertifyProblem:
-    """The tiny model on a small cluster."""
+    """The tiny model on a small cluster; only constants of the ``varied`` prefixes keep their ranges."""
     constants = load_constants()
+    entries = {
+        key: entry if key.startswith(varied) else replace(entry, low=entry.value, high=entry.value)
+        for key, entry in constants.entries.items()
+    }
+    constants = Constants(entries, constants.options)
     cluster = Cluster(devices, load_network(network, num_devices=devices, constants=constants))
     defaults: dict[str, object] = {"global_batch": 16, "tensor_parallel": (1, 2)}
     scenario = Scenario(models=(load_model("tiny"),), cluster=cluster, **(defaults | changes))  # type: ignore[arg-type]
