@@ -65,9 +65,10 @@ def _package_analyst() -> Analyst:
 
 def robust_to_json(result: RobustResult, file: str) -> dict[str, Any]:
     """An analysis as JSON: conclusions, regrets and the optimum of every world."""
-    minimax = asdict(result.minimax)
     return {
-        "minimax": minimax,
+        "minimax": asdict(result.minimax),
+        "nominal_minimax": asdict(result.nominal_minimax),
+        "effects": [asdict(effect) for effect in result.effects],
         "conclusions": [
             {
                 "statement": conclusion.statement,
@@ -118,13 +119,13 @@ def robust_metrics(result: RobustResult) -> dict[str, float]:
 
 def print_robust(result: RobustResult, file: Path) -> None:
     """Sentences and tables for a person."""
-    from phaze_opt.report.robust import minimax_sentences, robust_contents
+    from phaze_opt.report.robust import minimax_sentences, robust_summary
     from phaze_opt.report.tables import draw_table
 
     screen = out()
-    for table in robust_contents(result):
+    for table in robust_summary(result):
         screen.print(draw_table(table))
     screen.print("")
     for sentence in minimax_sentences(result):
         screen.print(sentence, markup=False)
-    screen.print(f"All of it: {file}", markup=False, soft_wrap=True)
+    screen.print(f"All of it, every world and range among it: {file}", markup=False, soft_wrap=True)

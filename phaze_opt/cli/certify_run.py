@@ -17,6 +17,7 @@ from phaze_opt.cli.certify_output import interrupted_to_json, print_result, resu
 from phaze_opt.cli.certify_progress import proof_display
 from phaze_opt.cli.certify_robust import analyse, print_robust, robust_metrics, robust_to_json
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.interrupts import kernels_interruptible
 from phaze_opt.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -77,8 +78,9 @@ class ProofRun:
     def run(self) -> None:
         """Prove, record, print; exit code 130 if interrupted, 3 if nothing is feasible."""
         try:
-            result = self._prove()
-            robust = self._analyse(result)
+            with kernels_interruptible():
+                result = self._prove()
+                robust = self._analyse(result)
         except KeyboardInterrupt:
             self._record_interruption()
             if self.is_json:

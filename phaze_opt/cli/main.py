@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from phaze_opt import __version__
 from phaze_opt.cli.exit_codes import EXIT_BAD_INPUT, EXIT_INTERRUPTED
+from phaze_opt.cli.interrupts import kernels_interruptible
 from phaze_opt.errors import InputError, PhazeOptError, PluginError
 
 MAX_MESSAGE_CHARACTERS = 1400
@@ -109,7 +110,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every expected failure is one sentence on standard error and an exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(args=arguments or ["--help"], prog_name="phaze-opt", standalone_mode=False)
+        with kernels_interruptible():
+            code = app(args=arguments or ["--help"], prog_name="phaze-opt", standalone_mode=False)
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except (typer.Abort, KeyboardInterrupt):

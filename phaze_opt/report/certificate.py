@@ -112,7 +112,7 @@ def best_table(result: CertifyResult) -> TableContent:
 def _best_row(design: RankedDesign, *, is_per_tdp: bool) -> tuple[str, ...]:
     point, evaluation = design.point, design.evaluation
     rate = format_number(evaluation.throughput_samples_per_s)
-    figures = (format_number(1000.0 * design.value), rate) if is_per_tdp else (rate, format_number(evaluation.area_mm2))
+    figures = (f"{1000.0 * design.value:,.4g}", rate) if is_per_tdp else (rate, format_number(evaluation.area_mm2))
     return (
         str(design.rank),
         f"{point.num_tc}x{point.tc_width}x{point.tc_depth}",

@@ -47,6 +47,9 @@ def minimax_sentences(result: RobustResult) -> tuple[str, ...]:
     minimax = result.minimax
     if minimax.point is None:
         return (f"None of the {minimax.num_points:,} points is feasible in any of the {len(result.worlds)} worlds.",)
+    if minimax.regret <= result.tolerance:
+        best = f"{describe_point(minimax.point)} is within {_percent(result.tolerance)} of the optimum"
+        return (f"{best} in every one of the {len(result.worlds)} worlds: no assumption matters for the choice.",)
     nominal = _nominal_best(result)
     sentences = []
     if nominal is not None:

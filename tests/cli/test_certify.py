@@ -261,6 +261,36 @@ def test_robust_adds_worlds(arguments, use, capsys, monkeypatch, tmp_path):
     assert "Which conclusions survive" in page.read_text()
 
 
+def interrupted_kernel():
+    """As numba leaves it."""
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt as cause:
+        raise SystemError("returned a result with an exception set") from cause
+
+
+def interrupted_compilation():
+    """As numba leaves it when Ctrl-C comes while it loads a kernel."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise RuntimeError("no compiled object yet")
+
+
+@pytest.mark.parametrize("interrupted", [interrupted_kernel, interrupted_compilation])
+def test_ctrl_c_within_a_kernel_is_ctrl_c(interrupted, arguments, use, capsys, certificate, monkeypatch):
+    use(lambda *_, **__: interrupted())
+    code, out, err = run([*arguments, "--no-tracking"], capsys)
+    assert (code, out) == (130, "")
+    assert "--resume" in err
+    monkeypatch.setattr(certify_check, "_check", lambda *_: interrupted())
+    code, _, err = run(["certify", "--check", str(certificate[0])], capsys)
+    assert (code, err) == (130, "phaze-opt: interrupted\n")
+    use(ToyProver(error=SystemError("broken")))
+    with pytest.raises(SystemError, match="broken"):
+        main([*arguments, "--no-tracking"])
+
+
 def test_ctrl_c_among_the_worlds_says_how_to_go_on(arguments, use, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
