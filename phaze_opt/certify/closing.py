@@ -26,9 +26,10 @@ EXACT_AHEAD = 64
 """Points whose bound is computed by an optimal placement before a round is chosen."""
 BOUND_AHEAD = 2048
 """Points bounded again with the vectors of a round: those next to be taken up."""
-PROOF_SLACK = 10 * BOUND_SLACK
-"""Relative excess of a bound that counts as none. Bounds are lowered by `BOUND_SLACK` for flows and once more for
-placements, schedules stop at a gap of 1e-9: of exact ties none would otherwise end below the other."""
+PROOF_SLACK = 8 * BOUND_SLACK
+"""Relative excess of a bound over the incumbent that counts as none: what tolerance 0 means. Batch times are lowered by
+`BOUND_SLACK`, schedules stop at a gap of 1e-9 and trees that much short of them, so that a bound never comes down to
+the very value, and designs that tie would keep each other open."""
 SAME = 1e-12
 """Bounds closer than this, relative, are taken to be of designs alike: one of them is taken up in a round."""
 MAX_FURTHER = 64

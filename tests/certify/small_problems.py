@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -129,3 +130,14 @@ def contents(directory: Path) -> dict[str, bytes]:
     certificate = json.loads(found["certificate.json"])
     del certificate["provenance"]
     return found | {"certificate.json": json.dumps(certificate).encode()}
+
+
+@dataclass
+class Doubler:
+    """A bench of `certify.workers` that doubles numbers, and dies of a word."""
+
+    def do(self, work: object) -> object:
+        """Twice the work."""
+        if work == "die":
+            os._exit(3)
+        return 2 * work

@@ -12,18 +12,22 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from small_problems import contents, small_problem, small_scenario, small_space
+from small_problems import contents, small_model, small_problem, small_scenario, small_space
 
 from phaze_opt.certify import proving, workers
 from phaze_opt.certify.certificate import Certificate, Claim, PoolFile, SolutionsFile, TreeEntry
+from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.journal import JOURNAL_DIRECTORY
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.writing import certificate_directory, put_back
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.plain_data import read_plain
 from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.workload.training import AttentionForm
 
 NUM_BEST = 16
 FILES = {"certificate.json", "points.parquet", "pool.json", "multipliers.npz", "solutions.json"}
@@ -85,6 +89,18 @@ def test_pool_and_solutions_read_back(whole):
     assert any(isinstance(entry, TreeEntry) for entry in entries)
     for slot in result.certificate.slots:
         assert len(pool.topologies[slot.topology].blocks[slot.block].operators) > 1
+
+
+def test_the_checker_accepts_it(whole):
+    _, result = whole
+    check_certificate(result.directory)
+
+
+def test_the_checker_accepts_common_designs_per_watt(tmp_path):
+    models = (small_model(), small_model("deep", num_layers=6))
+    scenario = small_scenario(*models, common=CommonMean.WORST, attention=AttentionForm.UNFUSED)
+    problem = small_problem(scenario, small_space(micro_batch=(1, 4)), goal=Goal.THROUGHPUT_PER_TDP)
+    check_certificate(certify(problem, CertifyOptions(directory=tmp_path)).directory)
 
 
 def test_two_jobs_write_the_same_bytes(whole, tmp_path, monkeypatch):

@@ -53,8 +53,8 @@ def test_proof_equals_brute_force(problem, tolerance):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@settings(max_examples=60, deadline=None)
-@given(problems(fewest_cores=2), st.sampled_from((0.0, 1e-3, 1e-2)))
+@settings(max_examples=40, deadline=None)
+@given(problems(fewest_cores=4), st.sampled_from((0.0, 1e-3, 1e-2)))
 def test_many_proofs_equal_brute_force(problem, tolerance):
     assert_proves_brute_force(problem, tolerance=tolerance)
 
