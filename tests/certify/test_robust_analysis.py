@@ -14,6 +14,8 @@ from robust_toys import PowerProver, make_problem, make_space
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.robust.analyse import analyse_robustness, read_result, result_file
 from phaze_opt.certify.robust.conclusions import WITHIN
+from phaze_opt.certify.robust.journal import RobustJournal
+from phaze_opt.certify.robust.prover import Worth
 from phaze_opt.certify.robust.result import (
     ConclusionKind,
     RobustDesign,
@@ -157,6 +159,21 @@ def test_a_torn_line_is_a_line_not_written(tmp_path: Path) -> None:
     worths.write_text(worths.read_text()[:-7])
     expected = _analyse(tmp_path / "whole", PowerProver(PROBLEM.space.size))
     assert _timeless(_analyse(tmp_path, PowerProver(PROBLEM.space.size), is_resumed=True)) == _timeless(expected)
+
+
+def test_what_follows_a_torn_line_can_be_read(tmp_path: Path) -> None:
+    journal = RobustJournal(tmp_path)
+    journal.add_worth("one", "1", Worth(1.5, 1.5))
+    journal.add_worth("one", "2", Worth(2.5, 2.5))
+    path = tmp_path / "worths.jsonl"
+    path.write_text(path.read_text()[:-7])
+    again = RobustJournal(tmp_path)
+    assert again.worth("one", "2") is None
+    again.add_worth("two", "3", Worth(3.5, 4.5))
+    last = RobustJournal(tmp_path)
+    assert last.worth("one", "1") == Worth(1.5, 1.5)
+    assert last.worth("one", "2") is None
+    assert last.worth("two", "3") == Worth(3.5, 4.5)
 
 
 @pytest.mark.parametrize(("name", "text"), [("worths.jsonl", "{}\n"), ("world-*.json", "{}"), ("world-*.npz", "x")])
