@@ -14,6 +14,8 @@ from numba import njit
 UNPLACED = -1
 # Weight of the mean price bound beside the best bound in the ranking: it tells partial schedules of equal bound apart.
 RANK_SHARE = 0.2
+# Kept partial schedules of the same operators that a child is compared with; comparing with fewer loses no schedule.
+MAX_COMPARED = 40
 
 
 @njit(cache=True, nogil=True)
@@ -35,23 +37,63 @@ def earliest_start(at, modes, ends, running, num_running, needs, tc, vc, cores):
 
 
 @njit(cache=True, nogil=True)
-def path_bound(i, begin, finish, modes, ends, shortest, tails, pred_ptr, pred_idx, ready):
-    """Least makespan by paths once ``i`` runs from ``begin`` to ``finish`` and nothing else starts before ``begin``."""
-    bound = finish + tails[i]
-    for j in range(modes.shape[0]):
-        if modes[j] != UNPLACED or j == i:
+def open_state(modes, ends, last, pred_ptr, pred_idx, running, frontier, ready):
+    """Fill the operators that still run at ``last`` and those that may be placed next, with when they may start.
+
+    Returns:
+        The number of each.
+    """
+    num_running = 0
+    num_frontier = 0
+    for i in range(modes.shape[0]):
+        if modes[i] != UNPLACED:
+            if ends[i] > last:
+                running[num_running] = i
+                num_running += 1
             continue
-        at = begin
-        for a in range(pred_ptr[j], pred_ptr[j + 1]):
+        at = last
+        for a in range(pred_ptr[i], pred_ptr[i + 1]):
             before = pred_idx[a]
-            if before == i:
-                at = max(at, finish)
-            elif modes[before] != UNPLACED:
-                at = max(at, ends[before])
-            else:
-                at = max(at, ready[before] + shortest[before])
-        ready[j] = at
-        bound = max(bound, at + shortest[j] + tails[j])
+            if modes[before] == UNPLACED:
+                at = np.inf
+                break
+            at = max(at, ends[before])
+        if at < np.inf:
+            frontier[num_frontier] = i
+            ready[num_frontier] = at
+            num_frontier += 1
+    return num_running, num_frontier
+
+
+@njit(cache=True, nogil=True)
+def price_bound(begin, left, modes, ends, running, num_running, prices):
+    """Best and mean, over the vectors of prices, of ``begin`` plus the price of all that is left from then on."""
+    best = 0.0
+    mean = 0.0
+    for v in range(prices.shape[0]):
+        total = begin + left[v]
+        for k in range(num_running):
+            j = running[k]
+            if ends[j] > begin:
+                total += (ends[j] - begin) * prices[v, modes[j], j]
+        best = max(best, total)
+        mean += total
+    return best, mean / prices.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def path_bound(i, begin, finish, ends, shortest, tails, running, num_running, frontier, num_frontier, ready):
+    """Least makespan by paths once ``i`` runs from ``begin`` to ``finish`` and nothing else starts before ``begin``.
+
+    Whatever is behind the frontier counts in the tails.
+    """
+    bound = finish + tails[i]
+    for k in range(num_running):
+        bound = max(bound, ends[running[k]] + tails[running[k]])
+    for k in range(num_frontier):
+        j = frontier[k]
+        if j != i:
+            bound = max(bound, max(begin, ready[k]) + shortest[j] + tails[j])
     return bound
 
 
@@ -104,51 +146,28 @@ def expand_level(level, graph, tables, classes, cores, tails, prices, cutoff, ou
     lengths, needs = tables
     ranks, begins, codes, parents = out
     count = classes.shape[0]
-    num_vectors = prices.shape[0]
     running = np.empty(count, np.int64)
+    frontier = np.empty(count, np.int64)
     ready = np.empty(count)
     found = 0
     for s in range(lasts.shape[0]):
-        num_running = 0
-        for i in range(count):
-            if modes[s, i] != UNPLACED and ends[s, i] > lasts[s]:
-                running[num_running] = i
-                num_running += 1
-        for i in range(count):
-            if modes[s, i] != UNPLACED:
-                continue
-            at = lasts[s]
-            for a in range(pred_ptr[i], pred_ptr[i + 1]):
-                before = pred_idx[a]
-                at = np.inf if modes[s, before] == UNPLACED else max(at, ends[s, before])
-                if at == np.inf:
-                    break
-            if at == np.inf:
-                continue
+        state, end = modes[s], ends[s]
+        num_running, num_frontier = open_state(state, end, lasts[s], pred_ptr, pred_idx, running, frontier, ready)
+        for k in range(num_frontier):
+            i = frontier[k]
             for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
-                tc = needs[mode, i, 0]
-                vc = needs[mode, i, 1]
-                begin = earliest_start(at, modes[s], ends[s], running, num_running, needs, tc, vc, cores)
-                if is_interchangeable(i, begin, modes[s], ends[s], classes, pred_ptr, pred_idx):
-                    continue
+                tc, vc = needs[mode, i, 0], needs[mode, i, 1]
+                begin = earliest_start(ready[k], state, end, running, num_running, needs, tc, vc, cores)
                 finish = begin + lengths[mode, i]
-                bound = 0.0
-                mean = 0.0
-                for v in range(num_vectors):
-                    total = begin + left[s, v]
-                    for k in range(num_running):
-                        j = running[k]
-                        if ends[s, j] > begin:
-                            total += (ends[s, j] - begin) * prices[v, modes[s, j], j]
-                    bound = max(bound, total)
-                    mean += total / num_vectors
-                if bound >= cutoff:
+                paths = path_bound(
+                    i, begin, finish, end, lengths[2], tails, running, num_running, frontier, num_frontier, ready
+                )
+                if paths >= cutoff:
                     continue
-                paths = path_bound(i, begin, finish, modes[s], ends[s], lengths[2], tails, pred_ptr, pred_idx, ready)
-                bound = max(bound, paths)
-                if bound >= cutoff:
+                bound, mean = price_bound(begin, left[s], state, end, running, num_running, prices)
+                if bound >= cutoff or is_interchangeable(i, begin, state, end, classes, pred_ptr, pred_idx):
                     continue
-                ranks[found] = bound + RANK_SHARE * mean
+                ranks[found] = max(bound, paths) + RANK_SHARE * mean
                 begins[found] = begin
                 codes[found] = 2 * i + mode
                 parents[found] = s
@@ -206,16 +225,14 @@ def select_level(level, keys, words, order, out, tables, values, heads, kept_lev
         key = keys[s] ^ words[i]
         slot = key & (heads.shape[0] - 1)
         other = heads[slot]
+        compared = 0
         is_dominated = False
-        while other >= 0 and not is_dominated:
-            is_dominated = (
-                kept_keys[other] == key
-                and kept_lasts[other] <= begin
-                and is_same_set(kept_modes[other], modes[s], i)
-                and leaves_no_less_room(
+        while other >= 0 and compared < MAX_COMPARED and not is_dominated:
+            if kept_keys[other] == key and kept_lasts[other] <= begin:
+                compared += 1
+                is_dominated = leaves_no_less_room(
                     kept_modes[other], kept_ends[other], modes[s], ends[s], i, mode, begin, finish, needs
-                )
-            )
+                ) and is_same_set(kept_modes[other], modes[s], i)
             other = following[other]
         if is_dominated:
             continue

@@ -112,7 +112,7 @@ class BlockSolver:
             self.try_set_bound,
             self.try_beam_search,
             self.try_long_multi_start,
-            self.try_wide_beam_search,
+            self.try_wide_search,
             self.try_crash_bound,
             self.try_ordering_model,
         ):
@@ -210,14 +210,23 @@ class BlockSolver:
         for width in (self._options.beam_width // 10, self._options.beam_width):
             self._search_levels(width)
 
-    def try_wide_beam_search(self) -> None:
-        """Wider and wider until the time is up, for blocks that are beyond MIPs; nothing where nodes are the limit."""
+    def try_wide_search(self) -> None:
+        """Wider and wider level search and more multi-starts in turn until the time is up, for blocks beyond MIPs.
+
+        Nothing where nodes are the limit: how far this gets depends on the machine.
+        """
         if self._beam is None or self._options.mip_nodes or len(self.problem) <= MAX_MIP_OPERATORS:
             return
+        gap = self._options.target_mip_gap
         width = self._options.beam_width
-        while not self._is_done(self._options.target_mip_gap) and width < MAX_WIDTH:
-            width *= 3
+        turn = LONG_TURNS
+        while not self._is_done(gap) and width < MAX_WIDTH:
+            width *= 2
             self._search_levels(width)
+            for _ in range(LONG_TURNS):
+                turn += 1
+                if not self._is_done(gap):
+                    self._multi_start(self._options.multi_starts, seed=turn)
 
     def _search_levels(self, width: int) -> None:
         gap = self._options.target_mip_gap

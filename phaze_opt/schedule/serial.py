@@ -40,14 +40,85 @@ def fits(operator, at, placed, num_placed, start, duration, needs, cores):
 
 
 @njit(cache=True, nogil=True)
+def earliest_among(operator, ready, placed, num_placed, start, duration, needs, cores):
+    """First time from ``ready`` on at which an operator fits, looked for at the ends of those placed."""
+    at = ready
+    while not fits(operator, at, placed, num_placed, start, duration, needs, cores):
+        later = np.inf
+        for k in range(num_placed):
+            finish = start[placed[k]] + duration[placed[k]]
+            if finish > at:
+                later = min(later, finish)
+        at = later
+    return at
+
+
+@njit(cache=True, nogil=True)
+def insert_in_profile(ready, length, tc, vc, cores, times, used, size):
+    """Book (tc, vc) cores for ``length`` > 0 as early as they are free from ``ready`` on; returns (start, size).
+
+    Args:
+        times: (size,) beginnings of the intervals of constant use, ascending from 0; the last one never ends.
+        used: (size, 2) cores of each type in use in each interval.
+    """
+    first = 0
+    while first + 1 < size and times[first + 1] <= ready:
+        first += 1
+    begin = ready
+    last = first
+    while True:
+        if (tc > 0 and used[last, 0] + tc > cores[0]) or (vc > 0 and used[last, 1] + vc > cores[1]):
+            last += 1
+            first = last
+            begin = times[first]
+        elif last + 1 == size or times[last + 1] >= begin + length:
+            break
+        else:
+            last += 1
+    end = begin + length
+    if begin > times[first]:
+        size = split_interval(first, begin, times, used, size)
+        first += 1
+        last += 1
+    if last + 1 == size or times[last + 1] > end:
+        size = split_interval(last, end, times, used, size)
+    for k in range(first, last + 1):
+        used[k, 0] += tc
+        used[k, 1] += vc
+    return begin, size
+
+
+@njit(cache=True, nogil=True)
+def split_interval(interval, moment, times, used, size):
+    """Cut an interval at a moment inside it; returns the number of intervals."""
+    for k in range(size, interval + 1, -1):
+        times[k] = times[k - 1]
+        used[k, 0] = used[k - 1, 0]
+        used[k, 1] = used[k - 1, 1]
+    times[interval + 1] = moment
+    used[interval + 1, 0] = used[interval, 0]
+    used[interval + 1, 1] = used[interval, 1]
+    return size + 1
+
+
+@njit(cache=True, nogil=True)
 def serial_schedule(lo, hi, graph, duration, needs, priority, cores, start):
-    """Place operators by descending priority among those whose predecessors are placed; returns the makespan."""
+    """Place operators by descending priority among those whose predecessors are placed; returns the makespan.
+
+    Where operators of no length are among them, which a profile of cores in use cannot tell, those placed are looked
+    at one by one.
+    """
     _, pred_ptr, pred_idx, succ_ptr, succ_idx = graph
     count = hi - lo
     waiting = np.empty(count, np.int64)
+    has_profile = True
     for k in range(count):
         waiting[k] = pred_ptr[lo + k + 1] - pred_ptr[lo + k]
+        has_profile = has_profile and duration[lo + k] > 0.0
     placed = np.empty(count, np.int64)
+    times = np.zeros(2 * count + 2)
+    used = np.zeros((2 * count + 2, 2), np.int64)
+    size = 1
     makespan = 0.0
     for step in range(count):
         chosen = -1
@@ -57,13 +128,12 @@ def serial_schedule(lo, hi, graph, duration, needs, priority, cores, start):
         at = 0.0
         for a in range(pred_ptr[chosen], pred_ptr[chosen + 1]):
             at = max(at, start[pred_idx[a]] + duration[pred_idx[a]])
-        while not fits(chosen, at, placed, step, start, duration, needs, cores):
-            later = np.inf
-            for k in range(step):
-                finish = start[placed[k]] + duration[placed[k]]
-                if finish > at:
-                    later = min(later, finish)
-            at = later
+        if has_profile:
+            at, size = insert_in_profile(
+                at, duration[chosen], needs[chosen, 0], needs[chosen, 1], cores, times, used, size
+            )
+        else:
+            at = earliest_among(chosen, at, placed, step, start, duration, needs, cores)
         start[chosen] = at
         makespan = max(makespan, at + duration[chosen])
         waiting[chosen - lo] = -1
