@@ -15,6 +15,8 @@ from phaze_opt.schedule.kernels import best_list_schedule
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
 FREE = -1
+PLAIN, WEIGHTED = np.bool_(False), np.bool_(True)
+# Numpy values, because numba compiles a kernel anew for every literal that it is called with.
 
 
 @njit(cache=True, nogil=True)
@@ -79,13 +81,13 @@ def crash_value(lo, hi, graph, widths, latency, spread_latency, chosen, cores, m
 @njit(cache=True, nogil=True)
 def best_node_bound(lo, hi, graph, latency, spread_latency, modes, mask, mu, cores, scratch):
     """The better of the path bound and the one with core multipliers; ``scratch`` keeps that one's weights."""
-    plain = node_bound(lo, hi, graph, latency, spread_latency, modes, mask, False, mu, cores, scratch)
+    plain = node_bound(lo, hi, graph, latency, spread_latency, modes, mask, PLAIN, mu, cores, scratch)
     if mu[0] + mu[1] <= 0.0:
         return plain
-    weighted = node_bound(lo, hi, graph, latency, spread_latency, modes, mask, True, mu, cores, scratch)
+    weighted = node_bound(lo, hi, graph, latency, spread_latency, modes, mask, WEIGHTED, mu, cores, scratch)
     if weighted >= plain:
         return weighted
-    return node_bound(lo, hi, graph, latency, spread_latency, modes, mask, False, mu, cores, scratch)
+    return node_bound(lo, hi, graph, latency, spread_latency, modes, mask, PLAIN, mu, cores, scratch)
 
 
 @njit(cache=True, nogil=True)

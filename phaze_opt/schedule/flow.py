@@ -18,6 +18,9 @@ SOURCE = -1
 BACK = -2
 PAID = -1
 UNPAID = -2
+NOBODY = -1
+MEASURING, PUSHING = np.bool_(False), np.bool_(True)
+# Numpy values, and NOBODY through `int`, because numba compiles a kernel anew for every literal that it is called with.
 
 
 @njit(cache=True, nogil=True)
@@ -47,17 +50,17 @@ def flow_bound(lo, hi, graph, latency, spread_latency, base, value, flow):
         if left <= 1e-13:
             break
         longest_paths(lo, hi, graph, latency, flows, labels, 1e-12 * scale)
-        last = -1
+        last = int(NOBODY)
         for k in range(count):
             is_sink = graph[3][lo + k] == graph[3][lo + k + 1]
             if is_sink and (last < 0 or labels[1][k] > labels[1][last]):
                 last = k
         if labels[1][last] <= 1e-9 * scale:
             break
-        amount = walk_path(lo, hi, graph, flows, labels, last, left, False)
+        amount = walk_path(lo, hi, graph, flows, labels, last, left, MEASURING)
         if amount <= 0.0:
             break
-        walk_path(lo, hi, graph, flows, labels, last, amount, True)
+        walk_path(lo, hi, graph, flows, labels, last, amount, PUSHING)
         left -= amount
     total = 0.0
     for k in range(count):

@@ -12,6 +12,8 @@ from phaze_opt.schedule.kernels import best_list_schedule
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
 RELATIVE_TOLERANCE = 1e-9
+TC_BIT, VC_BIT, BOTH_BITS = np.int64(1), np.int64(2), np.int64(3)
+# Numpy values, because numba compiles a kernel anew for every literal that it is called with.
 
 
 @njit(cache=True, nogil=True)
@@ -114,8 +116,8 @@ def block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_
     needs_vc = widths[1] > cores[1]
     if not is_chip:
         bound = shortest_path_bound(lo, hi, graph, latency, spread_latency, scratch)
-        bound = max(bound, typed_bound(lo, hi, graph, latency, spread_latency, 1, cores[0], needs_tc, scratch))
-        return max(bound, typed_bound(lo, hi, graph, latency, spread_latency, 2, cores[1], needs_vc, scratch))
+        bound = max(bound, typed_bound(lo, hi, graph, latency, spread_latency, TC_BIT, cores[0], needs_tc, scratch))
+        return max(bound, typed_bound(lo, hi, graph, latency, spread_latency, VC_BIT, cores[1], needs_vc, scratch))
     bound = 0.0
     if needs_tc:
         bound = max(bound, mixed_bound(lo, hi, graph, latency, spread_latency, 1.0, 0.0, cores, scratch))
@@ -215,7 +217,9 @@ def search_block(lo, hi, block, target, lower, upper, max_nodes, best, scratch, 
             enough = upper / (1.0 + target)
             bound, mu = improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, enough, scratch)
             lower = max(lower, bound)
-        lower, upper, _ = search_modes(lo, hi, block, 3, mu, lower, upper, target, max_nodes, best, scratch, work)
+        lower, upper, _ = search_modes(
+            lo, hi, block, BOTH_BITS, mu, lower, upper, target, max_nodes, best, scratch, work
+        )
         return lower, upper
     for bit in range(1, 3):
         if lower * (1.0 + target) < upper:

@@ -142,7 +142,7 @@ def expand(depth, graph, latencies, cores, is_chip, bounding, partial, children,
     placed, done, is_spread, start, end, needs, waiting = partial
     shortest, tails, prices, ready = bounding
     last = start[placed[depth - 1]] if depth > 0 else 0.0
-    found = 0
+    found = np.int64(0)
     for i in range(one_core.shape[0]):
         if done[i] or waiting[i] > 0:
             continue
@@ -261,8 +261,11 @@ def tree_search(
     partial = empty_partial(graph, count)
     placed, end = partial[0], partial[4]
     key = np.int64(0)
-    depth = 0
-    num_children[0] = expand(0, graph, latencies, cores, is_chip, bounding, partial, children, np.inf, target, upper)
+    # A numpy value, because numba compiles a kernel anew for every literal that it is called with.
+    depth = np.int64(0)
+    num_children[0] = expand(
+        depth, graph, latencies, cores, is_chip, bounding, partial, children, np.inf, target, upper
+    )
     nodes = 1
     while depth >= 0:
         k = position[depth]
