@@ -22,6 +22,8 @@ AUTO, NEVER, ALWAYS, SMALLEST = range(4)
 """Recomputation: where the stash does not fit, never, always, or whatever takes less memory."""
 MIN_TIME, MIN_SYNC, MIN_MEMORY = range(3)
 """Of what `sweep` minimises the maximum over stages."""
+NO_HINT, NONE_YET = -1, 0
+"""Passed through `int`, as the objectives are: numba compiles a kernel anew for every literal it is called with."""
 STEP = 1.0 - 1e-12
 """The Pareto walk asks for this relative improvement at least, so that rounding cannot make it crawl."""
 
@@ -170,7 +172,7 @@ def sweep_table(chain: Chain, rules: Rules, max_stages: int, objective: int) -> 
     whole = np.full(max_stages + 1, np.inf)
     tail = np.full(last + 1, np.inf)
     for stage in range(1, max_stages + 1):
-        hint = -1
+        hint = int(NO_HINT)
         # In place: f[s][i] reads f[s-1][j] only for j > i, and i rises.
         for start in range(last - stage + 1):
             tail[start], hint = _best_stop(chain, rules, stage, start, objective, np.inf, np.inf, tail, hint)
@@ -190,7 +192,7 @@ def sweep_stages(  # noqa: PLR0917
     last = chain.layer.shape[1]
     tail = np.full(last + 1, np.inf)
     for stage in range(1, num_stages + 1):
-        hint = -1
+        hint = int(NO_HINT)
         for start in range(num_stages - stage, last - stage + 1):
             best, hint = _best_stop(chain, rules, stage, start, objective, max_time_s, max_sync_s, tail, hint)
             tail[start] = best
@@ -216,10 +218,10 @@ def walk_pareto(
     is_first = True
     while True:
         max_time_s = np.inf if best_s == np.inf else (best_s - sync_floor_s) / slots
-        time_s = sweep_stages(chain, rules, num_stages, MIN_TIME, max_time_s, max_sync_s, nothing)
+        time_s = sweep_stages(chain, rules, num_stages, int(MIN_TIME), max_time_s, max_sync_s, nothing)
         if time_s == np.inf:
             break
-        sync_s = sweep_stages(chain, rules, num_stages, MIN_SYNC, time_s, max_sync_s, nothing)
+        sync_s = sweep_stages(chain, rules, num_stages, int(MIN_SYNC), time_s, max_sync_s, nothing)
         if sync_s == np.inf:
             break
         total_s = slots * time_s + sync_s
@@ -231,7 +233,7 @@ def walk_pareto(
         if is_first:
             is_first = False
             max_time_s = (best_s - sync_floor_s) / slots
-            sync_floor_s = sweep_stages(chain, rules, num_stages, MIN_SYNC, max_time_s, max_sync_s, nothing) * STEP
+            sync_floor_s = sweep_stages(chain, rules, num_stages, int(MIN_SYNC), max_time_s, max_sync_s, nothing) * STEP
             if sync_floor_s == np.inf:
                 break
     return best_s, best_time_s, best_sync_s
@@ -330,7 +332,7 @@ def bound_candidates(options: Options) -> tuple[Ints, Floats]:
             count += options.num_devices // (options.degrees[option] * num_stages)
     triples = np.empty((count, 3), dtype=np.int64)
     bounds = np.empty((count, 2))
-    count = 0
+    count = int(NONE_YET)
     for option in range(len(options.degrees)):
         count = _bound_option(options, option, triples, bounds, count)
     return triples[:count], bounds[:count]
@@ -346,7 +348,7 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
     if max_stages == 0:
         return count
     full = Rules(n, options.policy, options.memory_bytes, 0.0, 0.0)
-    bottleneck_s = sweep_table(chain, full, max_stages, MIN_TIME)
+    bottleneck_s = sweep_table(chain, full, max_stages, int(MIN_TIME))
     relaxed_s = np.empty(0)
     for num_stages in range(1, max_stages + 1):
         for data_parallel in range(1, options.num_devices // (degree * num_stages) + 1):
@@ -355,7 +357,7 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
             if num_micro < num_stages:
                 if len(relaxed_s) == 0:
                     single = Rules(1, options.policy, options.memory_bytes, 0.0, 0.0)
-                    relaxed_s = sweep_table(chain, single, max_stages, MIN_TIME)
+                    relaxed_s = sweep_table(chain, single, max_stages, int(MIN_TIME))
                 time_s = relaxed_s[num_stages]
             if time_s == np.inf:
                 continue
@@ -401,7 +403,7 @@ def rebuild_cuts(options: Options, chosen: Ints, best: Floats) -> Ints:
     chain = chain_of(options, option)
     rules = rules_of(options, option, num_stages, data_parallel)
     choice = np.full((num_stages + 1, chain.layer.shape[1] + 1), -1, dtype=np.int64)
-    sweep_stages(chain, rules, num_stages, MIN_SYNC, best[1], best[2], choice)
+    sweep_stages(chain, rules, num_stages, int(MIN_SYNC), best[1], best[2], choice)
     cuts = np.zeros(num_stages + 1, dtype=np.int64)
     for position in range(num_stages):
         cuts[position + 1] = choice[num_stages - position, cuts[position]]
@@ -449,7 +451,7 @@ def least_memory(options: Options) -> tuple[float, Ints, Ints]:
         max_stages = min(n, options.num_devices // degree)
         if max_stages == 0:
             continue
-        table = sweep_table(chain, _memory_rules(options, n, np.inf), max_stages, MIN_MEMORY)
+        table = sweep_table(chain, _memory_rules(options, n, np.inf), max_stages, int(MIN_MEMORY))
         for num_stages in range(1, max_stages + 1):
             data_parallel = options.num_devices // (degree * num_stages)
             num_micro = num_micro_batches(options, data_parallel)
@@ -457,7 +459,7 @@ def least_memory(options: Options) -> tuple[float, Ints, Ints]:
             if num_micro < num_stages:
                 nothing = np.empty((0, 0), dtype=np.int64)
                 rules = _memory_rules(options, num_micro, best)
-                needed = sweep_stages(chain, rules, num_stages, MIN_MEMORY, np.inf, np.inf, nothing)
+                needed = sweep_stages(chain, rules, num_stages, int(MIN_MEMORY), np.inf, np.inf, nothing)
             if needed < best:
                 best = needed
                 chosen[0], chosen[1], chosen[2] = option, num_stages, data_parallel
@@ -473,7 +475,7 @@ def _memory_cuts(options: Options, chosen: Ints) -> Ints:
     chain = chain_of(options, option)
     rules = _memory_rules(options, num_micro_batches(options, data_parallel), np.inf)
     choice = np.full((num_stages + 1, chain.layer.shape[1] + 1), -1, dtype=np.int64)
-    sweep_stages(chain, rules, num_stages, MIN_MEMORY, np.inf, np.inf, choice)
+    sweep_stages(chain, rules, num_stages, int(MIN_MEMORY), np.inf, np.inf, choice)
     cuts = np.zeros(num_stages + 1, dtype=np.int64)
     for position in range(num_stages):
         cuts[position + 1] = choice[num_stages - position, cuts[position]]
