@@ -23,6 +23,7 @@ MAIN, FIRST, LAST = range(3)
 """Rows of ``Relaxation.kinds``."""
 AUTO, NEVER, ALWAYS = range(3)
 """Recomputation, as in `placement.kernels`."""
+NO_OPTION, NO_STAGES = -1, 0
 SLACK = 1e-9
 """Relative width by which memory is raised and times are lowered, so that rounding cannot break the bound."""
 MAX_STEPS = 1_000_000
@@ -166,7 +167,8 @@ def _bound_design(  # noqa: PLR0917
     for option in range(values.shape[0]):
         _start_values(relaxation, room, option, times[option], values[option], stage_s[option])
     while True:
-        best, option, num_stages = np.inf, -1, 0
+        # Through `int`, because numba compiles a kernel anew for every literal that it is called with.
+        best, option, num_stages = np.inf, int(NO_OPTION), int(NO_STAGES)
         for o in range(values.shape[0]):
             for s in range(1, values.shape[1]):
                 if values[o, s] < best:
