@@ -135,13 +135,13 @@ def _price_compiled(shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOpt
         per_operator=float(options.fill_and_drain is FillAndDrain.PER_OPERATOR),
         is_multicast=options.multicast is Multicast.IDEAL,
     )
-    table = np.empty((len(order), int(most.max()) + 1, len(shapes), kernels.NUM_FIELDS))
-    others = np.empty((len(other), len(shapes), kernels.NUM_FIELDS))
+    table = np.empty((len(order), len(shapes), int(most.max()) + 1, kernels.NUM_FIELDS))
+    others = np.empty((len(shapes), len(other), kernels.NUM_FIELDS))
     sizes, step = _sizes(shapes), max(1, min(threads, len(shapes)))
     price = partial(kernels.price_arrays, sizes, arrays, wanted, rules, table, others)
     run_all([partial(price, start, step) for start in range(step)])
-    alone, best = table[array_of, 0], table[array_of, level]
-    best[other] = others
+    alone, best = table[array_of, :, 0], table[array_of, :, level]
+    best[other] = others.swapaxes(0, 1)
     share = (rows.glb_cycles_per_byte * rows.num_tc)[:, None]
     return MatmulPrices(
         cycles=best[..., kernels.CYCLES],

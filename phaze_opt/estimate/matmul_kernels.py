@@ -23,6 +23,10 @@ NUM_FIELDS = 6
 CYCLES, STREAM, FILL, GLB_BYTES, L2_BYTES, DATAFLOW = range(NUM_FIELDS)
 
 
+NO_AXIS = -1
+"""Passed through `int`: numba compiles a kernel anew for every literal that it is called with."""
+
+
 class Arrays(NamedTuple):
     """Array configurations as columns, sorted by ``tile``; ``most`` is the largest s of the 2**s arrays wanted."""
 
@@ -199,7 +203,7 @@ def _price_powers(size: Floats, tables: SplitTables, array: Array, rules: Rules,
         if level > 0:
             out[level] = out[level - 1]
         if array.ideal / (1 << level) < out[level, CYCLES]:
-            _price_level(tables, array, rules, level, -1, 1.0, out[level])
+            _price_level(tables, array, rules, level, int(NO_AXIS), 1.0, out[level])
 
 
 @compiled
@@ -294,13 +298,13 @@ def price_arrays(  # noqa: PLR0917
         arrays: the configurations.
         wanted: their numbers of arrays that are no powers of two.
         rules: options in force.
-        table: for powers of two, shape (num_configurations, levels, num_matmuls, NUM_FIELDS); levels above a
+        table: for powers of two, shape (num_configurations, num_matmuls, levels, NUM_FIELDS); levels above a
             configuration's ``most`` stay as they are.
-        others: for the others, shape (num_wanted, num_matmuls, NUM_FIELDS).
+        others: for the others, shape (num_matmuls, num_wanted, NUM_FIELDS).
         start: first matmul of this thread's share.
         step: distance to its next one.
     """
-    levels = table.shape[1]
+    levels = table.shape[2]
     tables = SplitTables(
         np.empty((4, levels + 1, 3)),
         np.empty((levels + 1, levels + 1, 2)),
@@ -326,8 +330,8 @@ def price_arrays(  # noqa: PLR0917
                 2.0 * depth + width - 2.0,
                 macs / (width * depth),
             )
-            costs = table[r, : arrays.most[r] + 1, u]
+            costs = table[r, u, : arrays.most[r] + 1]
             _price_powers(size, tables, array, rules, costs)
             first, last = wanted.starts[r], wanted.starts[r + 1]
             if last > first:
-                _price_counts(size, tables, array, rules, costs, wanted.counts[first:last], others[first:last, u])
+                _price_counts(size, tables, array, rules, costs, wanted.counts[first:last], others[u, first:last])
