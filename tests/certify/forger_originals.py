@@ -21,14 +21,14 @@ TYPED, COMMON, HOPELESS = "typed", "common", "hopeless"
 
 
 def small_space() -> SearchSpace:
-    """A few hundred points; the smaller HBM holds the tiny model only at the smaller micro-batch."""
+    """A few hundred points; the smallest HBM holds nothing, the next only pipelines of four stages and more."""
     axes = Axes(
         num_tc=(1, 4, 16, 64),
         num_vc=(4, 16, 64),
         tc_width=(64, 128),
         tc_depth=(64, 128),
         glb_bytes=(8 * MEBI, 32 * MEBI),
-        hbm_bytes=(2 * MEBI, 8 * GIBI),
+        hbm_bytes=(16 * MEBI, 64 * MEBI, 8 * GIBI),
         micro_batch=(1, 4),
     )
     return SearchSpace("small", axes, area_budget_um2=phaze_area_budget_um2(), min_area_fraction=0.1)

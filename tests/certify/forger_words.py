@@ -48,7 +48,7 @@ def in_file(name: str, rule: str) -> str:
 def a_feasible_row_or_full(forger: Forger) -> int:
     """First row with a bound at the first HBM capacity and micro-batch, which are checked first."""
     columns = forger.columns()
-    return next(row for row in columns["index"] if row % 4 == 0 and columns["bound"][row] != "none")
+    return next(row for row in columns["index"] if row % 6 == 0 and columns["bound"][row] != "none")
 
 
 def claim_says(rule: str) -> str:

@@ -6,19 +6,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forger_chains import random_chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import phaze_opt.certify.check as package
-from phaze_opt.certify.certificate import SolvedSchedule
+from phaze_opt.certify.certificate import Branching, SolvedSchedule, TreeEntry, TreeNode, VectorEntry
+from phaze_opt.certify.check import problem_data
+from phaze_opt.certify.check.claim import check_claim
+from phaze_opt.certify.check.files import read_certificate
+from phaze_opt.certify.check.makespans import RowBounds
+from phaze_opt.certify.check.pool import PricedBlock, PricedPool
+from phaze_opt.certify.check.prices import block_shape
 from phaze_opt.certify.check.rates import throughput
 from phaze_opt.certify.check.replay import PhaseLatencies, replay
-from phaze_opt.certify.check.sharded import PhaseGraph
+from phaze_opt.certify.check.sharded import ModelData, PhaseGraph
 from phaze_opt.certify.check.space_rows import enumerate_architectures
-from phaze_opt.errors import VerificationError
+from phaze_opt.certify.check.trees import price_tree
+from phaze_opt.errors import CertificateError, VerificationError
+from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.design import build_accelerator_table
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.objective.several_models import combine_rates
 from phaze_opt.schedule.problem import Exclusivity, ScheduleResult, ScheduleStatus
@@ -48,6 +58,10 @@ ALLOWED = (
     "certify.certificate",
     "certify.check",
 )
+CHIP = {
+    name: np.array([value])
+    for name, value in (("tc_width", 8), ("tc_depth", 8), ("glb_bytes", 2 * MEBI), ("hbm_bytes", GIBI))
+}
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -168,3 +182,42 @@ def two_model_scenario():
     from forger_originals import COMMON, small_problem
 
     return small_problem(COMMON).scenario
+
+
+def test_a_bound_below_what_is_attained_is_refused(certificates):
+    """Bounds and solutions are checked apart; if both stood, one of the two checks would be wrong."""
+    files = read_certificate(certificates["typed"])
+    row = files.certificate.claim.incumbent
+    upper = files.points.throughput_upper_samples_per_s.copy()
+    upper[row] *= 1 - 1e-6
+    points = replace(files.points, throughput_upper_samples_per_s=upper)
+    with pytest.raises(CertificateError, match=rf"row {row}: throughput_upper.* is below throughput_samples_per_s"):
+        check_claim(files.certificate, points)
+
+
+@pytest.mark.parametrize("length_s", [1.0, 0.0])
+def test_cyclic_orders_prove_nothing_of_operators_without_length(length_s):
+    """Two operators of no length can each precede the other, so that such a case has schedules after all."""
+    leaf, none = TreeNode(Branching.LEAF, vector=VectorEntry((1.0, 0.0), ())), TreeNode(Branching.LEAF)
+    order = TreeNode(Branching.ORDER, (0, 1))
+    nodes = (TreeNode(Branching.MODE, (0,)), order, order, leaf, none, order, none, leaf, leaf)
+    kinds = (CoreType.TC, CoreType.TC)
+    tree = price_tree(TreeEntry(nodes), block_shape(kinds, np.zeros((2, 2), dtype=bool), (), Exclusivity.CHIP))
+    pool = PricedPool(((PricedBlock((0, 1), (tree,)),),), {(kinds, frozenset()): 0}, 0, 1)
+    option = replace(random_chain(0, is_usual=True).options[0], phases=((PhaseGraph(kinds, (), 0, 0.0),),))
+    chips = build_accelerator_table(*np.ones((2, 1), dtype=int), constants=load_constants(), **CHIP)
+    seconds = np.full((1, 2), length_s)
+    estimates = Estimates(seconds, seconds, seconds, np.zeros((1, 2)))
+    bounds = RowBounds(pool, estimates, chips, entries=np.zeros((1, 1), dtype=int), rows=np.array([42]))
+    if length_s > 0.0:
+        assert bounds.layer_times(ModelData((), (option,)))[0] == pytest.approx(2.0)
+        return
+    with pytest.raises(CertificateError, match="row 42: slot 0 is bounded by a tree with cyclic orders"):
+        bounds.layer_times(ModelData((), (option,)))
+
+
+def test_what_is_no_estimator_is_refused(certificates, monkeypatch):
+    certificate = read_certificate(certificates["typed"]).certificate
+    monkeypatch.setattr(problem_data, "load_plugin", lambda group, name: object())
+    with pytest.raises(CertificateError, match="'analytic' is no estimator"):
+        problem_data.check_problem(certificate)

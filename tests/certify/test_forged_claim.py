@@ -78,7 +78,7 @@ def other_counts(forger: Forger) -> str:
 
 def other_size(forger: Forger) -> str:
     forger.claim(num_points=1000)
-    return claim_says("num_points is 1000 but the rows give 304")
+    return claim_says("num_points is 1000 but the rows give 456")
 
 
 def negative_tolerance(forger: Forger) -> str:

@@ -60,7 +60,7 @@ def dropped_row(forger: Forger) -> str:
 
 def dropped_last_row(forger: Forger) -> str:
     forger.points(lambda columns: [column.pop() for column in columns.values()])
-    return in_points(303, "holds 303 rows but the space has 304 points")
+    return in_points(455, "holds 455 rows but the space has 456 points")
 
 
 def dropped_and_renumbered(forger: Forger) -> str:
@@ -82,7 +82,7 @@ def swapped_rows(forger: Forger) -> str:
     def change(columns: dict[str, list]) -> None:
         for name, column in columns.items():
             if name != "index":
-                column[100], column[104] = column[104], column[100]
+                column[100], column[106] = column[106], column[100]
 
     forger.points(change)
     return in_points(100, "num_[tv]c is .* but the space has")

@@ -8,7 +8,6 @@ import pytest
 from forger import Forger
 from forger_words import (
     ATTAINED,
-    MEMORY,
     in_file,
     in_points,
     refusal,
@@ -102,25 +101,22 @@ def other_recomputation(forger: Forger) -> str:
 
 
 def stage_over_memory(forger: Forger) -> str:
-    """A solved row of the large HBM given to its neighbour with the small one."""
+    """A solution of the large HBM given to the same chip with a small one, where only longer pipelines fit."""
     row = row_where(forger, status="solved", hbm_bytes=8 * 2**30)
     other = row - 2
-    assert forger.columns()["reason"][other] in (MEMORY, "")
 
-    def change(data: Any) -> None:
-        for solution in data["solutions"]:
-            if solution["index"] == row:
-                solution["index"] = other
+    def move_solution(data: Any) -> None:
+        chosen = next(solution for solution in data["solutions"] if solution["index"] == row)
+        chosen["index"] = other
 
-    forger.json(SOLUTIONS_FILE, change)
-    attained = forger.columns()[ATTAINED][row]
-
-    def move(columns: dict[str, list]) -> None:
+    def move_value(columns: dict[str, list]) -> None:
+        assert columns["reason"][other] == ""
+        columns["status"][other], columns[ATTAINED][other] = "solved", columns[ATTAINED][row]
         columns["status"][row], columns[ATTAINED][row] = "pruned-by-bound", 0.0
-        columns["status"][other], columns[ATTAINED][other] = "solved", attained
 
-    forger.points(move)
-    return rf"^({re.escape(SOLUTIONS_FILE)}, row {other}: stage 0 takes .* bytes of|{re.escape(POINTS_FILE)}, row)"
+    forger.json(SOLUTIONS_FILE, move_solution)
+    forger.points(move_value)
+    return in_solutions(other, "stage 0 takes .* bytes of")
 
 
 def layers_left_out(forger: Forger) -> str:

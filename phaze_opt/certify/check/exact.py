@@ -88,11 +88,11 @@ def stage_times(
     """
     chain, output = sharded.chain, sharded.sizes.output[sharded.chain]
     count = len(chain)
+    runs = _runs(sharded, times, is_only=pipeline.num_stages == 1)
     first, end = np.indices((count + 1, count + 1))
     stages = []
     for from_end in range(1, pipeline.num_stages + 1):
-        in_flight = min(from_end, replicas.num_micro_batches)
-        cost = _computing(sharded, times, memory, in_flight=in_flight, is_only=pipeline.num_stages == 1)
+        cost = _computing(runs, memory, in_flight=min(from_end, replicas.num_micro_batches))
         if from_end < pipeline.num_stages:
             into = pipeline.boundaries[from_end - 1]
             cost[1:] += into.seconds_each(output)[:, None]
@@ -108,21 +108,40 @@ def stage_times(
     return stages
 
 
-def _computing(sharded: Sharded, times: Floats, memory: Memory, *, in_flight: int, is_only: bool) -> Floats:
-    """Forward, backward and recomputation of every stage [first, end); infinite where memory is short."""
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Every run of layers [first, end): times without and with recomputation, and what it keeps in memory."""
+
+    plain: Floats
+    recomputed: Floats
+    state: Floats
+    stash: Floats
+    inputs: Floats
+    working_set: Floats
+
+
+def _runs(sharded: Sharded, times: Floats, *, is_only: bool) -> _Runs:
+    """All runs of a chain, each array of shape (n + 1, n + 1); tied weights count once in a single stage."""
     chain, sizes = sharded.chain, sharded.sizes
     forward, backward = _between(times[chain, 0]), _between(times[chain, 1])
-    state = _between(sizes.state[chain]) - (sharded.tied_state if is_only else 0.0)
-    stashed = state + in_flight * _between(sizes.stash[chain])
-    again = state + in_flight * _between(sizes.inputs[chain]) + _largest_between(sizes.working_set[chain])
-    fits_stash = stashed <= memory.capacity_bytes
-    fits_again = again <= memory.capacity_bytes
-    plain, recomputed = forward + backward, forward + forward + backward
+    return _Runs(
+        plain=forward + backward,
+        recomputed=forward + forward + backward,
+        state=_between(sizes.state[chain]) - (sharded.tied_state if is_only else 0.0),
+        stash=_between(sizes.stash[chain]),
+        inputs=_between(sizes.inputs[chain]),
+        working_set=_largest_between(sizes.working_set[chain]),
+    )
+
+
+def _computing(runs: _Runs, memory: Memory, *, in_flight: int) -> Floats:
+    """Forward, backward and recomputation of every run as a stage; infinite where memory is short."""
+    fits_stash = runs.state + in_flight * runs.stash <= memory.capacity_bytes
+    fits_again = runs.state + in_flight * runs.inputs + runs.working_set <= memory.capacity_bytes
     if memory.policy is RecomputePolicy.NEVER:
-        return np.where(fits_stash, plain, np.inf)
-    if memory.policy is RecomputePolicy.ALWAYS:
-        return np.where(fits_again, recomputed, np.inf)
-    return np.where(fits_stash, plain, np.where(fits_again, recomputed, np.inf))
+        return np.where(fits_stash, runs.plain, np.inf)
+    again = np.where(fits_again, runs.recomputed, np.inf)
+    return again if memory.policy is RecomputePolicy.ALWAYS else np.where(fits_stash, runs.plain, again)
 
 
 def sync_times(sharded: Sharded, num_stages: int, times: Floats, s_per_byte: float) -> Floats:

@@ -89,8 +89,6 @@ def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
         open_cases += reversed(children)
     if open_cases:
         return f"{len(open_cases)} of its cases are missing"
-    if not cases:
-        return "it has no case that a schedule can be in"
     return PricedTree(tuple(cases), (max_cores[0], max_cores[1]), needs_time)
 
 
