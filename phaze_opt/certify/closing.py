@@ -22,8 +22,8 @@ Ints = NDArray[np.int64]
 
 FIRST_ROUND, LARGEST_ROUND = 4, 64
 """Points of the first round, doubled up to the largest: the incumbent rises most in the first."""
-EXACT_AHEAD = 64
-"""Points whose bound is computed by an optimal placement before a round is chosen."""
+AHEAD = 64
+"""Points whose bound is computed by an optimal placement before a round is chosen among them."""
 BOUND_AHEAD = 2048
 """Points bounded again with the vectors of a round: those next to be taken up."""
 PROOF_SLACK = 8 * BOUND_SLACK
@@ -32,6 +32,8 @@ PROOF_SLACK = 8 * BOUND_SLACK
 the very value, and designs that tie would keep each other open."""
 SAME = 1e-12
 """Bounds closer than this, relative, are taken to be of designs alike: one of them is taken up in a round."""
+MAX_AFTER_GIVING_UP = 256
+"""Points taken up after the first that no effort closed."""
 MAX_FURTHER = 64
 """Points solved after the proof so that the best designs are known."""
 FURTHER_ROUND = 8
@@ -67,6 +69,7 @@ class ClosingLoop:
         self._slack = max(tolerance, PROOF_SLACK)
         self._additions: list[bytes] = []
         self._num_rounds = 0
+        self._num_after_giving_up = 0
         self._is_current = np.zeros(len(state.rate_upper), dtype=np.bool_)
 
     @property
@@ -80,9 +83,18 @@ class ClosingLoop:
         return not bool((self.state.values_upper > self.limit).any())
 
     def open_points(self) -> Ints:
-        """Points that could still win and can still be worked on, the largest bound first."""
-        values = self.state.values_upper
-        rows = np.flatnonzero((values > self.limit) & (self.state.visits < NUM_EFFORTS))
+        """Points that could still win and are worth working on, the largest bound first.
+
+        Once a point is given up, the proof cannot say more than its bound: others are then only taken up to raise the
+        incumbent, once each and no more than `MAX_AFTER_GIVING_UP` of them, or where their bound is larger still.
+        """
+        values, visits = self.state.values_upper, self.state.visits
+        is_open = (values > self.limit) & (visits < NUM_EFFORTS)
+        given_up = values[(values > self.limit) & (visits >= NUM_EFFORTS)]
+        if len(given_up):
+            is_fresh = (visits == 0) & (self._num_after_giving_up < MAX_AFTER_GIVING_UP)
+            is_open &= is_fresh | (values > given_up.max())
+        rows = np.flatnonzero(is_open)
         return rows[np.argsort(-values[rows], kind="stable")]
 
     def start_with(self, indices: Sequence[int]) -> None:
@@ -93,8 +105,9 @@ class ClosingLoop:
         """Run rounds until nothing is open."""
         size = FIRST_ROUND
         while picked := self._pick(size):
-            for index in picked:
-                self.state.visits[index] += 1
+            if (self.state.visits[self.state.values_upper > self.limit] >= NUM_EFFORTS).any():
+                self._num_after_giving_up += len(picked)
+            self.state.visits[picked] += 1
             self._run_round([self._work(index) for index in picked])
             size = min(2 * size, LARGEST_ROUND)
             on_round()
@@ -118,16 +131,22 @@ class ClosingLoop:
         return [index for index in ranked if index not in self.state.solved]
 
     def _pick(self, size: int) -> list[int]:
-        """Points of the next round: open ones with different bounds, after the nearest are bounded exactly."""
-        ahead = self.open_points()[:EXACT_AHEAD]
+        """Points of the next round, after the nearest are bounded exactly: of designs alike the one worked on most.
+
+        Among those nearest, fresh ones come before those that need more effort: they may raise the incumbent, which
+        makes the others easier.
+        """
+        ahead = self.open_points()[:AHEAD]
         self._bound_exactly(ahead[~self._is_current[ahead]])
-        open_points = self.open_points()[:EXACT_AHEAD]
-        values = self.state.values_upper
-        picked: list[int] = []
-        for index in open_points.tolist():
-            if len(picked) < size and not (picked and values[index] >= values[picked[-1]] * (1.0 - SAME)):
-                picked.append(index)
-        return picked
+        values, visits = self.state.values_upper, self.state.visits
+        groups: list[list[int]] = []
+        for index in self.open_points()[:AHEAD].tolist():
+            if groups and values[index] >= values[groups[-1][0]] * (1.0 - SAME):
+                groups[-1].append(index)
+            else:
+                groups.append([index])
+        leaders = [max(group, key=lambda index: (visits[index], -index)) for group in groups]
+        return sorted(leaders, key=lambda index: int(visits[index]))[:size]
 
     def _work(self, index: int, *, is_solved_at_once: bool = False) -> RefineWork:
         denominator = float(self.state.denominators(np.array([index]))[0])
