@@ -186,7 +186,7 @@ class BlockSolver:
         """Prices by feasible sets: a bound, and what the level search is cut by."""
         if self._options.beam_width == 0:
             return
-        bound = SetBound(self.problem)
+        bound = SetBound(self.problem, deadline=self._deadline)
         vectors = [bound.prices()]
         self.state = self.state.with_lower(vectors[0].bound())
         if self._is_done(self._options.target_mip_gap):

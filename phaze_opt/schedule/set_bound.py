@@ -12,6 +12,8 @@ are divided by the heaviest set's weight, found by search, so the bound does not
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,12 +51,14 @@ class SetPrices:
 class SetBound:
     """Column generation on one block; columns found for one objective serve the next."""
 
-    def __init__(self, problem: BlockProblem) -> None:
+    def __init__(self, problem: BlockProblem, *, deadline: float = math.inf) -> None:
         """Start with every operator alone.
 
         Args:
             problem: the block; operators without length earn nothing.
+            deadline: `time.monotonic` value at which to stop with the best values so far.
         """
+        self._deadline = deadline
         self._one_core = np.array(problem.one_core)
         self._spread = np.array(problem.spread)
         self._shortest = np.array(problem.shortest)
@@ -77,6 +81,8 @@ class SetBound:
             return SetPrices(best)
         is_searching = False
         for turn in range(max_rounds):
+            if time.monotonic() >= self._deadline:
+                break
             values = self._solve_master(weights)
             if self._add_greedy(values) and turn < GREEDY_ROUNDS and not is_searching:
                 continue

@@ -14,7 +14,7 @@ from phaze_opt.schedule.feasible_sets import heaviest_set
 from phaze_opt.schedule.highs import HighsSolver
 from phaze_opt.schedule.problem import ScheduleProblem
 from phaze_opt.schedule.set_bound import SetBound
-from phaze_opt.testing.schedulers import brute_force_makespan
+from phaze_opt.testing.schedulers import brute_force_makespan, random_problem
 
 
 def feasible_sets(block):
@@ -102,3 +102,9 @@ def test_sets_see_what_paths_and_work_alone_do_not():
     problem = ScheduleProblem((CoreType.TC,) * 3 + (CoreType.VC,) * 3, (1.0,) * 6, (1.0,) * 6, edges, 2, 1)
     bound = sum(SetBound(block).prices().bound() for block in blocks_of(problem))
     assert bound == pytest.approx(1.5 + 3.0, rel=1e-4)
+
+
+def test_a_deadline_leaves_a_valid_bound():
+    problem = random_problem(3, num_operators=20)
+    for block in blocks_of(problem):
+        assert SetBound(block, deadline=0.0).prices().bound() == 0.0
