@@ -81,7 +81,7 @@ FEW = {
 MORE = {
     "all groups": make_problem(SMALL),
     "cycles and network": make_problem(SMALL, varied=("vector_cycles.", "network.")),
-    "throughput per TDP": make_problem(SMALL, goal=Goal.THROUGHPUT_PER_TDP),
+    "throughput per TDP": make_problem(SMALL, varied=("energy.", "glb."), goal=Goal.THROUGHPUT_PER_TDP),
     "type": make_problem(SMALL, varied=("glb.", "hbm."), exclusivity=Exclusivity.TYPE),
     "micro-batches": make_problem(make_space(micro_batch=(1, 4)), varied=("glb.", "network.")),
 }
