@@ -34,7 +34,7 @@ def makespan(block, answer):
     return float((answer.start + lengths).max())
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(problems(max_operators=5))
 def test_whole_search_equals_brute_force(problem):
     for with_prices in (True, False):

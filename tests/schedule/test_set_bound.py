@@ -38,14 +38,14 @@ def heaviest(block, values):
     return max(sum(values[i] / length[mode][i] for i, mode in items if values[i]) for items in feasible_sets(block))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(problems(max_operators=5))
 def test_bound_does_not_exceed_the_optimum(problem):
     bound = sum(SetBound(block).prices().bound() for block in blocks_of(problem))
     assert bound <= brute_force_makespan(problem) * (1 + 1e-12)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(problems(), st.integers(0, 5))
 def test_no_feasible_set_earns_more_than_one(problem, first):
     for block in blocks_of(problem):
@@ -55,7 +55,7 @@ def test_no_feasible_set_earns_more_than_one(problem, first):
             assert heaviest(block, prices.value_s) <= 1 + 1e-9
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(problems(), st.randoms(use_true_random=False))
 def test_search_finds_the_heaviest_set(problem, random):
     for block in blocks_of(problem):
