@@ -176,6 +176,12 @@ def test_what_follows_a_torn_line_can_be_read(tmp_path: Path) -> None:
     assert last.worth("two", "3") == Worth(3.5, 4.5)
 
 
+def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        _analyse(tmp_path / "file", PowerProver(PROBLEM.space.size))
+
+
 @pytest.mark.parametrize(("name", "text"), [("worths.jsonl", "{}\n"), ("world-*.json", "{}"), ("world-*.npz", "x")])
 def test_a_broken_journal_is_refused(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(KeyboardInterrupt):

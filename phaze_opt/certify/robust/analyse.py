@@ -31,6 +31,7 @@ from phaze_opt.certify.robust.result import (
 from phaze_opt.certify.robust.tasks import ProverBench
 from phaze_opt.certify.robust.worlds import World, build_worlds
 from phaze_opt.certify.workers import Workers
+from phaze_opt.certify.writing import certificate_directory
 from phaze_opt.objective.references import REFERENCES
 from phaze_opt.plain_data import read_plain, to_plain
 
@@ -94,8 +95,7 @@ def read_result(path: Path) -> RobustResult | None:
 
 
 def _directory(problem: CertifyProblem, options: CertifyOptions) -> Path:
-    models = "-".join(model.name for model in problem.scenario.models)
-    return options.directory / ROBUST_DIRECTORY / f"{models}-{problem.digest[:_DIGITS]}"
+    return certificate_directory(problem, among=options.directory / ROBUST_DIRECTORY)
 
 
 def _build_bench(problem: CertifyProblem, options: CertifyOptions) -> ProverBench:

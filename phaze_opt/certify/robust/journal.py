@@ -73,14 +73,21 @@ class RobustJournal:
         return WorldProof(record.best, record.value_upper, bounds) if record.world_digest == world_digest else None
 
     def add_proof(self, world_digest: str, proof: WorldProof) -> None:
-        """Keep the proof of a world."""
+        """Keep the proof of a world.
+
+        Raises:
+            InputError: it cannot be written.
+        """
         path = self._proof_file(world_digest)
-        path.parent.mkdir(parents=True, exist_ok=True)
         arrays = path.with_suffix(".npz")
         partial = arrays.with_suffix(".npz.partial")
-        with partial.open("wb") as stream:
-            np.savez(stream, bounds=proof.bounds)
-        partial.replace(arrays)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as stream:
+                np.savez(stream, bounds=proof.bounds)
+            partial.replace(arrays)
+        except OSError as error:
+            raise _unwritable(arrays, error) from error
         record = _ProofRecord(world_digest, proof.best, proof.value_upper)
         write_whole(path, json.dumps(to_plain(_ProofRecord, record)) + "\n")
 
@@ -89,12 +96,20 @@ class RobustJournal:
         return self._worths.get((world_digest, name))
 
     def add_worth(self, world_digest: str, name: str, worth: Worth) -> None:
-        """Keep the worth of a design in a world."""
+        """Keep the worth of a design in a world.
+
+        Raises:
+            InputError: it cannot be written.
+        """
         self._worths[world_digest, name] = worth
-        self.directory.mkdir(parents=True, exist_ok=True)
         line = {"world": world_digest, "design": name, "worth": to_plain(Worth, worth)}
-        with (self.directory / _WORTHS_FILE).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
+        path = self.directory / _WORTHS_FILE
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
     def remove(self) -> None:
         """Forget everything, on disk too."""
@@ -128,8 +143,12 @@ def write_whole(path: Path, text: str) -> None:
             os.fsync(stream.fileno())
         partial.replace(path)
     except OSError as error:
-        message = f"cannot be written: {error.strerror or error}"
-        raise InputError(message, source=str(path)) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    message = f"cannot be written: {error.strerror or error}"
+    return InputError(message, source=str(path))
 
 
 def _broken(path: Path) -> InputError:
