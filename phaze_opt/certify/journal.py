@@ -11,10 +11,12 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -61,52 +63,68 @@ class Journal:
     _since_s: float = field(default_factory=time.perf_counter)
 
     def chunk(self, number: int) -> BoundChunk | None:
-        """Bounds of a range of points, if kept whole."""
-        path = self._chunk_path(number)
-        if not path.exists():
+        """Bounds of a range of points, if kept and whole."""
+        try:
+            with self._chunk_path(number).open("rb") as file, np.load(file, allow_pickle=False) as data:
+                return BoundChunk(BoundRows(*(data[name] for name in _COLUMNS)), data["row_of"])
+        except (OSError, ValueError, KeyError, BadZipFile):
             return None
-        with np.load(path, allow_pickle=False) as data:
-            return BoundChunk(BoundRows(*(data[name] for name in _COLUMNS)), data["row_of"])
 
     def has_chunk(self, number: int) -> bool:
         """Whether these bounds are kept."""
         return self._chunk_path(number).exists()
 
     def keep_chunk(self, number: int, chunk: BoundChunk) -> None:
-        """Keep bounds."""
+        """Keep bounds.
+
+        Raises:
+            InputError: they cannot be written.
+        """
         path = self._chunk_path(number)
         part = path.with_suffix(".part")
         columns = {name: getattr(chunk.rows, name) for name in _COLUMNS}
-        with part.open("wb") as file:
-            np.savez(file, row_of=chunk.row_of, **columns)
-        part.replace(path)
-        self._tell_time()
+        with _writing(self.directory):
+            with part.open("wb") as file:
+                np.savez(file, row_of=chunk.row_of, **columns)
+            part.replace(path)
+            self._tell_time()
 
     def round(self, number: int, indices: Sequence[int]) -> tuple[PointOutcome, ...] | None:
         """What a round found, if kept; rounds after one of other points are dropped."""
         if number >= len(self._rounds):
             return None
-        outcomes = tuple(_outcome_from_json(outcome) for outcome in self._rounds[number]["outcomes"])
-        if [outcome.index for outcome in outcomes] != list(indices):
-            del self._rounds[number:]
+        try:
+            outcomes = tuple(outcome_from_json(outcome) for outcome in self._rounds[number]["outcomes"])
+        except (ValueError, KeyError, TypeError, InputError):
+            outcomes = ()
+        if [outcome.index for outcome in outcomes] == list(indices):
+            return outcomes
+        del self._rounds[number:]
+        with _writing(self.directory):
             self._rewrite()
-            return None
-        return outcomes
+        return None
 
     def keep_round(self, number: int, outcomes: Sequence[PointOutcome]) -> None:
-        """Append a round."""
-        line = {"round": number, "outcomes": [_outcome_to_json(outcome) for outcome in outcomes]}
+        """Append a round.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        line = {"round": number, "outcomes": [outcome_to_json(outcome) for outcome in outcomes]}
         self._rounds.append(line)
-        assert self._file is not None
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
-        self._tell_time()
+        with _writing(self.directory):
+            assert self._file is not None
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+            self._tell_time()
 
     def close(self) -> None:
         """Close its file; what is kept stays."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            # Closing writes what is still buffered, which fails again on a full disk.
+            with suppress(OSError):
+                file.close()
 
     def read_rounds(self) -> None:
         """Read whole lines, cut a torn last one off, and go on appending."""
@@ -145,7 +163,7 @@ def open_journal(directory: Path, *, header: JournalHeader, is_resumed: bool) ->
     Raises:
         InputError: it cannot be written.
     """
-    try:
+    with _writing(directory):
         if not (is_resumed and _header_of(directory) == asdict(header)):
             shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir(parents=True, exist_ok=True)
@@ -154,10 +172,17 @@ def open_journal(directory: Path, *, header: JournalHeader, is_resumed: bool) ->
             part.replace(directory / _HEADER)
         journal = Journal(directory, spent_s=_spent_s(directory))
         journal.read_rounds()
+    return journal
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Say in one sentence what hinders the journal."""
+    try:
+        yield
     except OSError as error:
         message = f"the journal of the proof cannot be written: {error.strerror or error}; choose another place"
         raise InputError(message, source=str(directory)) from error
-    return journal
 
 
 def _header_of(directory: Path) -> object:
@@ -175,7 +200,7 @@ def _spent_s(directory: Path) -> float:
         return 0.0
 
 
-def _outcome_to_json(outcome: PointOutcome) -> dict[str, Any]:
+def outcome_to_json(outcome: PointOutcome) -> dict[str, Any]:
     """One outcome as JSON, without loss."""
     solved = outcome.solved
     return {
@@ -188,8 +213,8 @@ def _outcome_to_json(outcome: PointOutcome) -> dict[str, Any]:
     }
 
 
-def _outcome_from_json(data: dict[str, Any]) -> PointOutcome:
-    """Inverse of `_outcome_to_json`."""
+def outcome_from_json(data: dict[str, Any]) -> PointOutcome:
+    """Inverse of `outcome_to_json`."""
     solution = None if data["solution"] is None else from_plain(Solution, data["solution"])
     evaluation = None if data["evaluation"] is None else evaluation_from_json(data["evaluation"])
     return PointOutcome(

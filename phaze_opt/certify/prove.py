@@ -10,7 +10,7 @@ from phaze_opt.certify.journal import JOURNAL_DIRECTORY, JournalHeader, open_jou
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.proving import CHUNK_POINTS, prove_problem
 from phaze_opt.certify.ranking import measure_flatness
-from phaze_opt.certify.reading import read_result
+from phaze_opt.certify.reading import finished_progress, read_result
 from phaze_opt.certify.result import CertifyProgress, CertifyResult
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.plain_data import read_plain
@@ -55,6 +55,8 @@ def certify(
             on_progress=on_progress,
         )
         wall_s = journal.spent_s + time.perf_counter() - started_s
+        if on_progress is not None:
+            on_progress(finished_progress(proof.claim, wall_s))
         certificate = write_certificate(proof, directory, wall_s=wall_s)
     finally:
         journal.close()

@@ -32,8 +32,11 @@ OnProgress = Callable[[CertifyProgress], None]
 class Ledger(Protocol):
     """Where pieces of a proof are kept as they finish, so that another session need not do them again."""
 
+    def has_chunk(self, number: int) -> bool:
+        """Whether bounds of a range of points are kept."""
+
     def chunk(self, number: int) -> BoundChunk | None:
-        """Bounds of a range of points, if kept."""
+        """These bounds, if they are kept and whole."""
 
     def keep_chunk(self, number: int, chunk: BoundChunk) -> None:
         """Keep them."""
@@ -47,6 +50,10 @@ class Ledger(Protocol):
 
 class NoLedger:
     """Keeps nothing."""
+
+    def has_chunk(self, number: int) -> bool:
+        """No."""
+        return False
 
     def chunk(self, number: int) -> BoundChunk | None:
         """Nothing."""
@@ -174,12 +181,12 @@ def _bound_all(state: ProofState, workers: Workers, ledger: Ledger, clock: _Cloc
 
 def _chunks(works: Sequence[BoundWork], workers: Workers, ledger: Ledger) -> Iterator[BoundChunk]:
     """Bounds of all chunks in order, those kept from the ledger."""
-    kept = {number for number in range(len(works)) if ledger.chunk(number) is not None}
+    kept = {number for number in range(len(works)) if ledger.has_chunk(number)}
     fresh = workers.map([work for number, work in enumerate(works) if number not in kept])
-    for number in range(len(works)):
+    for number, work in enumerate(works):
         chunk = ledger.chunk(number) if number in kept else None
         if chunk is None:
-            made = next(fresh)
+            made = next(iter(workers.map([work]))) if number in kept else next(fresh)
             assert isinstance(made, BoundChunk)
             ledger.keep_chunk(number, made)
             chunk = made

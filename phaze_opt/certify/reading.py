@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import POINTS_FILE, Certificate, PointStatus
+from phaze_opt.certify.certificate import POINTS_FILE, Certificate, Claim, PointStatus
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.ranking import flatness_of, rank_solved
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage
@@ -47,8 +48,20 @@ def read_result(
     rows = np.flatnonzero(is_solved)
     order = np.lexsort((rows, tdp_w[rows], area_mm2[rows], -values[rows]))
     solved = _solved_again(problem, rows[order][: options.num_best].tolist(), values)
-    claim = certificate.claim
-    last = CertifyProgress(
+    claim, wall_s = certificate.claim, certificate.provenance.wall_s
+    return CertifyResult(
+        certificate=certificate,
+        directory=directory,
+        best=rank_solved(problem, solved, values_upper, options.num_best),
+        flatness=flatness_of(claim.value, values[rows].tolist(), values_upper),
+        history=(finished_progress(claim, wall_s),),
+        wall_s=wall_s,
+    )
+
+
+def finished_progress(claim: Claim, wall_s: float) -> CertifyProgress:
+    """Progress once everything is proved and only files are left."""
+    return CertifyProgress(
         stage=CertifyStage.WRITING,
         num_bounded=claim.num_points,
         num_points=claim.num_points,
@@ -56,19 +69,11 @@ def read_result(
         num_open=0,
         value=claim.value,
         value_upper=claim.value_upper,
-        wall_s=certificate.provenance.wall_s,
-    )
-    return CertifyResult(
-        certificate=certificate,
-        directory=directory,
-        best=rank_solved(problem, solved, values_upper, options.num_best),
-        flatness=flatness_of(claim.value, values[rows].tolist(), values_upper),
-        history=(last,),
-        wall_s=certificate.provenance.wall_s,
+        wall_s=wall_s,
     )
 
 
-def _solved_again(problem: CertifyProblem, indices: list[int], values: np.ndarray) -> dict[int, SolvedPoint]:
+def _solved_again(problem: CertifyProblem, indices: list[int], values: NDArray[np.float64]) -> dict[int, SolvedPoint]:
     """Solve designs as thoroughly as it takes to attain what the certificate says."""
     objective = Objective(problem.scenario, constants=problem.constants)
     solved: dict[int, SolvedPoint] = {}

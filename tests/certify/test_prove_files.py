@@ -187,6 +187,25 @@ def test_a_journal_of_another_tolerance_is_started_afresh(tmp_path):
     assert result.certificate.claim.is_proved
 
 
+def test_a_broken_piece_of_the_journal_is_done_again(whole, tmp_path, small_chunks):
+    problem, result = whole
+    options = CertifyOptions(tolerance=0.0, num_best=NUM_BEST, directory=tmp_path, is_resumed=True)
+    assert stopped_at(problem, options, -(-problem.space.size // 10) + 2)
+    journal = certificate_directory(problem, among=tmp_path) / JOURNAL_DIRECTORY
+    (journal / "bounds-000001.npz").write_bytes(b"PK\x03\x04 cut short")
+    (journal / "rounds.jsonl").write_text('{"round": 0, "outcomes": [{"index": 3}]}\n')
+    assert contents(certify(problem, options).directory) == contents(result.directory)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        certify(small_problem(), CertifyOptions(directory=tmp_path))
+
+
 def test_a_finished_certificate_is_read_back_when_resumed(whole, monkeypatch):
     problem, result = whole
     monkeypatch.setattr("phaze_opt.certify.prove.prove_problem", lambda *_, **__: pytest.fail("proved again"))

@@ -92,6 +92,18 @@ def test_best_designs_are_the_best_of_brute_force():
         assert design.value <= design.value_upper
 
 
+def test_a_proof_that_cannot_be_closed_states_the_gap(monkeypatch):
+    monkeypatch.setattr("phaze_opt.certify.refining.TREE_NODES", (1, 1, 1))
+    scenario = small_scenario(exclusivity=Exclusivity.TYPE)
+    problem = small_problem(scenario, small_space(num_tc=(3,), num_vc=(8,), tc_width=(16, 32)))
+    proof = assert_proves_brute_force(problem, tolerance=0.0)
+    assert not proof.claim.is_proved
+    assert 1e-4 < proof.claim.gap < 0.2
+    values, values_upper = brute_force(problem)
+    assert proof.claim.value == pytest.approx(max(values), rel=1e-3)
+    assert proof.claim.value_upper >= max(values_upper)
+
+
 def test_nothing_feasible_is_proved_too():
     over_area = small_problem(small_scenario(max_area_mm2=1.0))
     proof = assert_proves_brute_force(over_area, tolerance=0.0)
@@ -122,6 +134,7 @@ def test_vectors_of_other_constants_hold_as_well():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("exclusivity", list(Exclusivity))
 def test_bert_large_equals_exhaustive_search_over_two_thousand_points(exclusivity):
     space = small_space(

@@ -10,7 +10,7 @@ from small_problems import Doubler, small_problem, small_scenario, small_space
 from phaze_opt.certify import workers as workers_module
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.columns import decode_columns, micro_batches_of
-from phaze_opt.certify.journal import _outcome_from_json, _outcome_to_json
+from phaze_opt.certify.journal import outcome_from_json, outcome_to_json
 from phaze_opt.certify.multiplier_table import MultiplierTable
 from phaze_opt.certify.pool_entries import certified_entry, dual_vector, proof_tree_of, tree_entry, vector_entry
 from phaze_opt.certify.proving import prove_problem
@@ -99,7 +99,9 @@ def test_trees_read_back_to_the_bit(type_bounder):
     block = type_bounder.pool(topology).structure.blocks[number]
     rng = np.random.default_rng(1)
     one_core = rng.uniform(1.0, 3.0, len(block))
-    problem = BlockProblem(block, tuple(one_core), tuple(one_core * rng.uniform(0.5, 1.2, len(block))), 2, 2, Exclusivity.TYPE)
+    problem = BlockProblem(
+        block, tuple(one_core), tuple(one_core * rng.uniform(0.5, 1.2, len(block))), 2, 2, Exclusivity.TYPE
+    )
     tree = grow_tree(problem, target_s=100.0, max_nodes=40)
     entry = tree_entry(tree, block)
     again = proof_tree_of(entry, block, Exclusivity.TYPE)
@@ -114,7 +116,7 @@ def test_an_outcome_survives_the_journal(type_bounder):
     outcome = PointRefiner(type_bounder).refine(0, goal)
     assert outcome.solved is not None
     assert outcome.entries
-    assert _outcome_from_json(_outcome_to_json(outcome)) == outcome
+    assert outcome_from_json(outcome_to_json(outcome)) == outcome
 
 
 def test_a_point_is_ruled_out_without_being_solved(type_bounder):
