@@ -6,7 +6,7 @@ import numpy as np
 
 from phaze_opt.certify.check.exact import Memory, exact_batch_time
 from phaze_opt.certify.check.pipelines import Batch
-from phaze_opt.certify.check.relaxed import list_choices, raised_values, relaxed_batch_time
+from phaze_opt.certify.check.relaxed import list_choices, relaxed_batch_time, start_values
 from phaze_opt.certify.check.sharded import LayerSizes, Sharded
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
@@ -47,9 +47,9 @@ class RandomChain:
         choices = self.choices
         if not choices:
             return np.inf
-        stage_s, value = raised_values(choices, self.times)
+        floor_s, value = start_values(choices, self.times)
         rows = [of_option[0] for of_option in self.times]
-        return exact_batch_time(choices, rows, (stage_s[:, 0], value[:, 0]), memory=self.memory)
+        return exact_batch_time(choices, rows, (floor_s[:, 0], value[:, 0]), memory=self.memory)
 
 
 def random_chain(seed, *, is_usual, max_layers=13, num_rows=1):

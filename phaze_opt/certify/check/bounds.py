@@ -17,7 +17,7 @@ from phaze_opt.certify.check.pool import PricedPool, check_slots
 from phaze_opt.certify.check.problem_data import CheckedProblem, PreparedModel
 from phaze_opt.certify.check.rates import throughput
 from phaze_opt.certify.check.refusal import refuse
-from phaze_opt.certify.check.relaxed import Choice, list_choices, raised_values, relaxed_batch_time
+from phaze_opt.certify.check.relaxed import Choice, list_choices, relaxed_batch_time, start_values
 from phaze_opt.certify.check.space_rows import Architectures
 
 CHUNK_ARCHITECTURES = 4096
@@ -132,11 +132,11 @@ class BoundCheck:
             batch_s[relaxed] = relaxed_batch_time(choices, [of_option[relaxed] for of_option in times])
         if len(exact):
             of_exact = [of_option[exact] for of_option in times]
-            stage_s, value = raised_values(choices, of_exact)
+            floor_s, value = start_values(choices, of_exact)
             memory = Memory(float(group.hbm_bytes), self._problem.certificate.scenario.recompute)
             for at, row in enumerate(exact.tolist()):
                 of_row = [of_option[at] for of_option in of_exact]
-                batch_s[row] = exact_batch_time(choices, of_row, (stage_s[:, at], value[:, at]), memory=memory)
+                batch_s[row] = exact_batch_time(choices, of_row, (floor_s[:, at], value[:, at]), memory=memory)
         return batch_s
 
     def _compare(self, rows: Ints, upper: Floats) -> None:

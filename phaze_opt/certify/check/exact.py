@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.check.pipelines import Pipeline, Replicas
-from phaze_opt.certify.check.relaxed import Choice, sync_floor
+from phaze_opt.certify.check.relaxed import Choice, raised_value, sync_floor
 from phaze_opt.certify.check.sharded import Sharded
 from phaze_opt.placement.problem import RecomputePolicy
 
@@ -30,28 +31,39 @@ class Memory:
 
 
 def exact_batch_time(
-    choices: Sequence[Choice], times: Sequence[Floats], raised: tuple[Floats, Floats], *, memory: Memory
+    choices: Sequence[Choice], times: Sequence[Floats], start: tuple[Floats, Floats], *, memory: Memory
 ) -> float:
     """Batch time of the optimal placement, s; infinite if none fits.
+
+    Best first: the choice with the least bound has it raised by the walk, and once it is the least again, is solved.
 
     Args:
         choices: every (t, S) that may have room.
         times: of every tensor degree the layer times of this row, shape (num_distinct_layers, 3), s.
-        raised: relaxed stage time and batch time of every choice, each of shape (choices,), s.
+        start: of `start_values`, each of shape (choices,), s.
         memory: capacity and policy.
     """
-    stage_s, value = raised
     best = np.inf
-    for number in np.argsort(value, kind="stable").tolist():
-        if value[number] >= best:
-            break
-        choice = choices[number]
-        of_row = times[choice.option]
-        for replicas in choice.pipeline.replicas:
-            turns = replicas.num_micro_batches + choice.pipeline.num_stages - 1
-            floor_s = float(sync_floor(choice, of_row[None], replicas.sync.s_per_byte)[0])
-            if turns * stage_s[number] + replicas.sync.latency_s + floor_s < best:
-                best = _best_cuts(choice, replicas, of_row, memory, sync_floor_s=floor_s, best=best)
+    waiting = [(value, number, floor_s, False) for number, (floor_s, value) in enumerate(zip(*start, strict=True))]
+    heapify(waiting)
+    while waiting and waiting[0][0] < best:
+        _, number, floor_s, is_raised = heappop(waiting)
+        choice, of_row = choices[number], times[choices[number].option]
+        if is_raised:
+            best = _solve_choice(choice, of_row, memory, stage_s=floor_s, best=best)
+        else:
+            stage_s, value = raised_value(choice, of_row, floor_s)
+            heappush(waiting, (value, number, stage_s, True))
+    return best
+
+
+def _solve_choice(choice: Choice, times: Floats, memory: Memory, *, stage_s: float, best: float) -> float:
+    """The least batch time over data degrees and cuts of one (t, S), if that is below ``best``."""
+    for replicas in choice.pipeline.replicas:
+        turns = replicas.num_micro_batches + choice.pipeline.num_stages - 1
+        floor_s = float(sync_floor(choice, times[None], replicas.sync.s_per_byte)[0])
+        if turns * stage_s + replicas.sync.latency_s + floor_s < best:
+            best = _best_cuts(choice, replicas, times, memory, sync_floor_s=floor_s, best=best)
     return best
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +60,7 @@ def relaxed_batch_time(choices: Sequence[Choice], times: Sequence[Floats]) -> Fl
         choices: at least one.
         times: of every tensor degree the layer times, shape (rows, num_distinct_layers, 3), s.
     """
-    cheap = np.stack([_stage_floor(choice, times[choice.option]) for choice in choices])
-    value = np.stack([_value(c, times[c.option], floor) for c, floor in zip(choices, cheap, strict=True)])
+    cheap, value = start_values(choices, times)
     is_raised = np.zeros(value.shape, dtype=np.bool_)
     rows = np.arange(value.shape[1])
     while True:
@@ -78,14 +77,17 @@ def relaxed_batch_time(choices: Sequence[Choice], times: Sequence[Floats]) -> Fl
             is_raised[number, chosen] = True
 
 
-def raised_values(choices: Sequence[Choice], times: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Largest stage time and batch time of every choice, walked; both of shape (choices, rows), s."""
-    stage_s = []
-    for choice in choices:
-        of_rows = times[choice.option]
-        stage_s.append(walk(choice, of_rows, _stage_floor(choice, of_rows)))
-    value = [_value(choice, times[choice.option], floor) for choice, floor in zip(choices, stage_s, strict=True)]
-    return np.stack(stage_s), np.stack(value)
+def start_values(choices: Sequence[Choice], times: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Bounds of the largest stage time and of the batch time of every choice before the walk; (choices, rows), s."""
+    floors = [_stage_floor(choice, times[choice.option]) for choice in choices]
+    values = [_value(c, times[c.option], floor) for c, floor in zip(choices, floors, strict=True)]
+    return np.stack(floors), np.stack(values)
+
+
+def raised_value(choice: Choice, times: Floats, floor_s: float) -> tuple[float, float]:
+    """Both bounds of one choice and row after the walk, s; ``times`` of shape (num_distinct_layers, 3), s."""
+    stage_s = walk(choice, times[None], np.array([floor_s]))
+    return float(stage_s[0]), float(_value(choice, times[None], stage_s)[0])
 
 
 def _stage_floor(choice: Choice, times: Floats) -> Floats:
@@ -96,9 +98,9 @@ def _stage_floor(choice: Choice, times: Floats) -> Floats:
     output = float(sharded.sizes.output[sharded.chain[:-1]].min()) if count > 1 else 0.0
     boundaries = [cost.seconds(output) for cost in pipeline.boundaries]
     least = min(boundaries, default=0.0)
-    mean = (busy_s[:, sharded.chain].sum(axis=1) + 2.0 * sum(boundaries)) / count
+    mean = (busy_s @ roles.counts + 2.0 * sum(boundaries)) / count
     several = -(-roles.num_main // count) * busy_s[:, roles.main] + least
-    single = busy_s[:, np.unique(sharded.chain)].max(axis=1) + least
+    single = busy_s[:, roles.counts > 0].max(axis=1) + least
     floor: Floats = np.maximum(np.maximum(mean, several), single)
     return floor
 
@@ -107,13 +109,13 @@ def sync_floor(choice: Choice, times: Floats, s_per_byte: float) -> Floats:
     """The largest synchronisation but for its latency is at least so much; exact with one stage; shape (rows,), s."""
     sharded, count = choice.sharded, choice.pipeline.num_stages
     of_layer = times[:, :, 2] + s_per_byte * sharded.sizes.gradient
-    total = of_layer[:, sharded.chain].sum(axis=1)
+    total = of_layer @ choice.roles.counts
     if count == 1:
         last = sharded.chain[-1]
         tied: Floats = total - s_per_byte * sharded.tied_gradient - times[:, last, 2] * sharded.tied_share
         return tied
     several = -(-choice.roles.num_main // count) * of_layer[:, choice.roles.main]
-    single = of_layer[:, np.unique(sharded.chain)].max(axis=1)
+    single = of_layer[:, choice.roles.counts > 0].max(axis=1)
     floor: Floats = np.maximum(np.maximum(total / count, several), single)
     return floor
 
@@ -130,50 +132,82 @@ def _value(choice: Choice, times: Floats, stage_s: Floats) -> Floats:
 
 def walk(choice: Choice, times: Floats, floor_s: Floats) -> Floats:
     """The least stage time from ``floor_s`` up at which all stages hold boundaries, ends and n main layers, (rows,)."""
-    main = choice.roles.main
-    forward, busy = times[:, main, 0], times[:, main, 0] + times[:, main, 1]
-    bases = [_bases(room, times) for room in choice.rooms]
-    low = floor_s.copy()
-    for room, (stashed, recomputed) in zip(choice.rooms, bases, strict=True):
-        np.maximum(low, stashed if room.stash >= 0 else recomputed, out=low)
-
-    def held(time: Floats, rows: Ints | slice) -> Floats:
-        total = np.zeros(len(time))
-        for room, (stashed, recomputed) in zip(choice.rooms, bases, strict=True):
-            plain = _layers_within(time - stashed[rows], busy[rows], room.stash)
-            again = _layers_within(time - recomputed[rows], (busy + forward)[rows], room.recomputed)
-            total += room.num_stages * np.maximum(plain, again)
-        return total
-
-    short = np.flatnonzero(held(low * (1.0 + _ROUNDING), slice(None)) < choice.roles.num_main)
+    stages, most = _describe_stages(choice, times), choice.roles.num_main
+    low: Floats = np.maximum(floor_s, np.where(stages.stash >= 0, stages.plain_s, stages.recomputed_s).max(axis=0))
+    short = np.flatnonzero(stages.held(low * (1.0 + _ROUNDING)) < most)
     if len(short) == 0:
         return low
-    most = choice.roles.num_main
-    high = np.max([again[short] + most * (busy + forward)[short] for _, again in bases], axis=0)
-    under, over = low[short], np.maximum(high, low[short])
+    few = stages.take(short)
+    under, over = low[short], np.maximum(low[short], (few.recomputed_s + most * few.again_s).max(axis=0))
     for _ in range(_NUM_BISECTIONS):
         middle = 0.5 * (under + over)
-        enough = held(middle, short) >= most
+        enough = few.held(middle) >= most
         under, over = np.where(enough, under, middle), np.where(enough, middle, over)
     low[short] = over
     return low
 
 
-def _bases(room: StageRoom, times: Floats) -> tuple[Floats, Floats]:
-    """Time of a stage without main layers, stashing and recomputing; both of shape (rows,), s."""
-    ends = list(room.ends)
-    forward = times[:, ends, 0].sum(axis=1)
-    plain = forward + times[:, ends, 1].sum(axis=1) + room.transfer_s
-    return plain, plain + forward
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """Kinds of stages on some rows.
+
+    Attributes:
+        number: how many of each kind, shape (kinds, 1).
+        stash, recomputed: main layers that each has room for, without and with recomputation, shape (kinds, 1).
+        plain_s, recomputed_s: time of each without main layers, shape (kinds, rows), s.
+        layer_s, again_s: of one main layer, without and with recomputation, shape (rows,), s.
+    """
+
+    number: Ints
+    stash: Ints
+    recomputed: Ints
+    plain_s: Floats
+    recomputed_s: Floats
+    layer_s: Floats
+    again_s: Floats
+
+    def take(self, rows: Ints) -> _Stages:
+        """The same on fewer rows."""
+        return replace(
+            self,
+            plain_s=self.plain_s[:, rows],
+            recomputed_s=self.recomputed_s[:, rows],
+            layer_s=self.layer_s[rows],
+            again_s=self.again_s[rows],
+        )
+
+    def held(self, time_s: Floats) -> Floats:
+        """Main layers that all stages together hold within a stage time, shape (rows,)."""
+        plain = _layers_within(time_s - self.plain_s, self.layer_s, self.stash)
+        again = _layers_within(time_s - self.recomputed_s, self.again_s, self.recomputed)
+        total: Floats = (self.number * np.maximum(plain, again)).sum(axis=0)
+        return total
 
 
-def _layers_within(time: Floats, each: Floats, most: int) -> Floats:
-    """Main layers that ``time`` holds, 0 .. most."""
-    if most <= 0:
-        return np.zeros(len(time))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        number = np.floor(time / each)
-    # A layer that takes no time always fits.
-    number = np.where(each > 0.0, number, np.where(time >= 0.0, float(most), 0.0))
-    clipped: Floats = np.clip(number, 0.0, float(most))
-    return clipped
+def _describe_stages(choice: Choice, times: Floats) -> _Stages:
+    """Rooms and times of the stages of one (t, S)."""
+    rooms, main = choice.rooms, choice.roles.main
+    plain, again = [], []
+    for room in rooms:
+        ends = list(room.ends)
+        forward = times[:, ends, 0].sum(axis=1)
+        plain.append(forward + times[:, ends, 1].sum(axis=1) + room.transfer_s)
+        again.append(plain[-1] + forward)
+    layer_s = times[:, main, 0] + times[:, main, 1]
+    return _Stages(
+        number=np.array([[room.num_stages] for room in rooms]),
+        stash=np.array([[room.stash] for room in rooms]),
+        recomputed=np.array([[room.recomputed] for room in rooms]),
+        plain_s=np.stack(plain),
+        recomputed_s=np.stack(again),
+        layer_s=layer_s,
+        again_s=layer_s + times[:, main, 0],
+    )
+
+
+def _layers_within(time_s: Floats, each_s: Floats, most: Ints) -> Floats:
+    """Main layers that a time holds, 0 .. most; one that takes no time always fits."""
+    safe_s = np.where(each_s > 0.0, each_s, 1.0)
+    number = np.where(each_s > 0.0, np.floor(time_s / safe_s), np.where(time_s >= 0.0, most, 0.0))
+    held: Floats = np.minimum(np.maximum(number, 0.0), np.maximum(most, 0))
+    return held

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK
 from phaze_opt.certify.check.pipelines import Pipeline
@@ -14,8 +15,12 @@ from phaze_opt.placement.problem import RecomputePolicy
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Main kind of a chain (the most numerous layer, n of them), and its ends where these are of other kinds."""
+    """Main kind of a chain (the most numerous layer, n of them), and its ends where these are of other kinds.
 
+    ``counts`` is how often each distinct layer stands in the chain, shape (num_distinct_layers,).
+    """
+
+    counts: NDArray[np.int64]
     main: int
     num_main: int
     first: tuple[int, ...]
@@ -28,6 +33,7 @@ def roles_of(sharded: Sharded) -> Roles:
     main = int(np.argmax(counts))
     first, last = int(sharded.chain[0]), int(sharded.chain[-1])
     return Roles(
+        counts=counts,
         main=main,
         num_main=int(counts[main]),
         first=(first,) if first != main else (),
@@ -68,14 +74,17 @@ def stage_rooms(
         transfer_s = boundary_s[from_end - 1] + boundary_s[from_end]
         key = (ends, transfer_s, min(from_end, pipeline.min_micro_batches))
         alike[key] = alike.get(key, 0) + 1
-    rooms = []
+    equal: dict[tuple[tuple[int, ...], float, int, int], int] = {}
     for (ends, transfer_s, in_flight), number in alike.items():
         stash, recomputed = _capacities(sharded, roles, ends, in_flight, memory_bytes=memory_bytes, count=count)
-        if policy is RecomputePolicy.NEVER:
-            recomputed = -1
-        if policy is RecomputePolicy.ALWAYS:
-            stash = -1
-        rooms.append(StageRoom(number, ends, transfer_s, stash, recomputed))
+        kind = (
+            ends,
+            transfer_s,
+            -1 if policy is RecomputePolicy.ALWAYS else stash,
+            -1 if policy is RecomputePolicy.NEVER else recomputed,
+        )
+        equal[kind] = equal.get(kind, 0) + number
+    rooms = [StageRoom(number, *kind) for kind, number in equal.items()]
     largest = [max(room.stash, room.recomputed) for room in rooms]
     held = sum(room.num_stages * most for room, most in zip(rooms, largest, strict=True) if most >= 0)
     is_held = held >= roles.num_main and all(most >= 0 for room, most in zip(rooms, largest, strict=True) if room.ends)
