@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from pathlib import Path
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
-from phaze_opt.certify.journal import JOURNAL_DIRECTORY, JournalHeader, open_journal
+from phaze_opt.certify.journal import JOURNAL_DIRECTORY, Journal, JournalHeader, open_journal
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.proving import CHUNK_POINTS, prove_problem
+from phaze_opt.certify.proving import CHUNK_POINTS, OnProgress, prove_problem
 from phaze_opt.certify.ranking import measure_flatness
 from phaze_opt.certify.reading import finished_progress, read_result
-from phaze_opt.certify.result import CertifyProgress, CertifyResult
+from phaze_opt.certify.result import CertifyResult
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.plain_data import read_plain
 
@@ -20,7 +20,7 @@ def certify(
     problem: CertifyProblem,
     options: CertifyOptions,
     *,
-    on_progress: Callable[[CertifyProgress], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> CertifyResult:
     """Prove the best design of a space, and write a certificate that anyone can check.
 
@@ -35,7 +35,6 @@ def certify(
         InputError: the certificate or its journal cannot be written or read.
         KeyboardInterrupt: interrupted; the journal stays.
     """
-    started_s = time.perf_counter()
     directory = certificate_directory(problem, among=options.directory)
     put_back(directory)
     if options.is_resumed:
@@ -45,23 +44,29 @@ def certify(
     header = JournalHeader(problem.digest, options.tolerance, options.num_best, CHUNK_POINTS)
     journal = open_journal(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)
     try:
-        proof = prove_problem(
-            problem,
-            tolerance=options.tolerance,
-            num_best=options.num_best,
-            jobs=options.jobs,
-            ledger=journal,
-            spent_s=journal.spent_s,
-            on_progress=on_progress,
-        )
-        wall_s = journal.spent_s + time.perf_counter() - started_s
-        if on_progress is not None:
-            on_progress(finished_progress(proof.claim, wall_s))
-        certificate = write_certificate(proof, directory, wall_s=wall_s)
+        return _prove(problem, options, directory, journal, on_progress or (lambda _: None))
     finally:
         journal.close()
+
+
+def _prove(
+    problem: CertifyProblem, options: CertifyOptions, directory: Path, journal: Journal, on_progress: OnProgress
+) -> CertifyResult:
+    """Prove and write."""
+    started_s = time.perf_counter() - journal.spent_s
+    proof = prove_problem(
+        problem,
+        tolerance=options.tolerance,
+        num_best=options.num_best,
+        jobs=options.jobs,
+        ledger=journal,
+        spent_s=journal.spent_s,
+        on_progress=on_progress,
+    )
+    wall_s = time.perf_counter() - started_s
+    on_progress(finished_progress(proof.claim, wall_s))
     return CertifyResult(
-        certificate=certificate,
+        certificate=write_certificate(proof, directory, wall_s=wall_s),
         directory=directory,
         best=proof.best,
         flatness=measure_flatness(proof.state),
