@@ -6,6 +6,7 @@ Every instance is drawn from its own seed, so that it stays the same whatever el
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,10 @@ HEADS = (("gpt3-175b", 8, 12), ("bert-large", 1, 16), ("gpt2-xl", 1, 25), ("llam
 MIXTRAL = "mixtral-8x7b"
 NUM_EXPERTS = 8
 MAX_CORES = 4
+NUM_MEASURED_DESIGNS = 40
 SEED = 20261121
+Graph = tuple[tuple[tuple[int, int], ...], list[CoreType], NDArray[np.float64]]
+"""Edges, core types and one-core latencies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ def all_instances() -> list[WideInstance]:
         [experts_instance(seed) for seed in range(48)],
         [heads_instance(seed) for seed in range(64)],
         [random_instance(seed) for seed in range(96)],
+        [measured_instance(seed) for seed in range(96)],
     )
     return [instance for family in families for instance in family]
 
@@ -83,16 +88,51 @@ def heads_instance(seed: int) -> WideInstance:
 
 
 def random_instance(seed: int) -> WideInstance:
-    """60 operators in layers of a drawn width, L log-uniform over two decades, I between L / cores and L."""
+    """60 operators in layers of a drawn width, L log-uniform over two decades, I between L / cores and L.
+
+    I = L / cores^u with u uniform in [0, 1]: harsher than any real layer, whose operators gain nearly all that their
+    cores can give (`measured_instance`).
+    """
     generator = np.random.default_rng((SEED, 3, seed))
+    cores = generator.integers(1, MAX_CORES + 1, size=2)
+    graph = drawn_graph(generator, seed)
+    _, types, one_core = graph
+    most = np.array([{CoreType.TC: cores[0], CoreType.VC: cores[1]}.get(kind, cores.max()) for kind in types])
+    spread = one_core / most ** generator.uniform(0.0, 1.0, size=NUM_RANDOM_OPERATORS)
+    return random_problem("random", seed, cores, graph, spread)
+
+
+def measured_instance(seed: int) -> WideInstance:
+    """The same graphs, where I / L of every operator is that of a real one of its type on a design drawn for it."""
+    generator = np.random.default_rng((SEED, 3, seed))
+    cores = generator.integers(1, MAX_CORES + 1, size=2)
+    graph = drawn_graph(generator, seed)
+    _, types, one_core = graph
+    ratios = np.random.default_rng((SEED, 4, seed))
+    known = spread_ratios(int(cores[0]), int(cores[1]))
+    spread = one_core * np.array([ratios.choice(known[kind]) for kind in types])
+    return random_problem("measured", seed, cores, graph, spread)
+
+
+def drawn_graph(generator: np.random.Generator, seed: int) -> Graph:
+    """Edges, core types and one-core latencies of a random instance."""
     width = (2, 4, 8, 15)[seed // 2 % 4]
     density = (0.15, 0.4, 0.8)[seed // 8 % 3]
-    cores = generator.integers(1, MAX_CORES + 1, size=2)
     edges = layered_edges(generator, width=width, density=density)
     types = [(CoreType.TC, CoreType.VC, CoreType.TC_AND_VC)[k] for k in generator.choice(3, 60, p=(0.45, 0.4, 0.15))]
     one_core = np.exp(generator.uniform(0.0, np.log(100.0), size=NUM_RANDOM_OPERATORS))
-    most = np.array([{CoreType.TC: cores[0], CoreType.VC: cores[1]}.get(kind, cores.max()) for kind in types])
-    spread = one_core / most ** generator.uniform(0.0, 1.0, size=NUM_RANDOM_OPERATORS)
+    return edges, types, one_core
+
+
+def random_problem(
+    family: str,
+    seed: int,
+    cores: NDArray[np.int64],
+    graph: Graph,
+    spread: NDArray[np.float64],
+) -> WideInstance:
+    """The instance of a random graph."""
+    edges, types, one_core = graph
     problem = ScheduleProblem(
         core_types=tuple(types),
         one_core_s=tuple(one_core.tolist()),
@@ -102,7 +142,31 @@ def random_instance(seed: int) -> WideInstance:
         num_vc=int(cores[1]),
         exclusivity=drawn_exclusivity(seed),
     )
-    return WideInstance("random", f"random-{seed}-w{width}-d{density}", problem)
+    width, density = (2, 4, 8, 15)[seed // 2 % 4], (0.15, 0.4, 0.8)[seed // 8 % 3]
+    return WideInstance(family, f"{family}-{seed}-w{width}-d{density}", problem)
+
+
+@cache
+def spread_ratios(num_tc: int, num_vc: int) -> dict[CoreType, NDArray[np.float64]]:
+    """I / L by core type: every operator of the layers, heads apart, of four models on 40 designs of these cores."""
+    generator = np.random.default_rng((SEED, 5, num_tc, num_vc))
+    designs = AcceleratorTable.from_accelerators(
+        [drawn_design(generator, num_tc, num_vc) for _ in range(NUM_MEASURED_DESIGNS)]
+    )
+    found: dict[CoreType, list[NDArray[np.float64]]] = {}
+    for model, degree, heads in HEADS:
+        for phase in range(2):
+            whole = layer_phase(model, phase=phase, degree=degree)
+            graph = split_operators(whole, HEAD_PARTS, np.full(heads, 1.0 / heads))
+            # One of the heads stands for all: they are alike.
+            operators = tuple(o for o in graph.operators if "#" not in o.name or o.name.endswith("#0"))
+            estimates = AnalyticEstimator().estimate(operators, designs)
+            for i, operator in enumerate(operators):
+                one_core, spread = estimates.one_core_s[:, i], estimates.spread_s[:, i]
+                has_length = one_core > 0
+                if has_length.all():
+                    found.setdefault(operator.core_type, []).append(spread / one_core)
+    return {kind: np.concatenate(parts) for kind, parts in found.items()}
 
 
 def layered_edges(generator: np.random.Generator, *, width: int, density: float) -> tuple[tuple[int, int], ...]:
@@ -127,6 +191,11 @@ def drawn_exclusivity(seed: int) -> Exclusivity:
 def small_design(generator: np.random.Generator) -> Accelerator:
     """A design with one to four cores of each type."""
     num_tc, num_vc = (int(count) for count in generator.integers(1, MAX_CORES + 1, size=2))
+    return drawn_design(generator, num_tc, num_vc)
+
+
+def drawn_design(generator: np.random.Generator, num_tc: int, num_vc: int) -> Accelerator:
+    """A design of these cores and drawn sizes."""
     width, depth = (int(generator.choice((32, 64, 128, 256))) for _ in range(2))
     return build_accelerator(
         num_tc,

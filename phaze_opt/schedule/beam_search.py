@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.schedule.beam_kernels import UNPLACED, count_ready, expand_level, select_level
 from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.interchange import interchangeable_classes
 from phaze_opt.schedule.precedence import members
 from phaze_opt.schedule.set_bound import SetPrices
 from phaze_opt.schedule.structure import PackedBlocks
@@ -153,26 +154,6 @@ def price_tails(problem: BlockProblem, prices: Sequence[SetPrices]) -> FloatArra
         ordered = later[np.argsort(-tails[later], kind="stable")]
         tails[i] = max(tails[i], float((values[:, ordered].cumsum(axis=1) + tails[ordered]).max()))
     return tails
-
-
-def interchangeable_classes(problem: BlockProblem) -> IntArray:
-    """(n,) classes of operators that may be exchanged once both are ready: they and all that only they lead to agree.
-
-    A successor with no other predecessor counts by its class, any other by itself.
-    """
-    count = len(problem)
-    before = [0] * count
-    successors: list[list[int]] = [[] for _ in range(count)]
-    for source, target in problem.block.edges:
-        successors[source].append(target)
-        before[target] += 1
-    known: dict[tuple[object, ...], int] = {}
-    classes = np.zeros(count, dtype=np.int64)
-    for i in range(count - 1, -1, -1):
-        follow = sorted((0, j) if before[j] > 1 else (1, int(classes[j])) for j in successors[i])
-        key = (problem.block.masks[i], problem.one_core[i], problem.spread[i], tuple(follow))
-        classes[i] = known.setdefault(key, len(known))
-    return classes
 
 
 def _cores_taken(problem: BlockProblem) -> IntArray:

@@ -10,7 +10,8 @@ from drawn_blocks import blocks_of, problems
 from hypothesis import given, settings
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.beam_search import BeamSearch, interchangeable_classes, price_tails
+from phaze_opt.schedule.beam_search import BeamSearch, price_tails
+from phaze_opt.schedule.interchange import interchangeable_classes
 from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
 from phaze_opt.schedule.set_bound import SetBound, SetPrices
 from phaze_opt.schedule.solve import ScheduleOptions, solve_schedule
@@ -100,6 +101,41 @@ def test_heads_are_interchangeable_and_what_they_share_is_not():
     classes = dict(zip(block.block.operators, interchangeable_classes(block).tolist(), strict=True))
     assert classes[1] == classes[2] != classes[3]
     assert classes[4] == classes[5] != classes[6]
+
+
+def test_heads_that_wait_for_the_same_values_are_interchangeable():
+    """Scores, softmax and context of three heads; every context waits for the values, the third for a copy of them."""
+    edges = ((0, 3), (1, 4), (2, 5), (3, 6), (4, 7), (5, 8), (9, 6), (9, 7), (10, 8))
+    types = (CoreType.TC,) * 3 + (CoreType.VC,) * 3
+    types += (CoreType.TC,) * 3 + (CoreType.VC,) * 2
+    lengths = (2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 4.0, 5.0)
+    problem = ScheduleProblem(types, lengths, (9.0,) * 11, edges, 2, 1)
+    (block,) = (each for each in blocks_of(problem) if len(each) > 1)
+    classes = dict(zip(block.block.operators, interchangeable_classes(block).tolist(), strict=True))
+    assert classes[0] == classes[1] != classes[2]
+    assert classes[3] == classes[4] != classes[5]
+    assert classes[6] == classes[7] == classes[8], "nothing follows: what they waited for is over"
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(problems(max_operators=2, max_latency=3))
+def test_copies_that_wait_for_the_same_are_exchanged_without_loss(problem):
+    """Copies side by side of which every operator waits for one operator outside and is waited for by another."""
+    count = len(problem.core_types)
+    copies = [[(i + k * count, j + k * count) for i, j in problem.edges] for k in range(2)]
+    first, last = 2 * count, 2 * count + 1
+    outside = [(first, i) for i in range(1, 2 * count, 2)] + [(i, last) for i in range(0, 2 * count, 2)]
+    whole = replace(
+        problem,
+        core_types=problem.core_types * 2 + (CoreType.TC, CoreType.VC),
+        one_core_s=problem.one_core_s * 2 + (2.0, 3.0),
+        spread_s=problem.spread_s * 2 + (1.0, 2.0),
+        edges=(*copies[0], *copies[1], *outside),
+    )
+    answers = search(whole, width=100_000)
+    total = sum(makespan(block, answer) for block, answer in zip(blocks_of(whole), answers, strict=True))
+    assert all(answer.is_complete for answer in answers)
+    assert total == pytest.approx(brute_force_makespan(whole), rel=1e-9)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
