@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,9 +55,12 @@ if TYPE_CHECKING:
 PROOF = "Proof"
 MAX_SAMPLES = 1000
 MAX_SEED = 2**32 - 1
+CHECK_OPTIONS = ("check", "json")
+"""Parameters that the check of a certificate reads."""
 
 
 def certify(
+    context: typer.Context,
     *,
     model: OneModelOption = "",
     models: ModelsOption = "",
@@ -179,9 +181,7 @@ def certify(
     says so; `is_proved` tells programs.
     """
     if check is not None:
-        given = {"--model": bool(model), "--models": bool(models), "--devices": devices is not None}
-        given |= {"--global-batch": global_batch is not None, "--resume": resume, "--robust": robust}
-        _refuse_beside_check(given)
+        _refuse_beside_check(context)
         from phaze_opt.cli.certify_check import check_file
 
         check_file(check, is_json=json)
@@ -235,12 +235,22 @@ def _required(value: int | None, *, option: str, what: str) -> int:
     return value
 
 
-def _refuse_beside_check(given: Mapping[str, bool]) -> None:
+def _refuse_beside_check(context: typer.Context) -> None:
     """A certificate holds its own problem: what is given beside it would be ignored."""
-    extra = [name for name, is_given in given.items() if is_given]
+    extra = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name not in CHECK_OPTIONS and _is_given(context, str(option.name))
+    ]
     if extra:
         message = f"stands alone: the certificate holds its problem; leave out {', '.join(extra)}"
         raise InputError(message, source="--check")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line rather than at its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _check_report(path: Path | None) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FORMAT, CertificateProvenance, Claim
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
@@ -82,13 +81,16 @@ def _truth(claim: Claim) -> Truth | None:
     return Truth(TruthKind.CERTIFIED, claim.value, claim.point, gap=gap)
 
 
-def _check_files(directory: Path, files: dict[str, Any]) -> None:
+def _check_files(directory: Path, files: object) -> None:
     """See that every other file is the one that was written.
 
     Raises:
-        ValueError: one is another.
+        ValueError: one is another, or these are no digests by name.
         OSError: one is missing.
     """
+    if not isinstance(files, dict):
+        message = f"its files are {files!r:.60} and not digests by name"
+        raise ValueError(message)  # noqa: TRY004
     for name, expected in files.items():
         digest = hashlib.sha256()
         with (directory / name).open("rb") as stream:

@@ -114,11 +114,12 @@ def test_nothing_feasible_is_a_finding(tmp_path):
         lambda path: path.write_text("[]"),
         lambda path: path.write_text(path.read_text().replace('"claim"', '"claims"')),
         lambda path: path.write_text(path.read_text().replace('"value": 100.0', '"value": "much"')),
+        lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | {"files": ["pool.json"]})),
         lambda path: path.write_bytes(b"\x00\xff"),
         lambda path: (path.parent / "pool.json").write_text("{ }"),
         lambda path: (path.parent / "pool.json").unlink(),
     ],
-    ids=["truncated", "list", "key", "value", "binary", "changed", "missing"],
+    ids=["truncated", "list", "key", "value", "files", "binary", "changed", "missing"],
 )
 def test_a_broken_one_is_left_out_with_a_warning(spoil, tmp_path, caplog):
     spoil(write_certificate(tmp_path / "broken") / "certificate.json")
