@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from phaze_opt.schedule.feasible_sets import optimistic
+
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
 UNPLACED = -1
@@ -67,18 +69,21 @@ def open_state(modes, ends, last, pred_ptr, pred_idx, running, frontier, ready):
 
 @njit(cache=True, nogil=True)
 def price_bound(begin, left, modes, ends, running, num_running, prices):
-    """Best and mean, over the vectors of prices, of ``begin`` plus the price of all that is left from then on."""
-    best = 0.0
+    """Begin plus the price of all that is left from then on: the best and mean over the vectors, and which is best."""
+    best = -1.0
     mean = 0.0
+    which = 0
     for v in range(prices.shape[0]):
         total = begin + left[v]
         for k in range(num_running):
             j = running[k]
             if ends[j] > begin:
                 total += (ends[j] - begin) * prices[v, modes[j], j]
-        best = max(best, total)
+        if total > best:
+            best = total
+            which = v
         mean += total
-    return best, mean / prices.shape[0]
+    return best, mean / prices.shape[0], which
 
 
 @njit(cache=True, nogil=True)
@@ -128,44 +133,173 @@ def count_ready(modes, pred_ptr, pred_idx):
 
 
 @njit(cache=True, nogil=True)
-def expand_level(level, graph, tables, classes, cores, tails, prices, cutoff, out):
+def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, tables, cores, is_chip, after, scratch):
+    """Most that operators in waiting can earn a second beside those begun that still run after ``moment``.
+
+    Args:
+        v: vector of prices.
+        waiting: (n,) whether an operator has neither begun nor is about to.
+        order: (n,) operators by descending price on one core.
+        begun: operators that have begun, their ``ends`` and ``modes``.
+        tables: (prices, needs, masks).
+        scratch: (candidates, best_of) of `optimistic`.
+    """
+    prices, needs, masks = tables
+    candidates, best_of = scratch
+    room = np.empty(2, np.int64)
+    room[0] = cores[0]
+    room[1] = cores[1]
+    for k in range(num_begun):
+        if ends[k] > moment:
+            room[0] -= needs[modes[k], begun[k], 0]
+            room[1] -= needs[modes[k], begun[k], 1]
+    if room[0] <= 0 and room[1] <= 0:
+        return 0.0
+    found = 0
+    for j in order:
+        is_free = waiting[j]
+        for k in range(num_begun):
+            is_free = is_free and not (ends[k] > moment and after[begun[k], j])
+        if is_free:
+            candidates[found] = j
+            found += 1
+    best = optimistic(candidates, 0, found, prices[v, 0], masks, room, best_of)
+    if is_chip:
+        return best
+    # Under the rule `type` one operator may spread over a type that is idle.
+    total = 0.0
+    for t in range(2):
+        on_one_core = 0.0
+        spread = 0.0
+        num_cores = room[t]
+        for k in range(found):
+            j = candidates[k]
+            if masks[j] != t + 1:
+                continue
+            if num_cores > 0:
+                on_one_core += prices[v, 0, j]
+                num_cores -= 1
+            if room[t] == cores[t]:
+                spread = max(spread, prices[v, 1, j])
+        total += max(on_one_core, spread)
+    return max(best, total)
+
+
+@njit(cache=True, nogil=True)
+def lost_time(v, i, mode, begin, finish, modes, ends, running, num_running, tables, orders, cores, is_chip, after):
+    """Time after ``begin`` in which what has begun keeps the rest from earning a second's worth a second.
+
+    Until the last of them ends, only sets that hold those still running are possible, so what they cannot earn is lost
+    whatever follows.
+    """
+    prices, _, masks = tables
+    begun = np.empty(num_running + 1, np.int64)
+    begun_ends = np.empty(num_running + 1)
+    begun_modes = np.empty(num_running + 1, np.int64)
+    count = 0
+    for k in range(num_running):
+        j = running[k]
+        if ends[j] > begin:
+            begun[count] = j
+            begun_ends[count] = ends[j]
+            begun_modes[count] = modes[j]
+            count += 1
+    begun[count] = i
+    begun_ends[count] = finish
+    begun_modes[count] = mode
+    count += 1
+    waiting = modes == UNPLACED
+    waiting[i] = False
+    scratch = (np.empty(masks.shape[0], np.int64), np.zeros((4, cores[0] + cores[1] + 2)))
+    lost = 0.0
+    moment = begin
+    while True:
+        until = np.inf
+        earned = 0.0
+        for k in range(count):
+            if begun_ends[k] > moment:
+                until = min(until, begun_ends[k])
+                earned += prices[v, begun_modes[k], begun[k]]
+        if until == np.inf:
+            return lost
+        earned += heaviest_beside(
+            v, moment, waiting, orders[v], begun, begun_ends, count, begun_modes, tables, cores, is_chip, after, scratch
+        )
+        lost += max(0.0, 1.0 - earned) * (until - moment)
+        moment = until
+
+
+@njit(cache=True, nogil=True)
+def soonest_end(num_frontier, frontier, ready, modes, ends, running, num_running, lengths, needs, cores, begins):
+    """Fill ``begins`` (2, n) of the frontier in each mode; returns when the first of them that has a length could end.
+
+    What could not begin before then need not be tried now: in any completion, the one that ends first could be moved
+    before it (Giffler and Thompson, Operations Research 8 (1960), for job shops).
+    """
+    soonest = np.inf
+    for k in range(num_frontier):
+        i = frontier[k]
+        for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
+            begin = earliest_start(
+                ready[k], modes, ends, running, num_running, needs, needs[mode, i, 0], needs[mode, i, 1], cores
+            )
+            begins[mode, k] = begin
+            if lengths[mode, i] > 0.0:
+                soonest = min(soonest, begin + lengths[mode, i])
+    return soonest
+
+
+@njit(cache=True, nogil=True)
+def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, orders, cutoff, out):
     """Fill ``out`` with the children of all partial schedules of a level whose bound is below ``cutoff``.
 
     Args:
         level: (modes, ends, lasts, left).
-        graph: (pred_ptr, pred_idx).
-        tables: (lengths (3, n): one core, spread, shorter; needs (2, n, 2): cores taken).
+        graph: (pred_ptr, pred_idx, after (n, n)).
+        tables: (lengths (3, n): one core, spread, shorter; needs (2, n, 2): cores taken; masks).
         prices: (num_vectors, 2, n) of each operator in each mode: see `set_bound`.
+        orders: (num_vectors, n) operators by descending price on one core.
         out: (ranks, begins, codes 2 i + mode, parents), each with room for all children.
 
     Returns:
         The number of children.
     """
     modes, ends, lasts, left = level
-    pred_ptr, pred_idx = graph
-    lengths, needs = tables
+    pred_ptr, pred_idx, after = graph
+    lengths, needs, masks = tables
     ranks, begins, codes, parents = out
     count = classes.shape[0]
     running = np.empty(count, np.int64)
     frontier = np.empty(count, np.int64)
     ready = np.empty(count)
+    earliest = np.empty((2, count))
+    rates = (prices, needs, masks)
     found = 0
     for s in range(lasts.shape[0]):
         state, end = modes[s], ends[s]
         num_running, num_frontier = open_state(state, end, lasts[s], pred_ptr, pred_idx, running, frontier, ready)
+        soonest = soonest_end(
+            num_frontier, frontier, ready, state, end, running, num_running, lengths, needs, cores, earliest
+        )
         for k in range(num_frontier):
             i = frontier[k]
             for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
-                tc, vc = needs[mode, i, 0], needs[mode, i, 1]
-                begin = earliest_start(ready[k], state, end, running, num_running, needs, tc, vc, cores)
+                begin = earliest[mode, k]
                 finish = begin + lengths[mode, i]
+                if begin >= soonest:
+                    continue
                 paths = path_bound(
                     i, begin, finish, end, lengths[2], tails, running, num_running, frontier, num_frontier, ready
                 )
                 if paths >= cutoff:
                     continue
-                bound, mean = price_bound(begin, left[s], state, end, running, num_running, prices)
+                bound, mean, best = price_bound(begin, left[s], state, end, running, num_running, prices)
                 if bound >= cutoff or is_interchangeable(i, begin, state, end, classes, pred_ptr, pred_idx):
+                    continue
+                bound += lost_time(
+                    best, i, mode, begin, finish, state, end, running, num_running, rates, orders, cores, is_chip, after
+                )
+                if bound >= cutoff:
                     continue
                 ranks[found] = max(bound, paths) + RANK_SHARE * mean
                 begins[found] = begin

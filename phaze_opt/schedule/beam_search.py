@@ -58,7 +58,10 @@ class BeamSearch:
             prices: vectors of which the best bounds each partial schedule.
         """
         count = len(problem)
-        self._graph = (packed.pred_ptr, packed.pred_idx)
+        after = [[bits >> j & 1 for j in range(count)] for bits in problem.block.after]
+        self._graph = (packed.pred_ptr, packed.pred_idx, np.array(after, dtype=np.bool_))
+        self._masks = packed.masks
+        self._is_chip = problem.is_chip
         self._cores = np.array([problem.num_tc, problem.num_vc])
         self._lengths = np.array([problem.one_core, problem.spread, problem.shortest])
         self._needs = _cores_taken(problem)
@@ -66,6 +69,7 @@ class BeamSearch:
         self._values = np.array([vector.value_s for vector in prices])
         divisor = np.where(self._lengths[:2] > 0, self._lengths[:2], 1.0)
         self._prices = np.where(self._lengths[:2] > 0, self._values[:, None, :] / divisor, 0.0)
+        self._orders = np.argsort(-self._prices[:, 0], axis=1, kind="stable")
         self._tails = price_tails(problem, prices)
         self._words = np.random.default_rng(0).integers(0, 2**62, size=count)
 
@@ -102,17 +106,19 @@ class BeamSearch:
         return modes, np.zeros((1, count)), np.zeros(1), self._values.sum(axis=1)[None, :].copy()
 
     def _children(self, level: _Level, cutoff: float) -> _Children:
-        room = 2 * int(count_ready(level[0], *self._graph))
+        room = 2 * int(count_ready(level[0], *self._graph[:2]))
         out = (np.empty(room), np.empty(room), np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64))
-        tables = (self._lengths, self._needs)
+        tables = (self._lengths, self._needs, self._masks)
         found = expand_level(
             level,
             self._graph,
             tables,
             self._classes,
             self._cores,
+            self._is_chip,
             self._tails,
             self._prices,
+            self._orders,
             cutoff,
             out,
         )

@@ -35,6 +35,8 @@ FIRST_ROUND_S = 1.0
 LONG_TURNS = 10
 # Widest level, some 100 MB on 100 operators.
 MAX_WIDTH = 60_000
+WIDENING = 3
+TURNS_BETWEEN = 3
 # Blocks of more operators than this are searched by levels rather than by MIPs, which do not get far on them.
 MAX_MIP_OPERATORS = 30
 LATER_SHARES = (0.25, 0.5, 0.75)
@@ -221,9 +223,9 @@ class BlockSolver:
         width = self._options.beam_width
         turn = LONG_TURNS
         while not self._is_done(gap) and width < MAX_WIDTH:
-            width *= 2
+            width *= WIDENING
             self._search_levels(width)
-            for _ in range(LONG_TURNS):
+            for _ in range(TURNS_BETWEEN):
                 turn += 1
                 if not self._is_done(gap):
                     self._multi_start(self._options.multi_starts, seed=turn)
