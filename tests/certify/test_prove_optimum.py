@@ -45,10 +45,11 @@ def assert_proves_brute_force(problem, *, tolerance, pools=None):
     return proof
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=22, deadline=None, derandomize=True)
 @given(problems(), st.sampled_from((0.0, 1e-3, 1e-2)))
 def test_proof_equals_brute_force(problem, tolerance):
-    assert_proves_brute_force(problem, tolerance=tolerance)
+    """Two of these have a single point; all can be closed, so a proof that gives up is a fault."""
+    assert assert_proves_brute_force(problem, tolerance=tolerance).claim.is_proved
 
 
 @pytest.mark.slow
