@@ -14,6 +14,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from phaze_opt.certify.result import CertifyProgress
+    from phaze_opt.objective.goals import Goal
 
 MAX_ROWS = 10
 """Latest moves of incumbent or bound that are shown."""
@@ -21,7 +22,7 @@ HEADINGS = ("after", "solved", "open", "incumbent", "bound", "gap")
 
 
 @contextmanager
-def proof_display(screen: Console, *, is_quiet: bool) -> Iterator[Callable[[CertifyProgress], None]]:
+def proof_display(screen: Console, *, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyProgress], None]]:
     """A bar, and below it a row whenever incumbent or bound moved; nothing where there is no terminal."""
     if not screen.is_terminal:
         yield lambda _: None
@@ -39,7 +40,7 @@ def proof_display(screen: Console, *, is_quiet: bool) -> Iterator[Callable[[Cert
             has_news = not moves or (progress.value, progress.value_upper) != (moves[-1].value, moves[-1].value_upper)
             if has_news and is_known(progress):
                 moves.append(progress)
-                live.update(Group(bar, _draw(moves)))
+                live.update(Group(bar, _draw(moves, goal)))
 
         yield show
 
@@ -59,12 +60,12 @@ def describe_stage(progress: CertifyProgress) -> tuple[int, int, str]:
     return progress.num_solved, max(1, total), f"{progress.num_solved:,} solved, {progress.num_open:,} open"
 
 
-def _draw(moves: deque[CertifyProgress]) -> Table:
+def _draw(moves: deque[CertifyProgress], goal: Goal) -> Table:
     from phaze_opt.report.certificate import progress_row
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     for progress in moves:
-        table.add_row(*progress_row(progress))
+        table.add_row(*progress_row(progress, goal=goal))
     return table

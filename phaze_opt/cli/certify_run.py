@@ -104,7 +104,7 @@ class ProofRun:
         from phaze_opt.track.certificate_events import ProofMoved
 
         prover = self.prover or _package_prover()
-        with proof_display(console(), is_quiet=self.is_json) as show:
+        with proof_display(console(), goal=self.problem.goal, is_quiet=self.is_json) as show:
 
             def on_progress(progress: CertifyProgress) -> None:
                 self._begin()

@@ -15,7 +15,8 @@ from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.text import format_mib, format_number, format_time
+from phaze_opt.report.goal_values import UNITS, shown_value
+from phaze_opt.report.text import format_mib, format_number, format_percentage, format_time
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.units import bytes_to_gib
 
@@ -25,7 +26,6 @@ LEAST_SHOWN = 1e-5
 """Gaps below this are shown as below it."""
 MAX_HISTORY_ROWS = 12
 """Rows of the table of gap over time; a longer history is thinned."""
-UNITS = {Goal.THROUGHPUT: "samples/s", Goal.THROUGHPUT_PER_TDP: "samples/s/W"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ def claim_sentence(result: CertifyResult) -> str:
     what = f"{names} on {scenario.cluster.num_devices:,} devices"
     if not claim.is_feasible:
         return f"Proved: none of the {claim.num_points:,} points of this space is feasible for {what}."
-    unit = UNITS[certificate.goal]
-    attained = f"this design attains {_precise(claim.value)} {unit} for {what}"
+    goal = certificate.goal
+    attained = f"this design attains {_precise(goal, claim.value)} {UNITS[goal]} for {what}"
     of_all = f"of all {claim.num_points:,} points"
     if claim.gap <= TIED:
         return f"Proved: {of_all} none is better than this one; {attained}."
-    bound = f"none exceeds {_precise(claim.value_upper)} (gap {format_gap(claim.gap)})"
+    bound = f"none exceeds {_precise(goal, claim.value_upper)} (gap {format_gap(claim.gap)})"
     if claim.is_proved:
         return f"Proved within {format_gap(claim.tolerance)}: {attained}, and {of_all} {bound}."
     return f"Not proved within {format_gap(claim.tolerance)}: {attained}; {of_all} {bound}."
@@ -100,7 +100,8 @@ def ties_sentence(ties: Ties) -> str:
 def best_table(result: CertifyResult) -> TableContent:
     """The best designs; ties share a rank."""
     is_per_tdp = result.certificate.goal is Goal.THROUGHPUT_PER_TDP
-    figures = ("samples/s/kW", "samples/s") if is_per_tdp else ("samples/s", "mm2")
+    goal = result.certificate.goal
+    figures = (UNITS[goal], "samples/s" if is_per_tdp else "mm2")
     headings = ("rank", "TC", "VC", "GLB", "HBM GB", "mb", *figures, "W")
     columns = tuple(Column(heading, is_number=True) for heading in headings)
     rows = tuple(_best_row(design, is_per_tdp=is_per_tdp) for design in result.best)
@@ -112,7 +113,8 @@ def best_table(result: CertifyResult) -> TableContent:
 def _best_row(design: RankedDesign, *, is_per_tdp: bool) -> tuple[str, ...]:
     point, evaluation = design.point, design.evaluation
     rate = format_number(evaluation.throughput_samples_per_s)
-    figures = (f"{1000.0 * design.value:,.4g}", rate) if is_per_tdp else (rate, format_number(evaluation.area_mm2))
+    per_kilowatt = f"{shown_value(Goal.THROUGHPUT_PER_TDP, design.value):,.4g}"
+    figures = (per_kilowatt, rate) if is_per_tdp else (rate, format_number(evaluation.area_mm2))
     return (
         str(design.rank),
         f"{point.num_tc}x{point.tc_width}x{point.tc_depth}",
@@ -155,25 +157,25 @@ def flatness_table(result: CertifyResult) -> TableContent:
 
 def history_table(result: CertifyResult) -> TableContent:
     """Incumbent, bound and gap over time."""
-    unit = UNITS[result.certificate.goal]
+    goal = result.certificate.goal
     columns = tuple(
         Column(heading, is_number=True) for heading in ("after", "solved", "open", "incumbent", "bound", "gap")
     )
-    rows = tuple(progress_row(progress) for progress in thinned(result.history))
+    rows = tuple(progress_row(progress, goal=goal) for progress in thinned(result.history))
     return TableContent(
-        "The proof over time", columns, rows, f"incumbent and bound in {unit}; open: points still in doubt"
+        "The proof over time", columns, rows, f"incumbent and bound in {UNITS[goal]}; open: points still in doubt"
     )
 
 
-def progress_row(progress: CertifyProgress) -> tuple[str, ...]:
-    """After, solved, open, incumbent, bound, gap."""
+def progress_row(progress: CertifyProgress, *, goal: Goal) -> tuple[str, ...]:
+    """After, solved, open, incumbent, bound, gap; the two in `UNITS` of the goal."""
     has_value, has_bound = progress.value > 0.0, 0.0 < progress.value_upper < float("inf")
     return (
         format_time(progress.wall_s),
         f"{progress.num_solved:,}",
         f"{progress.num_open:,}",
-        _precise(progress.value) if has_value else "-",
-        _precise(progress.value_upper) if has_bound else "-",
+        _precise(goal, progress.value) if has_value else "-",
+        _precise(goal, progress.value_upper) if has_bound else "-",
         format_gap(progress.gap) if has_value and has_bound else "-",
     )
 
@@ -206,9 +208,10 @@ def check_sentence(report: CheckReport) -> str:
     if not claim.is_feasible:
         return f"Valid: none of {claim.num_points:,} points is feasible for {names}; {how}."
     state = "proved" if claim.is_proved else "not proved"
+    attained, upper = (_precise(report.goal, value) for value in (claim.value, claim.value_upper))
     return (
-        f"Valid: for {names} the best of {claim.num_points:,} points attains {_precise(claim.value)} "
-        f"{UNITS[report.goal]} and none exceeds {_precise(claim.value_upper)} (gap {format_gap(claim.gap)}, "
+        f"Valid: for {names} the best of {claim.num_points:,} points attains {attained} "
+        f"{UNITS[report.goal]} and none exceeds {upper} (gap {format_gap(claim.gap)}, "
         f"{state} within {format_gap(claim.tolerance)}); {how}."
     )
 
@@ -227,9 +230,10 @@ def format_gap(gap: float) -> str:
         return "0 %"
     if gap < LEAST_SHOWN:
         return f"<{100.0 * LEAST_SHOWN:g} %"
-    return f"{100.0 * gap:.2g} %" if gap < 0.1 else f"{100.0 * gap:.3g} %"
+    return format_percentage(gap)
 
 
-def _precise(value: float) -> str:
-    """Enough digits to tell an incumbent from its bound."""
+def _precise(goal: Goal, value: float) -> str:
+    """A value of the goal with enough digits to tell an incumbent from its bound."""
+    value = shown_value(goal, value)
     return f"{value:,.1f}" if value >= 1000.0 else f"{value:.6g}"

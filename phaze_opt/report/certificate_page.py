@@ -12,7 +12,6 @@ from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.certificate import (
-    UNITS,
     Ties,
     best_table,
     claim_sentence,
@@ -22,6 +21,7 @@ from phaze_opt.report.certificate import (
     ties_sentence,
 )
 from phaze_opt.report.figures import breakdown_figure
+from phaze_opt.report.goal_values import UNITS, shown_value
 from phaze_opt.report.page import render_page, write_text
 from phaze_opt.report.robust import minimax_sentences, robust_contents
 from phaze_opt.report.runner_up import RunnerUp
@@ -93,13 +93,16 @@ def gap_figure(history: Sequence[CertifyProgress], *, goal: Goal, end_s: float) 
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    incumbents = [(move.wall_s, move.value) for move in history if move.value > 0.0]
-    bounds = [(move.wall_s, move.value_upper) for move in history if 0.0 < move.value_upper < float("inf")]
+    incumbents = [(move.wall_s, shown_value(goal, move.value)) for move in history if move.value > 0.0]
+    bounds = [
+        (move.wall_s, shown_value(goal, move.value_upper)) for move in history if 0.0 < move.value_upper < float("inf")
+    ]
     both = [move for move in history if move.value > 0.0 and 0.0 < move.value_upper < float("inf")]
     for name, values in (("", [move.value for move in both]), ("in doubt", [move.value_upper for move in both])):
         times_s = [move.wall_s for move in both]
+        heights = [shown_value(goal, value) for value in values]
         figure.add_scatter(
-            x=[*times_s, end_s], y=[*values, *values[-1:]], name=name, mode="lines", hoverinfo="skip",
+            x=[*times_s, end_s], y=[*heights, *heights[-1:]], name=name, mode="lines", hoverinfo="skip",
             line={"width": 0, "shape": "hv"}, showlegend=False,
             fill="tonexty" if name else "none", fillcolor="rgba(0, 114, 178, 0.12)",
         )  # fmt: skip

@@ -15,7 +15,8 @@ from phaze_opt.certify.robust.result import (
 from phaze_opt.certify.robust.worlds import World, WorldKind
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.text import format_mib, format_number, format_ratio
+from phaze_opt.report.goal_values import UNITS, shown_value
+from phaze_opt.report.text import format_gib, format_mib, format_number, format_percentage, format_ratio
 from phaze_opt.space.point import DesignPoint
 
 MAX_DESIGNS = 8
@@ -27,8 +28,6 @@ ABBREVIATIONS = {
     "network": "network",
     "energies": "energies",
 }
-UNITS = {Goal.THROUGHPUT.value: "samples/s", Goal.THROUGHPUT_PER_TDP.value: "samples/s/kW"}
-WATTS_PER_KILOWATT = 1000.0
 
 
 def robust_contents(result: RobustResult) -> list[TableContent]:
@@ -91,7 +90,7 @@ def designs_table(result: RobustResult) -> TableContent:
     figures = ("worst", "mean", "nominal")
     columns = (
         Column("design"),
-        Column("cores, GLB"),
+        Column("cores, GLB, HBM"),
         *(Column(figure, is_number=True) for figure in figures),
         Column("worst in"),
     )
@@ -154,9 +153,10 @@ def assumptions_table(result: RobustResult) -> TableContent:
 
 def worlds_table(result: RobustResult) -> TableContent:
     """The certified optimum of every world."""
+    goal = Goal(result.goal)
     columns = (
         Column("world"),
-        Column(UNITS[result.goal], is_number=True),
+        Column(UNITS[goal], is_number=True),
         Column("/ nominal", is_number=True),
         Column("gap", is_number=True),
         Column("best design"),
@@ -165,7 +165,7 @@ def worlds_table(result: RobustResult) -> TableContent:
     rows = tuple(
         (
             name_world(result, row),
-            format_number(_scaled(result, optimum.value)),
+            format_number(shown_value(goal, optimum.value)),
             format_ratio(optimum.value / base) if base > 0.0 else "-",
             f"{optimum.gap:.1e}",
             describe_point(optimum.point),
@@ -190,10 +190,10 @@ def name_world(result: RobustResult, row: int) -> str:
 
 
 def describe_point(point: DesignPoint) -> str:
-    """``16x128x128 TC, 128x128 VC, 8 MB, mb 8``."""
+    """``16x128x128 TC, 128x128 VC, 8 MB, 80 GB, mb 8``: all axes, GLB before HBM: designs may differ in one."""
     return (
         f"{point.num_tc}x{point.tc_width}x{point.tc_depth} TC, {point.num_vc}x{point.vc_width} VC, "
-        f"{format_mib(point.glb_bytes)}, mb {point.micro_batch}"
+        f"{format_mib(point.glb_bytes)}, {format_gib(point.hbm_bytes)}, mb {point.micro_batch}"
     )
 
 
@@ -265,12 +265,8 @@ def _where(result: RobustResult, row: int) -> str:
     return f"at {name_world(result, row)}"
 
 
-def _scaled(result: RobustResult, value: float) -> float:
-    return value * WATTS_PER_KILOWATT if result.goal == Goal.THROUGHPUT_PER_TDP.value else value
-
-
 def _percent(share: float) -> str:
     """Two digits, or three from ten per cent; rounding reads as zero, and a reference may be better than the space."""
     if abs(share) < 5e-6:
         return "0 %"
-    return f"{100.0 * share:.2g} %" if abs(share) < 0.1 else f"{100.0 * share:.3g} %"
+    return format_percentage(share)

@@ -10,7 +10,14 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.report.design import CAUSES, describe_degrees
-from phaze_opt.report.text import describe_cores, format_gib, format_mib, format_number, format_time
+from phaze_opt.report.text import (
+    describe_cores,
+    format_gib,
+    format_mib,
+    format_number,
+    format_percentage,
+    format_time,
+)
 
 NOTICEABLE = 0.02
 """Causes with less than this share of the largest change are left out."""
@@ -92,7 +99,9 @@ def _most_apart(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Eval
 def _what_it_reaches(second: RankedDesign, *, falls_short: float, num_tied: int) -> str:
     rate = format_number(second.evaluation.throughput_samples_per_s)
     tied = f", shared by {num_tied} designs" if num_tied > 1 else ""
-    return f"The runner-up (rank {second.rank}{tied}) falls {_percent(falls_short)} short with {rate} samples/s."
+    return (
+        f"The runner-up (rank {second.rank}{tied}) falls {format_percentage(falls_short)} short with {rate} samples/s."
+    )
 
 
 def _where_time_goes(
@@ -145,7 +154,3 @@ def _digits(seconds: float) -> str:
 
 def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.2g} %"

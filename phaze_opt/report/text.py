@@ -45,6 +45,11 @@ def format_share(share: float) -> str:
     return f"{100 * share:.1f}\N{NO-BREAK SPACE}%"
 
 
+def format_percentage(share: float) -> str:
+    """A gap or a regret: two digits, three from ten per cent: ``0.53 %``, ``26.5 %``."""
+    return f"{100.0 * share:.2g} %" if abs(share) < 0.1 else f"{100.0 * share:.3g} %"
+
+
 def format_ratio(ratio: float) -> str:
     """A factor: ``2.51x``; ``-`` where there is nothing to compare with."""
     return f"{ratio:.2f}x" if ratio > 0 else "-"

@@ -11,6 +11,7 @@ from robust_toys import PowerProver, make_problem
 
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.robust.analyse import analyse_robustness
+from phaze_opt.certify.robust.axes import AXES
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.robust import (
@@ -77,6 +78,12 @@ def test_worlds_and_effects(result: RobustResult) -> None:
     assert len(effects_table(result).rows) == 4
     moved = [abs(float(row[1].removesuffix("x")) - 1.0) for row in effects_table(result).rows]
     assert moved[0] == max(moved)
+
+
+def test_designs_that_differ_on_one_axis_read_differently() -> None:
+    point = PROBLEM.space.point(0)
+    changed = [replace(point, **{axis: 2 * getattr(point, axis)}) for axis in AXES]
+    assert len({describe_point(each) for each in (point, *changed)}) == 1 + len(AXES)
 
 
 def test_sentences(result: RobustResult) -> None:

@@ -106,6 +106,23 @@ def test_tables(result):
     assert "samples/s/kW" in [column.heading for column in words.best_table(per_tdp).columns]
 
 
+def test_values_per_tdp_are_per_kilowatt_wherever_they_are_read(result):
+    """Files hold samples/s/W: a design of 0.0418 is 41.8 in the sentence, the rows over time and the figure."""
+    claim = replace(result.certificate.claim, value=0.0418, value_upper=0.0436, gap=0.043)
+    certificate = replace(result.certificate, goal=Goal.THROUGHPUT_PER_TDP, claim=claim)
+    per_tdp = replace(result, certificate=certificate, history=(move(1, 0.0418, 0.0436),))
+    assert "41.8 samples/s/kW" in words.claim_sentence(per_tdp)
+    assert "none exceeds 43.6 " in words.claim_sentence(per_tdp)
+    table = words.history_table(per_tdp)
+    assert table.rows[0][3:5] == ("41.8", "43.6")
+    assert "samples/s/kW" in table.note
+    figure = gap_figure(per_tdp.history, goal=Goal.THROUGHPUT_PER_TDP, end_s=2.0)
+    heights = {trace.name: trace.y for trace in figure.data}
+    assert heights["incumbent"] == pytest.approx((41.8, 41.8))
+    assert heights["bound on every point"] == pytest.approx((43.6, 43.6))
+    assert heights["in doubt"] == pytest.approx((43.6, 43.6))
+
+
 def move(number, value, upper):
     return CertifyProgress(CertifyStage.CLOSING, 16, 16, number, 3, value, upper, 0.5 * number)
 
@@ -119,8 +136,8 @@ def test_a_long_history_keeps_its_ends():
 
 
 def test_unknown_incumbents_and_bounds_are_dashes():
-    assert words.progress_row(move(2, 0.0, float("inf"))) == ("1.00 s", "2", "3", "-", "-", "-")
-    assert words.progress_row(move(2, 100.0, 110.0))[3:] == ("100", "110", "10 %")
+    assert words.progress_row(move(2, 0.0, float("inf")), goal=Goal.THROUGHPUT) == ("1.00 s", "2", "3", "-", "-", "-")
+    assert words.progress_row(move(2, 100.0, 110.0), goal=Goal.THROUGHPUT)[3:] == ("100", "110", "10 %")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from phaze_opt.report.design import (
     placement_table,
     time_table,
 )
+from phaze_opt.report.goal_values import WATTS_PER_KILOWATT
 from phaze_opt.report.study.document import Block, Choice, FigureBlock, Option, Paragraph, Section, TableBlock
 from phaze_opt.report.study.drawings import Drawings, DrawnDesign
 from phaze_opt.report.study.inputs import ReportInputs
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 EXPORT = "winners.csv"
-WATTS_PER_KILOWATT = 1000.0
 
 
 def cards_section(inputs: ReportInputs, drawings: Mapping[str, Drawings]) -> Section:
