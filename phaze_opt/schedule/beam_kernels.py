@@ -103,18 +103,10 @@ def path_bound(i, begin, finish, ends, shortest, tails, running, num_running, fr
 
 
 @njit(cache=True, nogil=True)
-def is_interchangeable(i, begin, modes, ends, classes, pred_ptr, pred_idx):
-    """Whether an operator of the same class and lower index could start at ``begin`` instead."""
-    for j in range(i):
-        if classes[j] != classes[i] or modes[j] != UNPLACED:
-            continue
-        is_free = True
-        for a in range(pred_ptr[j], pred_ptr[j + 1]):
-            before = pred_idx[a]
-            if modes[before] == UNPLACED or ends[before] > begin:
-                is_free = False
-                break
-        if is_free:
+def is_interchangeable(k, begin, frontier, ready, classes):
+    """Whether an operator of the same class and lower index than ``frontier[k]`` could start at ``begin`` instead."""
+    for other in range(k):
+        if classes[frontier[other]] == classes[frontier[k]] and ready[other] <= begin:
             return True
     return False
 
@@ -259,7 +251,7 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
         tables: (lengths (3, n): one core, spread, shorter; needs (2, n, 2): cores taken; masks).
         prices: (num_vectors, 2, n) of each operator in each mode: see `set_bound`.
         orders: (num_vectors, n) operators by descending price on one core.
-        out: (ranks, begins, codes 2 i + mode, parents), each with room for all children.
+        out: (ranks, bounds, begins, codes 2 i + mode, parents), each with room for all children.
 
     Returns:
         The number of children.
@@ -267,7 +259,7 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
     modes, ends, lasts, left = level
     pred_ptr, pred_idx, after = graph
     lengths, needs, masks = tables
-    ranks, begins, codes, parents = out
+    ranks, bounds, begins, codes, parents = out
     count = classes.shape[0]
     running = np.empty(count, np.int64)
     frontier = np.empty(count, np.int64)
@@ -286,7 +278,7 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
             for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
                 begin = earliest[mode, k]
                 finish = begin + lengths[mode, i]
-                if begin >= soonest:
+                if begin >= soonest or is_interchangeable(k, begin, frontier, ready, classes):
                     continue
                 paths = path_bound(
                     i, begin, finish, end, lengths[2], tails, running, num_running, frontier, num_frontier, ready
@@ -294,14 +286,15 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
                 if paths >= cutoff:
                     continue
                 bound, mean, best = price_bound(begin, left[s], state, end, running, num_running, prices)
-                if bound >= cutoff or is_interchangeable(i, begin, state, end, classes, pred_ptr, pred_idx):
+                if bound >= cutoff:
                     continue
                 bound += lost_time(
                     best, i, mode, begin, finish, state, end, running, num_running, rates, orders, cores, is_chip, after
                 )
                 if bound >= cutoff:
                     continue
-                ranks[found] = max(bound, paths) + RANK_SHARE * mean
+                bounds[found] = max(bound, paths)
+                ranks[found] = bounds[found] + RANK_SHARE * mean
                 begins[found] = begin
                 codes[found] = 2 * i + mode
                 parents[found] = s
@@ -335,7 +328,9 @@ def leaves_no_less_room(kept_modes, kept_ends, parent_modes, parent_ends, i, mod
 
 @njit(cache=True, nogil=True)
 def select_level(level, keys, words, order, out, tables, values, heads, kept_level, kept_keys, following):
-    """Keep children in the given order unless dominated; returns how many, and whether all the rest were dominated.
+    """Keep children in the given order unless dominated; returns how many, and the least bound of those dropped.
+
+    Infinity where nothing but dominated children was dropped.
 
     Args:
         level: of the parents; ``keys`` tell the sets that they placed apart, ``words`` make keys.
@@ -345,12 +340,16 @@ def select_level(level, keys, words, order, out, tables, values, heads, kept_lev
     """
     modes, ends, _, left = level
     kept_modes, kept_ends, kept_lasts, kept_left = kept_level
-    _, begins, codes, parents = out
+    _, bounds, begins, codes, parents = out
     lengths, needs = tables
     count = modes.shape[1]
     heads[:] = -1
     kept = 0
+    dropped = np.inf
     for c in order:
+        if kept == kept_lasts.shape[0]:
+            dropped = min(dropped, bounds[c])
+            continue
         s = parents[c]
         i = codes[c] // 2
         mode = codes[c] % 2
@@ -370,8 +369,6 @@ def select_level(level, keys, words, order, out, tables, values, heads, kept_lev
             other = following[other]
         if is_dominated:
             continue
-        if kept == kept_lasts.shape[0]:
-            return kept, False
         for j in range(count):
             kept_modes[kept, j] = modes[s, j]
             kept_ends[kept, j] = ends[s, j]
@@ -384,4 +381,4 @@ def select_level(level, keys, words, order, out, tables, values, heads, kept_lev
         following[kept] = heads[slot]
         heads[slot] = kept
         kept += 1
-    return kept, True
+    return kept, dropped

@@ -25,7 +25,7 @@ from phaze_opt.schedule.structure import PackedBlocks
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 _Level = tuple[NDArray[np.int8], FloatArray, FloatArray, FloatArray]
-_Children = tuple[FloatArray, FloatArray, IntArray, IntArray]
+_Children = tuple[FloatArray, FloatArray, FloatArray, IntArray, IntArray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +34,7 @@ class BeamAnswer:
 
     Attributes:
         start, is_spread: (n,) best schedule found; None where none is shorter than the cutoff.
+        lower: no schedule is shorter than this.
         is_complete: no schedule shorter than the cutoff exists, but those found.
         num_states: partial schedules kept over all levels.
         is_timed_out: the deadline ended the search.
@@ -41,6 +42,7 @@ class BeamAnswer:
 
     start: FloatArray | None
     is_spread: NDArray[np.bool_] | None
+    lower: float
     is_complete: bool
     num_states: int
     is_timed_out: bool = False
@@ -83,22 +85,24 @@ class BeamSearch:
         """
         level = self._root()
         keys = np.zeros(1, dtype=np.int64)
-        is_complete = True
+        lower = cutoff
         num_states = 1
         for _ in range(self._lengths.shape[1]):
             if time.monotonic() >= deadline:
-                return BeamAnswer(None, None, False, num_states, is_timed_out=True)
+                return BeamAnswer(None, None, 0.0, False, num_states, is_timed_out=True)
             out = self._children(level, cutoff)
-            level, keys, is_whole = self._select(level, keys, out, width)
-            is_complete = is_complete and is_whole
+            level, keys, dropped = self._select(level, keys, out, width)
+            lower = min(lower, dropped)
             num_states += len(keys)
             if not len(keys):
-                return BeamAnswer(None, None, is_complete, num_states)
+                return BeamAnswer(None, None, lower, lower == cutoff, num_states)
         modes, ends, _, _ = level
         best = int(np.argmin(ends.max(axis=1)))
         is_spread = modes[best] == 1
         start = ends[best] - np.where(is_spread, self._lengths[1], self._lengths[0])
-        return BeamAnswer(np.maximum(start, 0.0), is_spread, is_complete, num_states)
+        is_complete = lower == cutoff
+        lower = min(lower, float(ends[best].max()))
+        return BeamAnswer(np.maximum(start, 0.0), is_spread, lower, is_complete, num_states)
 
     def _root(self) -> _Level:
         count = self._lengths.shape[1]
@@ -107,7 +111,7 @@ class BeamSearch:
 
     def _children(self, level: _Level, cutoff: float) -> _Children:
         room = 2 * int(count_ready(level[0], *self._graph[:2]))
-        out = (np.empty(room), np.empty(room), np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64))
+        out = (*(np.empty(room) for _ in range(3)), *(np.empty(room, dtype=np.int64) for _ in range(2)))
         tables = (self._lengths, self._needs, self._masks)
         found = expand_level(
             level,
@@ -122,11 +126,11 @@ class BeamSearch:
             cutoff,
             out,
         )
-        ranks, begins, codes, parents = out
-        return ranks[:found], begins[:found], codes[:found], parents[:found]
+        ranks, bounds, begins, codes, parents = out
+        return ranks[:found], bounds[:found], begins[:found], codes[:found], parents[:found]
 
-    def _select(self, level: _Level, keys: IntArray, out: _Children, width: int) -> tuple[_Level, IntArray, bool]:
-        """The next level, its keys, and whether nothing but dominated children was dropped."""
+    def _select(self, level: _Level, keys: IntArray, out: _Children, width: int) -> tuple[_Level, IntArray, float]:
+        """The next level, its keys, and the least bound of the children dropped, dominated ones apart."""
         size, count = min(width, len(out[0])), self._lengths.shape[1]
         kept = (
             np.empty((size, count), dtype=np.int8),
@@ -139,12 +143,12 @@ class BeamSearch:
         order = np.argsort(out[0], kind="stable")
         following = np.empty(size, dtype=np.int64)
         tables = (self._lengths, self._needs)
-        number, is_whole = select_level(
+        number, dropped = select_level(
             level, keys, self._words, order, out, tables, self._values, heads, kept, kept_keys, following
         )
         modes, ends, lasts, left = kept
         level = (modes[:number], ends[:number], lasts[:number], left[:number])
-        return level, kept_keys[:number], bool(is_whole)
+        return level, kept_keys[:number], float(dropped)
 
 
 def price_tails(problem: BlockProblem, prices: Sequence[SetPrices]) -> FloatArray:

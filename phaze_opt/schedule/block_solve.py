@@ -217,12 +217,13 @@ class BlockSolver:
 
         Nothing where nodes are the limit: how far this gets depends on the machine.
         """
-        if self._beam is None or self._options.mip_nodes or len(self.problem) <= MAX_MIP_OPERATORS:
+        if self._beam is None or self._options.mip_nodes:
             return
         gap = self._options.target_mip_gap
+        ends = time.monotonic() + self._remaining_s() * (1.0 if len(self.problem) > MAX_MIP_OPERATORS else 0.5)
         width = self._options.beam_width
         turn = LONG_TURNS
-        while not self._is_done(gap) and width < MAX_WIDTH:
+        while not self._is_done(gap) and width < MAX_WIDTH and time.monotonic() < ends:
             width *= WIDENING
             self._search_levels(width)
             for _ in range(TURNS_BETWEEN):
@@ -236,13 +237,12 @@ class BlockSolver:
             return
         cutoff = self.state.upper * (1.0 - 0.999 * gap)
         answer = self._beam.run(cutoff=cutoff, width=width, deadline=self._deadline)
-        lower = cutoff
         if answer.start is not None and answer.is_spread is not None:
             length = np.where(answer.is_spread, self._latencies[1], self._latencies[0])
-            lower = float((answer.start + length).max())
-            self.state = self.state.with_schedule(lower, answer.start, answer.is_spread)
-        if answer.is_complete:
-            self.state = self.state.with_lower(min(lower, cutoff))
+            self.state = self.state.with_schedule(
+                float((answer.start + length).max()), answer.start, answer.is_spread
+            )
+        self.state = self.state.with_lower(answer.lower)
 
     def try_crash_bound(self) -> None:
         """The crash MIP: a bound, and modes to schedule."""
