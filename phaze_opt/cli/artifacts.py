@@ -12,6 +12,7 @@ from phaze_opt.report.page import write_search_report
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.result import SearchResult
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.study.result import Truth
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -24,6 +25,7 @@ def write_artifacts(
     scenario: Scenario,
     space: SearchSpace,
     references: Mapping[str, Evaluation],
+    optimum: Truth | None = None,
 ) -> dict[str, Path]:
     """Write the artifacts of a search beside its journal.
 
@@ -42,6 +44,7 @@ def write_artifacts(
         references=references,
         extra_figures=_best_figures(result, scenario),
         space_size=space.size,
+        optimum=optimum,
     )
 
 

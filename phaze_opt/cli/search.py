@@ -15,6 +15,7 @@ from phaze_opt.cli.options import (
     DEFAULT_SCHEDULE_GAP,
     INTEGER,
     MAX_JOBS,
+    MAX_SEED,
     AttentionOption,
     CommonOption,
     DevicesOption,
@@ -46,7 +47,7 @@ from phaze_opt.cli.options import (
 )
 from phaze_opt.cli.output import console, print_json
 from phaze_opt.cli.search_config import build_config, one_of
-from phaze_opt.cli.search_extras import find_pipeline, find_regret
+from phaze_opt.cli.search_extras import find_optimum, find_pipeline
 from phaze_opt.cli.search_output import common_reason, print_json_result, print_result
 from phaze_opt.errors import InputError
 
@@ -56,10 +57,10 @@ if TYPE_CHECKING:
     from phaze_opt.search.config import SearchConfig
     from phaze_opt.search.result import SearchResult
     from phaze_opt.space.search_space import SearchSpace
+    from phaze_opt.study.result import Truth
     from phaze_opt.track.protocol import Delivery, TrackingSession
 
 SEARCH = "Search"
-MAX_SEED = 2**32 - 1
 
 
 def search(
@@ -225,11 +226,13 @@ def search(
     session = _open_session(tracker if tracking else "null", tracking_uri, experiment=experiment, work_dir=work_dir)
     result = _run(config, scenario, points, session, is_quiet=json)
     references = evaluate_references(scenario, points.axes.micro_batch, constants=constants)
-    delivery = _deliver(session, result, config=config, scenario=scenario, space=points, references=references)
-    regret = find_regret(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
+    optimum = find_optimum(config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
+    delivery = _deliver(
+        session, result, config=config, scenario=scenario, space=points, references=references, optimum=optimum
+    )
     pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
     show = print_json_result if json else print_result
-    show(result, points, references, session, regret=regret, pipeline=pipeline)
+    show(result, points, references, session, optimum=optimum, pipeline=pipeline)
     _conclude(result, delivery)
 
 
@@ -313,6 +316,7 @@ def _deliver(
     scenario: Scenario,
     space: SearchSpace,
     references: Mapping[str, Evaluation],
+    optimum: Truth | None,
 ) -> Delivery:
     """Write the artifacts, hand them to the tracker and deliver what waits for its store."""
     from phaze_opt.cli.artifacts import write_artifacts
@@ -320,7 +324,8 @@ def _deliver(
     screen = console()
     with screen.status("recording") if screen.is_terminal else nullcontext():
         if session.tracking_uri and result.trials:
-            session.log_artifacts(
-                write_artifacts(result, config=config, scenario=scenario, space=space, references=references)
+            artifacts = write_artifacts(
+                result, config=config, scenario=scenario, space=space, references=references, optimum=optimum
             )
+            session.log_artifacts(artifacts)
         return session.close()

@@ -1,4 +1,4 @@
-"""What ``phaze-opt search`` adds to its result: regret where the optimum is known, a pipeline of several designs."""
+"""What ``phaze-opt search`` adds to its result: the optimum where it is known, a pipeline of several designs."""
 
 from __future__ import annotations
 
@@ -14,34 +14,39 @@ if TYPE_CHECKING:
     from phaze_opt.search.config import SearchConfig
     from phaze_opt.search.result import SearchResult
     from phaze_opt.space.search_space import SearchSpace
+    from phaze_opt.study.result import Truth
 
 
-def find_regret(
-    result: SearchResult,
+def find_optimum(
     config: SearchConfig,
     *,
     scenario: Scenario,
     space: SearchSpace,
     constants: Constants,
     work_dir: Path,
-) -> float | None:
-    """Relative regret of the best design, if a study or a certificate in the working directory has the true optimum.
-
-    Never negative: a search may do better than a certificate's incumbent within the certificate's gap.
-    """
+) -> Truth | None:
+    """The best value of the space, if a study or a certificate in the working directory has it."""
     from phaze_opt.objective.goals import goal_directions
     from phaze_opt.objective.problem_digest import problem_digest
     from phaze_opt.study.certified_truth import certificates_directory
     from phaze_opt.study.disk.directory import truths_directory
     from phaze_opt.study.truth import known_truth
 
-    if result.best is None or len(goal_directions(config.goal)) > 1:
+    if len(goal_directions(config.goal)) > 1:
         return None
     digest = problem_digest(scenario, constants, space=space, goal=config.goal)
     record = known_truth(digest, cache_dir=truths_directory(work_dir), certificates=certificates_directory(work_dir))
-    if record is None or record.truth is None:
+    return None if record is None else record.truth
+
+
+def regret_of(result: SearchResult, optimum: Truth | None) -> float | None:
+    """Relative regret of the best design; None where nothing is known or nothing was found.
+
+    Never negative: a search may do better than a certificate's incumbent within the certificate's gap.
+    """
+    if result.best is None or optimum is None:
         return None
-    return max(0.0, 1.0 - result.trials[result.best_number].values[0] / record.truth.value)
+    return max(0.0, 1.0 - result.trials[result.best_number].values[0] / optimum.value)
 
 
 def find_pipeline(result: SearchResult, scenario: Scenario, *, is_wanted: bool) -> HeterogeneousEvaluation | None:

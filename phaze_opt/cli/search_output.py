@@ -7,12 +7,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.search_extras import regret_of
 
 if TYPE_CHECKING:
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
     from phaze_opt.search.result import SearchResult
     from phaze_opt.space.search_space import SearchSpace
+    from phaze_opt.study.result import Truth
     from phaze_opt.track.protocol import TrackingSession
 
 
@@ -86,11 +88,11 @@ def print_json_result(
     _references: Mapping[str, Evaluation],
     session: TrackingSession,
     *,
-    regret: float | None,
+    optimum: Truth | None,
     pipeline: HeterogeneousEvaluation | None,
 ) -> None:
     """What a program reads."""
-    print_json(result_to_json(result, session, regret=regret, pipeline=pipeline))
+    print_json(result_to_json(result, session, regret=regret_of(result, optimum), pipeline=pipeline))
 
 
 def print_result(
@@ -99,7 +101,7 @@ def print_result(
     references: Mapping[str, Evaluation],
     session: TrackingSession,
     *,
-    regret: float | None,
+    optimum: Truth | None,
     pipeline: HeterogeneousEvaluation | None,
 ) -> None:
     """What a hardware architect acts on."""
@@ -113,12 +115,9 @@ def print_result(
             soft_wrap=True,
         )
     if result.best is not None:
-        for table in search_tables(result, references=references, space_size=space.size):
+        for table in search_tables(result, references=references, space_size=space.size, optimum=optimum):
             screen.print(table)
         screen.print(limits_sentence(result.best))
-        if regret is not None:
-            known = "known from a study or a certificate here"
-            screen.print(f"Against the true optimum of this space, {known}, it falls {regret:.2%} short.")
         if pipeline is not None:
             for content in heterogeneous_contents(pipeline):
                 screen.print(draw_table(content))

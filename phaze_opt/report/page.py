@@ -21,6 +21,7 @@ from phaze_opt.report.figures import search_figures
 from phaze_opt.report.tables import search_contents
 from phaze_opt.search.result import SearchResult
 from phaze_opt.study.disk.whole_file import replace_file
+from phaze_opt.study.result import Truth
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -60,6 +61,7 @@ def write_search_report(
     references: Mapping[str, Evaluation],
     extra_figures: Mapping[str, Figure] | None = None,
     space_size: int | None = None,
+    optimum: Truth | None = None,
 ) -> dict[str, Path]:
     """Write the page of a search and one page per figure.
 
@@ -71,6 +73,7 @@ def write_search_report(
         references: evaluations of the reference machines by name.
         extra_figures: further figures by file name (schedule Gantt, pipeline timeline).
         space_size: points of the space, if known.
+        optimum: the best value of the space, if a study or a certificate has it.
 
     Returns:
         Paths by artifact name, for `TrackingSession.log_artifacts`.
@@ -88,7 +91,7 @@ def write_search_report(
             title,
             figures=figures,
             library=library,
-            tables=search_contents(result, references=references, space_size=space_size),
+            tables=search_contents(result, references=references, space_size=space_size, optimum=optimum),
             lead="Nothing feasible was found." if result.best is None else limits_sentence(result.best),
             footer=f"phaze-opt {__version__}, search {result.search_id}",
         )

@@ -6,22 +6,35 @@ from collections import Counter
 from collections.abc import Sequence
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.design import PROVEN_GAP
 from phaze_opt.report.text import format_mib, format_number, format_share, format_time
 from phaze_opt.search.result import SearchResult, TrialRecord, rank
+from phaze_opt.study.result import Truth, TruthKind
 from phaze_opt.units import bytes_to_gib
 
 NUM_RUNNERS_UP = 5
 
 
-def standing_table(result: SearchResult, *, space_size: int | None = None) -> TableContent:
-    """What is certified about the best design, and what is not."""
+def standing_table(
+    result: SearchResult, *, space_size: int | None = None, optimum: Truth | None = None
+) -> TableContent:
+    """What is certified about the best design, and what is not.
+
+    Args:
+        result: the finished search.
+        space_size: points of the space, if known.
+        optimum: the best value of the space, if a study or a certificate has it.
+    """
     best = result.best
     rows: list[tuple[str, str, str]] = []
     if best is not None:
         rows = [_schedules_standing(best), ("placement", "proven", "exact dynamic program, recomputed independently")]
-    rows.append(_search_standing(result, space_size=space_size))
+    if best is not None and optimum is not None:
+        rows.append(_known_standing(result, optimum))
+    else:
+        rows.append(_search_standing(result, space_size=space_size))
     rows.append(("estimates", "model", "analytic; its assumptions and what they are worth: evaluate --sensitivity"))
     columns = (Column("what"), Column("standing"), Column("how it is known"))
     return TableContent("What is certified, and what is not", columns, tuple(rows))
@@ -38,6 +51,17 @@ def _schedules_standing(best: Evaluation) -> tuple[str, str, str]:
         f"so this placement reaches at most {bound} samples/s"
     )
     return ("operator schedules", "bounded", how)
+
+
+def _known_standing(result: SearchResult, optimum: Truth) -> tuple[str, str, str]:
+    """The best of the search against the best of the space."""
+    source = "a certificate" if optimum.kind is TruthKind.CERTIFIED else "an enumeration"
+    short = 1.0 - result.trials[result.best_number].values[0] / optimum.value
+    if short > TIED:
+        how = f"{source} in this directory knows a better one: this one falls {format_gap(short)} short of it"
+        return ("best of the space", "not attained", how)
+    than = "none is better" if optimum.gap <= TIED else f"none is more than {format_gap(optimum.gap)} better"
+    return ("best of the space", "proven", f"by {source} in this directory: {than}")
 
 
 def _search_standing(result: SearchResult, *, space_size: int | None) -> tuple[str, str, str]:

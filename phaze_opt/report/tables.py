@@ -25,6 +25,7 @@ from phaze_opt.report.design import (
 from phaze_opt.report.search import effort_table, runners_up_table, standing_table
 from phaze_opt.report.sensitivity import sensitivity_content
 from phaze_opt.search.result import SearchResult
+from phaze_opt.study.result import Truth
 
 if TYPE_CHECKING:
     from phaze_opt.objective.sensitivity import SensitivityRow
@@ -59,14 +60,18 @@ def evaluation_contents(evaluation: Evaluation, *, references: Mapping[str, Eval
 
 
 def search_contents(
-    result: SearchResult, *, references: Mapping[str, Evaluation], space_size: int | None = None
+    result: SearchResult,
+    *,
+    references: Mapping[str, Evaluation],
+    space_size: int | None = None,
+    optimum: Truth | None = None,
 ) -> list[TableContent]:
     """The best design as `evaluation_contents` has it, then the field it was chosen from and what is proven."""
     contents = [] if result.best is None else evaluation_contents(result.best, references=references)
     contents = [content for content in contents if not content.title.startswith("Operator schedules")]
     if any(record.values for record in result.trials):
         contents.append(runners_up_table(result))
-    return [*contents, effort_table(result), standing_table(result, space_size=space_size)]
+    return [*contents, effort_table(result), standing_table(result, space_size=space_size, optimum=optimum)]
 
 
 def evaluation_tables(evaluation: Evaluation, *, references: Mapping[str, Evaluation]) -> list[Table]:
@@ -75,7 +80,11 @@ def evaluation_tables(evaluation: Evaluation, *, references: Mapping[str, Evalua
 
 
 def search_tables(
-    result: SearchResult, *, references: Mapping[str, Evaluation], space_size: int | None = None
+    result: SearchResult,
+    *,
+    references: Mapping[str, Evaluation],
+    space_size: int | None = None,
+    optimum: Truth | None = None,
 ) -> list[Table]:
     """`search_contents`, drawn.
 
@@ -83,8 +92,10 @@ def search_tables(
         result: of `search.run.run_search`.
         references: evaluations of the reference machines by name.
         space_size: points of the space, if known, for the statement on what was not looked at.
+        optimum: the best value of the space, if a study or a certificate has it.
     """
-    return [draw_table(content) for content in search_contents(result, references=references, space_size=space_size)]
+    contents = search_contents(result, references=references, space_size=space_size, optimum=optimum)
+    return [draw_table(content) for content in contents]
 
 
 def sensitivity_table(rows: Sequence[SensitivityRow]) -> Table:

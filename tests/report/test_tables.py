@@ -16,6 +16,7 @@ from phaze_opt.report.search import best_records, runners_up_table, standing_tab
 from phaze_opt.report.sensitivity import sensitivity_content
 from phaze_opt.report.tables import evaluation_tables, search_tables, sensitivity_table
 from phaze_opt.search.result import SearchResult
+from phaze_opt.study.result import Truth, TruthKind
 
 SENSITIVITY = (
     SensitivityRow("", "", "nominal", 69420.0, 0.2, 2.5, 1.6),
@@ -125,6 +126,24 @@ def test_a_gap_is_bounded_and_only_an_exhausted_space_is_proven(result: SearchRe
     rows = {row[0]: row[1:] for row in standing_table(proven, space_size=40).rows}
     assert rows["operator schedules"][0] == "proven"
     assert rows["best of the space"][0] == "proven"
+
+
+def test_a_search_is_held_against_what_a_certificate_or_an_enumeration_knows(result: SearchResult) -> None:
+    record = result.trials[result.best_number]
+    best = record.values[0]
+
+    def standing(kind: TruthKind, value: float, gap: float = 0.0) -> tuple[str, ...]:
+        table = standing_table(result, space_size=1000, optimum=Truth(kind, value, record.point, gap=gap))
+        return next(row[1:] for row in table.rows if row[0] == "best of the space")
+
+    assert standing(TruthKind.CERTIFIED, best) == ("proven", "by a certificate in this directory: none is better")
+    assert standing(TruthKind.CERTIFIED, best, 0.0004)[1].endswith("none is more than 0.04 % better")
+    assert standing(TruthKind.ENUMERATED, best)[1].startswith("by an enumeration in this directory")
+    state, how = standing(TruthKind.CERTIFIED, best / 0.97)
+    assert state == "not attained"
+    assert "falls 3 % short" in how
+    nothing = standing_table(replace(result, best=None), optimum=Truth(TruthKind.CERTIFIED, best, record.point))
+    assert next(row[1] for row in nothing.rows if row[0] == "best of the space") == "not proven"
 
 
 def _without_gaps(evaluation: Evaluation) -> Evaluation:
