@@ -13,6 +13,7 @@ from phaze_opt.cli.options import (
     DEFAULT_SCHEDULE_GAP,
     INTEGER,
     MAX_JOBS,
+    MAX_SEED,
     NUMBER,
     RECORDS,
     WORKLOAD,
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 PROOF = "Proof"
 MAX_SAMPLES = 1000
-MAX_SEED = 2**32 - 1
 CHECK_OPTIONS = ("check", "json")
 """Parameters that the check of a certificate reads."""
 
