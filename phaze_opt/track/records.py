@@ -31,6 +31,8 @@ METRIC_FIELDS = (
     "average_power_w",
 )
 """Figures that only a feasible evaluation has."""
+OF_ONE_MODEL = ("energy_per_iteration_j", "average_power_w")
+"""Those that a design common to several models has for each of them only; its own fields hold zeros."""
 
 
 def started_record(event: SearchStarted, *, target: str, experiment: str, time_ms: int) -> Record:
@@ -107,10 +109,13 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
     metrics = {"area_mm2": evaluation.area_mm2, "tdp_w": evaluation.tdp_w}
     metrics |= {f"constraint.{name}": value for name, value in evaluation.constraints}
     if evaluation.is_feasible:
-        metrics |= {name: getattr(evaluation, name) for name in METRIC_FIELDS}
+        is_common = bool(evaluation.members)
+        names = (name for name in METRIC_FIELDS if not (is_common and name in OF_ONE_MODEL))
+        metrics |= {name: getattr(evaluation, name) for name in names}
         metrics["schedule_gap"] = evaluation.schedule_gap
-        breakdown = evaluation.breakdown
-        metrics |= {f"breakdown.{item.name}": getattr(breakdown, item.name) for item in fields(breakdown)}
+        if not is_common:
+            breakdown = evaluation.breakdown
+            metrics |= {f"breakdown.{item.name}": getattr(breakdown, item.name) for item in fields(breakdown)}
         for member in evaluation.members:
             metrics[f"throughput_samples_per_s.{member.model}"] = member.throughput_samples_per_s
         placement = evaluation.placement

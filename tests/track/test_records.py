@@ -34,6 +34,17 @@ def test_the_breakdown_of_a_trial_sums_to_its_iteration_time() -> None:
     assert math.fsum(parts) == pytest.approx(metrics["iteration_time_s"], rel=1e-12)
 
 
+def test_a_common_design_shows_no_zeros_for_what_only_its_models_have() -> None:
+    one = FEASIBLE.evaluation
+    common = replace(
+        one, members=(one, replace(one, model="other")), breakdown=TimeBreakdown(),
+        energy_per_iteration_j=0.0, average_power_w=0.0,
+    )  # fmt: skip
+    metrics = trial_record(replace(FEASIBLE, evaluation=common), context={}, time_ms=1)["metrics"]
+    assert not [name for name in metrics if "breakdown" in name or "energy" in name or "power_w" in name]
+    assert metrics["throughput_samples_per_s.other"] == metrics["throughput_samples_per_s"]
+
+
 def test_an_infeasible_trial_says_why_and_claims_no_rate() -> None:
     record = trial_record(INFEASIBLE, context={}, time_ms=1)
     assert record["tags"]["status"] == "over_area"
