@@ -226,7 +226,7 @@ def search(
     session = _open_session(tracker if tracking else "null", tracking_uri, experiment=experiment, work_dir=work_dir)
     result = _run(config, scenario, points, session, is_quiet=json)
     references = evaluate_references(scenario, points.axes.micro_batch, constants=constants)
-    optimum = find_optimum(config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
+    optimum = find_optimum(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
     delivery = _deliver(
         session, result, config=config, scenario=scenario, space=points, references=references, optimum=optimum
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def find_optimum(
+    result: SearchResult,
     config: SearchConfig,
     *,
     scenario: Scenario,
@@ -25,7 +27,12 @@ def find_optimum(
     constants: Constants,
     work_dir: Path,
 ) -> Truth | None:
-    """The best value of the space, if a study or a certificate in the working directory has it."""
+    """The best value of the space, if a study or a certificate in the working directory has it.
+
+    A search may do better than a certificate's incumbent within the certificate's gap: then its value is the best, and
+    the gap what the certificate leaves above it. One that does better than the gap allows shows that the truth is
+    wrong: a line on standard error says so, and nothing counts as known.
+    """
     from phaze_opt.objective.goals import goal_directions
     from phaze_opt.objective.problem_digest import problem_digest
     from phaze_opt.study.certified_truth import certificates_directory
@@ -36,14 +43,24 @@ def find_optimum(
         return None
     digest = problem_digest(scenario, constants, space=space, goal=config.goal)
     record = known_truth(digest, cache_dir=truths_directory(work_dir), certificates=certificates_directory(work_dir))
-    return None if record is None else record.truth
+    truth = None if record is None else record.truth
+    if truth is None or result.best is None:
+        return truth
+    best = result.trials[result.best_number]
+    if replace(truth, value=best.values[0]).is_above(truth):
+        allowed = truth.value * (1.0 + truth.gap)
+        console().print(
+            f"the best design attains {best.values[0]:.6g}, more than the {truth.kind.value} optimum of this space "
+            f"allows ({allowed:.6g}): that optimum is wrong and counts for nothing",
+            style="yellow",
+            soft_wrap=True,
+        )
+        return None
+    return truth if best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
 
 
 def regret_of(result: SearchResult, optimum: Truth | None) -> float | None:
-    """Relative regret of the best design; None where nothing is known or nothing was found.
-
-    Never negative: a search may do better than a certificate's incumbent within the certificate's gap.
-    """
+    """Relative regret of the best design, never negative; None where nothing is known or nothing was found."""
     if result.best is None or optimum is None:
         return None
     return max(0.0, 1.0 - result.trials[result.best_number].values[0] / optimum.value)

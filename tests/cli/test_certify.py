@@ -1,6 +1,7 @@
 """``phaze-opt certify`` as its users call it; prover and checker are stand-ins, whose own tests are elsewhere."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,9 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import load_space
+from phaze_opt.study.disk.directory import truths_directory
+from phaze_opt.study.result import Truth, TruthKind, TruthRecord
+from phaze_opt.study.truth import keep_truth
 from phaze_opt.testing.toy_proof import ToyProver
 from phaze_opt.testing.toy_robust import analyse_drawn_worlds
 from phaze_opt.workload.config import load_model
@@ -120,6 +124,33 @@ def test_the_runner_up_is_explained_by_its_evaluation(arguments, use, capsys, mo
     assert runner_up["longer_iteration_s"] == pytest.approx(second.iteration_time_s - best.iteration_time_s)
     assert sum(runner_up["causes"].values()) == pytest.approx(runner_up["longer_iteration_s"])
     assert "in place of" in runner_up["why"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "share", "gap", "regret"),
+    [
+        (TruthKind.ENUMERATED, 1.25, 0.0, 0.2),
+        (TruthKind.CERTIFIED, 0.99, 0.02, 0.0),
+        (TruthKind.ENUMERATED, 0.5, 0.0, None),
+        (TruthKind.CERTIFIED, 0.5, 0.02, None),
+    ],
+)
+def test_a_search_above_the_known_optimum_says_that_it_is_wrong(  # noqa: PLR0917
+    arguments, use, capsys, tmp_path, kind, share, gap, regret
+):
+    use(ToyProver())
+    data = json.loads(run([*arguments, "--json", "--no-tracking"], capsys)[1])
+    shutil.rmtree(tmp_path / "work" / "phaze-opt-certificates")
+    truth = Truth(kind, share * data["value"], load_space(tmp_path / "space.toml").point(0), gap=gap)
+    record = TruthRecord(data["problem_digest"], truth, NUM_POINTS, NUM_POINTS, 0.0, "1.0", 1.0)
+    keep_truth(record, cache_dir=truths_directory(tmp_path / "work"))
+    search = ["search", *arguments[1:], "--strategy", "exhaustive", "--trials", str(NUM_POINTS), "--no-tracking"]
+    code, out, err = run([*search, "--json"], capsys)
+    assert code == 0, err
+    assert json.loads(out)["regret"] == (None if regret is None else pytest.approx(regret))
+    assert ("optimum of this space allows" in err) is (regret is None)
+    words = " ".join(run([*search, "--resume"], capsys)[1].split())
+    assert ("by a certificate in this directory" in words) is (regret == 0.0)
 
 
 def test_throughput_per_tdp(arguments, use, capsys):
