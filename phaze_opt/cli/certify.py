@@ -57,6 +57,8 @@ PROOF = "Proof"
 MAX_SAMPLES = 1000
 CHECK_OPTIONS = ("check", "json")
 """Parameters that the check of a certificate reads."""
+ROBUST_OPTIONS = ("robust_samples", "seed")
+"""Parameters that only the analysis of robustness reads."""
 
 
 def certify(
@@ -193,6 +195,8 @@ def certify(
     from phaze_opt.objective.goals import Goal
     from phaze_opt.study.certified_truth import certificates_directory
 
+    if not robust:
+        _refuse_without_robust(context)
     names, option = one_of(model, models, is_heterogeneous=False)
     constants = load_constants()
     scenario = build_scenario(
@@ -245,6 +249,14 @@ def _refuse_beside_check(context: typer.Context) -> None:
     if extra:
         message = f"stands alone: the certificate holds its problem; leave out {', '.join(extra)}"
         raise InputError(message, source="--check")
+
+
+def _refuse_without_robust(context: typer.Context) -> None:
+    """Samples of the assumptions are drawn by --robust alone: without it these options would be ignored."""
+    for name in ROBUST_OPTIONS:
+        if _is_given(context, name):
+            message = "is of the analysis of robustness; give --robust too, or leave it out"
+            raise InputError(message, source=f"--{name.replace('_', '-')}")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

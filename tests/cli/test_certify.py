@@ -402,6 +402,8 @@ def check(arguments, capsys, *words):
         (["certify", "--check", "x", "--no-tracking"], ["--check", "leave out --tracking"]),
         ([*CERTIFY, *TINY, "--robust", "--robust-samples", "-1"], ["--robust-samples", "-1"]),
         ([*CERTIFY, *TINY, "--robust", "--seed", "x"], ["--seed", "x"]),
+        ([*CERTIFY, *TINY, "--robust-samples", "4"], ["--robust-samples", "give --robust too"]),
+        ([*CERTIFY, *TINY, "--seed", "1"], ["--seed", "give --robust too"]),
     ],
     ids=lambda value: " ".join(value)[-60:] if isinstance(value, list) else None,
 )

@@ -77,7 +77,7 @@ def test_one_run_says_it_all(work_dir: Path) -> None:
     assert (tags["is_proved"], tags["is_interrupted"], tags["mlflow.note.content"]) == ("true", "false", "Proved.")
     latest = dict(rows(work_dir, "select key, value from latest_metrics"))
     expected = {"incumbent": 100.0, "upper_bound": 100.05, "gap": 0.0005, "num_solved": 12.0, "ilp_solves": 7.0}
-    expected |= {"num_points": 920.0, "wall_s": 2.5}
+    expected |= {"num_points": 920.0, "num_bounded": 920.0, "wall_s": 2.5}
     assert {name: latest[name] for name in expected} == expected
     assert {path.name for path in work_dir.rglob("artifacts/*.json")} >= {"certificate.json", "config.json"}
 
