@@ -259,6 +259,7 @@ class Certificate:
         slots: columns of ``multipliers.npz``.
         files: sha256 of every other file by name.
         provenance: how it came about.
+        digest: of all of the above (`certify.content_digest`).
     """
 
     format: int
@@ -271,3 +272,4 @@ class Certificate:
     slots: tuple[Slot, ...]
     files: dict[str, str]
     provenance: CertificateProvenance
+    digest: str = ""

@@ -10,7 +10,7 @@ from phaze_opt.certify.journal import JOURNAL_DIRECTORY, Journal, JournalHeader,
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.proving import CHUNK_POINTS, OnProgress, prove_problem
 from phaze_opt.certify.ranking import measure_flatness
-from phaze_opt.certify.reading import finished_progress, read_result
+from phaze_opt.certify.reading import finished_progress, is_whole, read_result
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.plain_data import read_plain
@@ -39,7 +39,7 @@ def certify(
     put_back(directory)
     if options.is_resumed:
         finished = read_plain(Certificate, directory / CERTIFICATE_FILE, what="a certificate")
-        if finished is not None and _is_enough(finished, problem, options):
+        if finished is not None and _is_enough(finished, problem, options) and is_whole(finished, directory):
             return read_result(finished, problem, options, directory)
     header = JournalHeader(problem.digest, options.tolerance, options.num_best, CHUNK_POINTS)
     journal = open_journal(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)

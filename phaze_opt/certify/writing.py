@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ from phaze_opt.certify.certificate import (
     SolutionsFile,
 )
 from phaze_opt.certify.columns import decode_columns, micro_batches_of
+from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.certify.pool_entries import pool_file
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proving import Proof
@@ -119,6 +121,7 @@ def _write_files(proof: Proof, directory: Path, *, wall_s: float) -> Certificate
         files={name: _sha256(directory / name) for name in names},
         provenance=_provenance(proof, wall_s),
     )
+    certificate = replace(certificate, digest=content_digest(to_plain(Certificate, certificate)))
     _write_json(directory / CERTIFICATE_FILE, Certificate, certificate)
     return certificate
 

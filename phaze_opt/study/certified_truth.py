@@ -12,6 +12,7 @@ import logging
 from pathlib import Path
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FORMAT, CertificateProvenance, Claim
+from phaze_opt.certify.content_digest import is_unchanged
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.errors import InputError
 from phaze_opt.input_files import parse_json, read_text_file
@@ -54,6 +55,9 @@ def _read(path: Path, problem_digest: str) -> TruthRecord | None:
     data = parse_json(read_text_file(path, kind="a certificate"), source=str(path))
     if data["problem_digest"] != problem_digest or data["format"] != FORMAT:
         return None
+    if not is_unchanged(data):
+        message = "its own digest is another: it was changed after it was written"
+        raise ValueError(message)
     claim = from_plain(Claim, data["claim"])
     if not claim.is_proved:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -22,6 +22,7 @@ from phaze_opt.certify.certificate import (
     CertificateProvenance,
     Claim,
 )
+from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, Flatness, RankedDesign
 from phaze_opt.objective.evaluate import Objective
@@ -105,6 +106,7 @@ class ToyProver:
             files={POINTS_FILE: hashlib.sha256(content).hexdigest()},
             provenance=CertificateProvenance(__version__, "3", "toy", 0, len(evaluations), 1.0),
         )
+        certificate = replace(certificate, digest=content_digest(to_plain(Certificate, certificate)))
         text = json.dumps(to_plain(Certificate, certificate))
         (directory / CERTIFICATE_FILE).write_text(text, encoding="utf-8")
         best = self._best(problem, options, evaluations, values) if claim.is_feasible else ()

@@ -21,6 +21,7 @@ from phaze_opt.certify.certificate import (
     SOLUTIONS_FILE,
     Certificate,
 )
+from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.problem_digest import problem_digest
 from phaze_opt.plain_data import from_plain
@@ -104,3 +105,10 @@ class Forger:
             certificate.scenario, load_constants(), space=certificate.space, goal=certificate.goal
         )
         path.write_text(json.dumps(data))
+        self.sign()
+
+    def sign(self) -> None:
+        """Recompute the certificate's digest of itself, and no other."""
+        path = self.directory / CERTIFICATE_FILE
+        data = json.loads(path.read_text())
+        path.write_text(json.dumps(data | {"digest": content_digest(data)}))

@@ -125,10 +125,10 @@ def brute_force(problem: CertifyProblem, objective: Objective | None = None) -> 
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """All files of a certificate, provenance left out."""
+    """All files of a certificate, provenance and the digest over it left out."""
     found = {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
     certificate = json.loads(found["certificate.json"])
-    del certificate["provenance"]
+    del certificate["provenance"], certificate["digest"]
     return found | {"certificate.json": json.dumps(certificate).encode()}
 
 

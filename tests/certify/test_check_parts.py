@@ -56,6 +56,7 @@ ALLOWED = (
     "schedule.problem",
     "placement.problem",
     "certify.certificate",
+    "certify.content_digest",
     "certify.check",
 )
 CHIP = {
@@ -212,7 +213,7 @@ def test_cyclic_orders_prove_nothing_of_operators_without_length(length_s):
     if length_s > 0.0:
         assert bounds.layer_times(ModelData((), (option,)))[0] == pytest.approx(2.0)
         return
-    with pytest.raises(CertificateError, match="row 42: slot 0 is bounded by a tree with cyclic orders"):
+    with pytest.raises(CertificateError, match="row 42: slot 0 is bounded by a tree that orders operators"):
         bounds.layer_times(ModelData((), (option,)))
 
 
@@ -221,3 +222,15 @@ def test_what_is_no_estimator_is_refused(certificates, monkeypatch):
     monkeypatch.setattr(problem_data, "load_plugin", lambda group, name: object())
     with pytest.raises(CertificateError, match="'analytic' is no estimator"):
         problem_data.check_problem(certificate)
+
+
+def test_orders_prove_nothing_of_operators_without_length():
+    """One that takes no time may happen while a spread one runs: neither ends before the other begins."""
+    leaf = TreeNode(Branching.LEAF, vector=VectorEntry((1.0, 0.0), ()))
+    kinds = (CoreType.TC, CoreType.TC)
+    shape = block_shape(kinds, np.zeros((2, 2), dtype=bool), (), Exclusivity.CHIP)
+    ordered = TreeEntry((TreeNode(Branching.MODE, (0,)), TreeNode(Branching.ORDER, (0, 1)), leaf, leaf, leaf))
+    assert price_tree(ordered, shape).needs_time
+    crowd = TreeEntry((TreeNode(Branching.CORES, (0, 1), CoreType.TC, 1), leaf, leaf))
+    assert price_tree(crowd, shape).needs_time
+    assert not price_tree(TreeEntry((TreeNode(Branching.MODE, (0,)), leaf, leaf)), shape).needs_time

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phaze_opt.certify.certificate import Branching, PathFlow, TreeEntry, TreeNode, VectorEntry
+from phaze_opt.certify.certificate import BOUND_SLACK, Branching, PathFlow, TreeEntry, TreeNode, VectorEntry
 from phaze_opt.certify.check.precedence import closure
 from phaze_opt.certify.check.prices import Prices, block_shape, price_vector
 from phaze_opt.certify.check.trees import PricedTree, price_tree
@@ -153,3 +153,17 @@ def test_the_least_case_is_the_bound_of_a_tree():
     of_cases = [float(case.lower_s(spread, single, cores)[0]) for case in priced.cases]
     assert of_cases == [4.0, 3.0]
     assert float(priced.lower_s(spread, single, cores)[0]) == 3.0
+
+
+def test_small_imbalances_do_not_add_up_to_a_bound():
+    """Many operators each of which passes on a little more than it receives: every one is within rounding."""
+    count = 400
+    precedes = np.triu(np.ones((count, count), dtype=bool), 1)
+    arcs = tuple((i, i + 1) for i in range(count - 1))
+    shape = block_shape([CoreType.TC] * count, precedes, arcs, Exclusivity.CHIP)
+    more = 0.9 * BOUND_SLACK
+    flow = tuple(1.0 + more * (i + 1) for i in range(count - 1))
+    grown = PathFlow((1.0, *[0.0] * (count - 1)), (*[0.0] * (count - 1), 1.0 + more * count), flow)
+    assert "sum to 1.00000036, above 1" in price_vector(VectorEntry((0.0, 0.0), (grown,)), shape)
+    exact = PathFlow(grown.source, (*[0.0] * (count - 1), 1.0), (1.0,) * (count - 1))
+    assert not isinstance(price_vector(VectorEntry((0.0, 0.0), (exact,)), shape), str)

@@ -1,6 +1,7 @@
 """What is no forgery is accepted; what no recomputed digest hides is refused."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,26 @@ def test_changed_bytes_are_refused_by_their_digest(forger: Forger) -> None:
     assert re.match(in_file(POINTS_FILE, f"its sha256 is not the one in {CERTIFICATE_FILE}"), sentence)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data["claim"].update(tolerance=0.5),
+        lambda data: data["provenance"].update(num_ilp_solves=0, wall_s=0.1),
+        lambda data: data.pop("digest"),
+    ],
+    ids=["tolerance", "provenance", "digest"],
+)
+def test_a_changed_certificate_file_is_refused_by_its_own_digest(
+    change: Callable[[dict[str, Any]], object], forger: Forger
+) -> None:
+    forger.certificate(change)
+    sentence = refusal(forger, is_sealed=False)
+    assert re.match(in_file(CERTIFICATE_FILE, "its digest is not that of its content"), sentence)
+
+
 def test_another_problem_is_refused_by_its_digest(forger: Forger) -> None:
     forger.certificate(lambda data: data["scenario"].update(global_batch=128))
+    forger.sign()
     sentence = refusal(forger, is_sealed=False)
     assert re.match(in_file(CERTIFICATE_FILE, "problem_digest is not that of"), sentence)
 

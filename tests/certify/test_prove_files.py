@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -215,6 +216,23 @@ def test_a_finished_certificate_is_read_back_when_resumed(whole, monkeypatch):
     assert again.flatness == result.flatness
     assert [design.index for design in again.best] == [design.index for design in result.best]
     assert [design.value for design in again.best] == pytest.approx([design.value for design in result.best], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["certificate.json", "points.parquet"])
+def test_a_finished_certificate_that_was_changed_is_proved_again(name, whole, tmp_path):
+    problem, result = whole
+    directory = tmp_path / result.directory.name
+    shutil.copytree(result.directory, directory)
+    if name == "certificate.json":
+        text = (directory / name).read_text()
+        assert text.count('"tolerance": 0.0') == 1
+        (directory / name).write_text(text.replace('"tolerance": 0.0', '"tolerance": 1e-05'))
+    else:
+        (directory / name).write_bytes(b"")
+    options = CertifyOptions(tolerance=1e-3, num_best=4, directory=tmp_path, is_resumed=True)
+    again = certify(problem, options)
+    assert again.certificate.claim.tolerance == 1e-3
+    assert check_certificate(directory).claim.is_proved
 
 
 def test_a_move_half_done_is_undone(tmp_path):

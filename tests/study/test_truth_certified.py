@@ -9,6 +9,7 @@ import pytest
 from toy_study import CONFIG, ENGINE
 
 from phaze_opt.certify.certificate import FORMAT, CertificateProvenance, Claim
+from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.hardware.constants import load_constants
@@ -60,7 +61,7 @@ def write_certificate(directory, claim=CLAIM, digest=DIGEST):
         "files": {"pool.json": hashlib.sha256(b"{}").hexdigest()},
         "provenance": to_plain(CertificateProvenance, CertificateProvenance("1.0", "3.11", "highs", 5, 9, 2.5)),
     }
-    (directory / "certificate.json").write_text(json.dumps(data))
+    (directory / "certificate.json").write_text(json.dumps(data | {"digest": content_digest(data)}))
     return directory
 
 
@@ -115,11 +116,12 @@ def test_nothing_feasible_is_a_finding(tmp_path):
         lambda path: path.write_text(path.read_text().replace('"claim"', '"claims"')),
         lambda path: path.write_text(path.read_text().replace('"value": 100.0', '"value": "much"')),
         lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | {"files": ["pool.json"]})),
+        lambda path: path.write_text(path.read_text().replace('"value": 100.0', '"value": 100.1')),
         lambda path: path.write_bytes(b"\x00\xff"),
         lambda path: (path.parent / "pool.json").write_text("{ }"),
         lambda path: (path.parent / "pool.json").unlink(),
     ],
-    ids=["truncated", "list", "key", "value", "files", "binary", "changed", "missing"],
+    ids=["truncated", "list", "key", "value", "files", "unsigned", "binary", "changed", "missing"],
 )
 def test_a_broken_one_is_left_out_with_a_warning(spoil, tmp_path, caplog):
     spoil(write_certificate(tmp_path / "broken") / "certificate.json")

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from phaze_opt.certify.certificate import Infeasibility, PlacementBound
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, Infeasibility, PlacementBound
 from phaze_opt.certify.check.bounds import BoundCheck
 from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.files import CertificateFiles, certificate_directory, read_certificate
 from phaze_opt.certify.check.points_table import PointsTable, check_rows
 from phaze_opt.certify.check.pool import PricedPool, price_pool
 from phaze_opt.certify.check.problem_data import CheckedProblem, check_problem
+from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, ignore_progress
 from phaze_opt.certify.check.solutions import SolutionCheck
 from phaze_opt.certify.check.space_rows import Architectures, check_budgets, check_space, enumerate_architectures
+from phaze_opt.errors import CertificateError, PluginError
 
 
 def check_certificate(path: Path, *, on_progress: OnProgress | None = None) -> CheckReport:
@@ -29,9 +31,20 @@ def check_certificate(path: Path, *, on_progress: OnProgress | None = None) -> C
     Raises:
         CertificateError: the first rule broken, in one sentence with file and row.
     """
-    started_s = time.perf_counter()
-    tell = on_progress or ignore_progress
     directory = certificate_directory(path)
+    try:
+        return _check(directory, on_progress or ignore_progress)
+    except (CertificateError, PluginError):
+        raise
+    except Exception as error:
+        # Files may hold whatever their forms admit: numbers too large for arrays, models that have no graph.
+        reason = " ".join(str(error).split())[:200]
+        refuse(f"cannot be worked out again ({type(error).__name__}: {reason})", file=CERTIFICATE_FILE, cause=error)
+
+
+def _check(directory: Path, tell: OnProgress) -> CheckReport:
+    """All steps, in the order of docs/certificate.md."""
+    started_s = time.perf_counter()
     tell(CheckProgress(CheckStage.READING, 0, 1))
     files = read_certificate(directory)
     problem = check_problem(files.certificate)

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, Claim, Infeasibility
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, CertificateProvenance, Claim, Infeasibility
 from phaze_opt.certify.check.points_table import POINT_COLUMNS, PointsTable, demand
 from phaze_opt.certify.check.rates import Floats, goal_value
 from phaze_opt.certify.check.refusal import refuse
@@ -43,6 +43,7 @@ def check_claim(certificate: Certificate, points: PointsTable) -> None:
         _check_gap(claim, points, upper)
     else:
         _check_nothing(claim)
+    _check_provenance(certificate.provenance)
 
 
 def _check_incumbent(claim: Claim, points: PointsTable, attained: Floats) -> None:
@@ -72,6 +73,8 @@ def _check_gap(claim: Claim, points: PointsTable, upper: Floats) -> None:
         _refuse(f"gap is {claim.gap:.9g} but value and value_upper give {gap:.9g}")
     if claim.is_proved and not claim.gap <= claim.tolerance + GAP_TOLERANCE:
         _refuse(f"is_proved though the gap of {claim.gap:.9g} exceeds the tolerance of {claim.tolerance:.9g}")
+    if not claim.is_proved and claim.gap <= claim.tolerance - GAP_TOLERANCE:
+        _refuse(f"is not is_proved though the gap of {claim.gap:.9g} is within the tolerance of {claim.tolerance:.9g}")
 
 
 def _check_nothing(claim: Claim) -> None:
@@ -80,6 +83,14 @@ def _check_nothing(claim: Claim) -> None:
         _refuse("names an incumbent though no row is feasible")
     if any(number != 0.0 for number in (claim.value, claim.value_upper, claim.throughput_samples_per_s, claim.gap)):
         _refuse("states a value though no row is feasible")
+    if not claim.is_proved:
+        _refuse("is not is_proved though every row is infeasible")
+
+
+def _check_provenance(provenance: CertificateProvenance) -> None:
+    """Nothing rests on it; what it says must be possible."""
+    if not (min(provenance.num_ilp_solves, provenance.num_placements) >= 0 and 0.0 <= provenance.wall_s < np.inf):
+        _refuse("its provenance holds a number that is not finite and at least 0")
 
 
 def _close(name: str, stated: float, expected: float) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +28,17 @@ from phaze_opt.certify.certificate import (
 )
 from phaze_opt.certify.check.points_table import PointsTable, read_points
 from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.certify.content_digest import is_unchanged
 from phaze_opt.errors import InputError
 from phaze_opt.input_files import parse_json
-from phaze_opt.plain_data import from_plain
+from phaze_opt.plain_data import from_plain, to_plain
 
 _OTHER_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
+_BROKEN_ARCHIVE = (
+    OSError, ValueError, TypeError, EOFError, MemoryError, NotImplementedError, RuntimeError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
+"""What numpy and zipfile raise on archives that are none, encrypted, compressed otherwise or larger than memory."""
 _T = TypeVar("_T")
 
 
@@ -58,25 +66,37 @@ def certificate_directory(path: Path) -> Path:
 
 
 def read_certificate(directory: Path) -> CertificateFiles:
-    """Read every file and compare its digest.
+    """Read every file once and compare its digest: what is checked is what the digest is of, whatever becomes of it.
 
     Raises:
         CertificateError: a file is missing, unknown, changed, truncated or of another form.
     """
-    certificate = _read_json(Certificate, directory / CERTIFICATE_FILE)
+    content = _parse(_read_bytes(directory, CERTIFICATE_FILE), CERTIFICATE_FILE)
+    if not (isinstance(content, dict) and is_unchanged(content)):
+        refuse("its digest is not that of its content: it was changed after it was written", file=CERTIFICATE_FILE)
+    certificate = _value(Certificate, content, CERTIFICATE_FILE)
     if certificate.format != FORMAT:
         refuse(f"format is {certificate.format}, not {FORMAT}", file=CERTIFICATE_FILE)
     _check_names(directory, certificate)
-    for name in _OTHER_FILES:
-        if hashlib.sha256((directory / name).read_bytes()).hexdigest() != certificate.files[name]:
+    contents = {name: _read_bytes(directory, name) for name in _OTHER_FILES}
+    for name, data in contents.items():
+        if hashlib.sha256(data).hexdigest() != certificate.files[name]:
             refuse(f"its sha256 is not the one in {CERTIFICATE_FILE}", file=name)
     return CertificateFiles(
         certificate=certificate,
-        points=read_points(directory / POINTS_FILE),
-        pool=_read_json(PoolFile, directory / POOL_FILE),
-        multipliers=_read_multipliers(directory / MULTIPLIERS_FILE, certificate),
-        solutions=_read_json(SolutionsFile, directory / SOLUTIONS_FILE),
+        points=read_points(contents[POINTS_FILE]),
+        pool=_value(PoolFile, _parse(contents[POOL_FILE], POOL_FILE), POOL_FILE),
+        multipliers=_read_multipliers(contents[MULTIPLIERS_FILE], certificate),
+        solutions=_value(SolutionsFile, _parse(contents[SOLUTIONS_FILE], SOLUTIONS_FILE), SOLUTIONS_FILE),
     )
+
+
+def _read_bytes(directory: Path, name: str) -> bytes:
+    """A file, whole."""
+    try:
+        return (directory / name).read_bytes()
+    except OSError as error:
+        refuse(f"cannot be read ({error.strerror or error})", file=name, cause=error)
 
 
 def _check_names(directory: Path, certificate: Certificate) -> None:
@@ -92,27 +112,43 @@ def _check_names(directory: Path, certificate: Certificate) -> None:
         refuse(f"files lists {sorted(certificate.files)}", file=CERTIFICATE_FILE)
 
 
-def _read_json(kind: type[_T], path: Path) -> _T:
-    """A JSON file as a value; of any size, unlike files that a user writes."""
+def _parse(content: bytes, name: str) -> Any:
+    """JSON of any size, unlike files that a user writes."""
     try:
-        return from_plain(kind, parse_json(path.read_bytes().decode("utf-8"), source=path.name))
-    except (InputError, ValueError, TypeError, json.JSONDecodeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        refuse(f"does not hold what its form asks for ({reason})", file=path.name, cause=error)
+        return parse_json(content.decode("utf-8"), source=name)
+    except (InputError, ValueError, json.JSONDecodeError) as error:
+        _refuse_form(name, error)
 
 
-def _read_multipliers(path: Path, certificate: Certificate) -> dict[int, NDArray[np.int32]]:
+def _value(kind: type[_T], data: object, name: str) -> _T:
+    """JSON as a value that holds all of it: neither a key that the form does not have, nor another type."""
+    try:
+        value = from_plain(kind, data)
+    except (InputError, ValueError, TypeError, ArithmeticError) as error:
+        _refuse_form(name, error)
+    if to_plain(kind, value) != data:
+        refuse("holds more than its form asks for, or a value of another type", file=name)
+    return value
+
+
+def _refuse_form(name: str, error: Exception) -> NoReturn:
+    reason = " ".join(str(error).split())[:200]
+    refuse(f"does not hold what its form asks for ({reason})", file=name, cause=error)
+
+
+def _read_multipliers(content: bytes, certificate: Certificate) -> dict[int, NDArray[np.int32]]:
     """Tables of all micro-batches; pickled arrays are refused by numpy itself."""
     batches = certificate.space.axes.micro_batch
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            tables = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            listed = list(archive.files)
+            tables = {name: np.asarray(archive[name]) for name in listed}
+    except _BROKEN_ARCHIVE as error:
         message = f"cannot be read as arrays without pickled objects ({type(error).__name__})"
         refuse(message, file=MULTIPLIERS_FILE, cause=error)
     names = {f"mb{batch}" for batch in batches}
-    if set(tables) != names:
-        refuse(f"holds {sorted(tables)}, not {sorted(names)}", file=MULTIPLIERS_FILE)
+    if sorted(listed) != sorted(names):
+        refuse(f"holds {sorted(listed)}, not {sorted(names)}", file=MULTIPLIERS_FILE)
     for name, table in tables.items():
         if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] != len(certificate.slots):
             message = f"{name} is {table.dtype} of shape {table.shape}, not int32 with {len(certificate.slots)} columns"

@@ -97,7 +97,9 @@ class RowBounds:
         timed = ((spread > 0.0) & (single > 0.0)).all(axis=1)
         if tree.needs_time and not timed.all():
             row = int(self._rows[chosen[int(np.argmin(timed))]])
-            message = f"slot {self._slot} is bounded by a tree with cyclic orders, which takes operators of some length"
+            message = (
+                f"slot {self._slot} is bounded by a tree that orders operators, which takes operators of some length"
+            )
             refuse(message, file=POINTS_FILE, row=row)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,8 +90,8 @@ class PointsTable:
         return np.asarray(self.bound != PlacementBound.NONE.value, dtype=np.bool_)
 
 
-def read_points(path: Path) -> PointsTable:
-    """Read the table.
+def read_points(content: bytes) -> PointsTable:
+    """Read the table from the bytes of its file.
 
     Raises:
         CertificateError: the file is truncated, or its columns or types are others.
@@ -101,7 +100,8 @@ def read_points(path: Path) -> PointsTable:
     from pyarrow import parquet
 
     try:
-        table = parquet.read_table(path, use_threads=False)
+        table = parquet.read_table(pyarrow.BufferReader(content), use_threads=False)
+        table.validate(full=True)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         message = f"cannot be read as Parquet ({type(error).__name__})"
         refuse(message, file=POINTS_FILE, cause=error)

@@ -117,17 +117,21 @@ def price_vector(
         is_single: operators that its case has on one core; none by default.
     """
     arcs = entry.arcs or shape.arcs
-    fault = fault_of_arcs(arcs, shape.precedes if precedes is None else precedes) or _fault_of_numbers(entry, shape)
+    fault = fault_of_arcs(arcs, shape.precedes if precedes is None else precedes) or _fault_of_numbers(entry)
     if fault is not None:
         return fault
     if len(entry.flows) not in (0, _NUM_FLOWS[shape.exclusivity]):
         return f"has {len(entry.flows)} flows under {shape.exclusivity} exclusivity"
     through = []
+    total = sum(entry.core_multipliers)
     for flow in entry.flows:
         carried = _through(flow, arcs, shape.num_operators)
         if isinstance(carried, str):
             return carried
-        through.append(carried)
+        through.append(carried[0])
+        total += sum(flow.source) + carried[1]
+    if not total <= 1.0 + BOUND_SLACK:
+        return f"its sources and core multipliers sum to {total:.12g}, above 1"
     none = np.zeros(shape.num_operators, dtype=np.bool_)
     spread, single = _prices(entry, through, shape)
     return Prices(
@@ -139,22 +143,22 @@ def price_vector(
     )
 
 
-def _fault_of_numbers(entry: VectorEntry, shape: BlockShape) -> str | None:
-    """Numbers are finite and not negative, and their sum is at most 1."""
-    total = sum(entry.core_multipliers)
+def _fault_of_numbers(entry: VectorEntry) -> str | None:
+    """Numbers are finite and not negative."""
     numbers = list(entry.core_multipliers)
     for flow in entry.flows:
-        total += sum(flow.source)
         numbers += [*flow.source, *flow.sink, *flow.flow]
     if not all(0.0 <= number < np.inf for number in numbers):
         return "holds a number that is not finite and at least 0"
-    if len(entry.core_multipliers) != 2 or not total <= 1.0 + BOUND_SLACK:
-        return f"its sources and core multipliers sum to {total:.9g}, above 1"
     return None
 
 
-def _through(flow: PathFlow, arcs: Sequence[tuple[int, int]], count: int) -> Floats | str:
-    """Flow through every operator, or the rule it breaks."""
+def _through(flow: PathFlow, arcs: Sequence[tuple[int, int]], count: int) -> tuple[Floats, float] | str:
+    """Flow through every operator and what its sources lack, or the rule it breaks.
+
+    More may leave an operator than enters it, by rounding. A source of its own for the difference makes a flow that
+    balances, so that what is missing counts with the sources: else many small differences would add up to a bound.
+    """
     if not (len(flow.source) == len(flow.sink) == count and len(flow.flow) == len(arcs)):
         return f"a flow lists {len(flow.source)} operators and {len(flow.flow)} arcs, not {count} and {len(arcs)}"
     entering, leaving = np.array(flow.source), np.array(flow.sink)
@@ -166,8 +170,7 @@ def _through(flow: PathFlow, arcs: Sequence[tuple[int, int]], count: int) -> Flo
     if not (off <= BOUND_SLACK).all():
         worst = int(np.argmax(off))
         return f"its flow does not balance at operator {worst}: {entering[worst]:.9g} in, {leaving[worst]:.9g} out"
-    through: Floats = np.minimum(entering, leaving)
-    return through
+    return np.minimum(entering, leaving), float(np.maximum(leaving - entering, 0.0).sum())
 
 
 def _prices(entry: VectorEntry, through: list[Floats], shape: BlockShape) -> tuple[Floats, Floats]:

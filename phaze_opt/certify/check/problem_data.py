@@ -13,6 +13,7 @@ from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.networks import MAX_DEVICES
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.problem_digest import problem_digest
 from phaze_opt.plugins import PluginGroup, load_plugin
@@ -80,6 +81,8 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
     if len(goal_directions(certificate.goal)) > 1:
         refuse(f"goal '{certificate.goal}' has no single best value", file=CERTIFICATE_FILE)
     scenario, space = certificate.scenario, certificate.space
+    if scenario.cluster.num_devices > MAX_DEVICES:
+        refuse(f"{scenario.cluster.num_devices} devices are more than {MAX_DEVICES}", file=CERTIFICATE_FILE)
     if certificate.problem_digest != problem_digest(scenario, constants, space=space, goal=certificate.goal):
         refuse("problem_digest is not that of its scenario, space, goal and constants", file=CERTIFICATE_FILE)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,12 +60,13 @@ class SolutionCheck:
             CertificateError: names the row and the rule broken.
         """
         points, solutions = self._files.points, self._files.solutions.solutions
-        listed = np.array([solution.index for solution in solutions], dtype=np.int64)
-        if len(listed) and not (np.diff(listed) > 0).all():
+        numbers = [solution.index for solution in solutions]
+        if any(after <= before for before, after in pairwise(numbers)):
             refuse("its solutions do not rise in index", file=SOLUTIONS_FILE)
-        outside = listed[(listed < 0) | (listed >= len(points))]
-        if len(outside):
+        outside = [number for number in numbers if not 0 <= number < len(points)]
+        if outside:
             refuse(f"has a solution of row {outside[0]}, which there is not", file=SOLUTIONS_FILE)
+        listed = np.array(numbers, dtype=np.int64)
         has_solution = np.zeros(len(points), dtype=np.bool_)
         has_solution[listed] = True
         demand(points.is_solved <= has_solution, f"status is solved but {SOLUTIONS_FILE} has no solution of it")

@@ -154,8 +154,9 @@ def _check_budget(
     is_settled = np.zeros(len(reason), dtype=np.bool_)
     for word, value, budget in budgets:
         says = reason == word.value
+        # A design that takes its budget to the last bit keeps it: rounding may only count in favour of a design.
         surely_over = np.zeros_like(is_settled) if budget is None else value > budget * (1.0 + EXACT)
-        may_be_over = np.zeros_like(is_settled) if budget is None else value > budget * (1.0 - EXACT)
+        may_be_over = np.zeros_like(is_settled) if budget is None else value > budget
         good = np.where(says, may_be_over & ~is_settled, is_settled | ~surely_over)
         if not good.all():
             at = int(np.argmin(good))

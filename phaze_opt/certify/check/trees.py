@@ -23,7 +23,8 @@ class PricedTree:
     Attributes:
         cases: prices of the leaves.
         max_cores: tensor and vector cores up to which it is valid; a large number where it branches on neither.
-        needs_time: whether a case was left out because its orders form a cycle, which takes operators of some length.
+        needs_time: whether it branches on orders: of two that exclude each other one ends before the other begins
+            only if both last, and only then is a cycle of orders impossible.
     """
 
     cases: tuple[Prices, ...]
@@ -77,12 +78,12 @@ def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
             priced = _leaf(node, case, shape)
             if isinstance(priced, str):
                 return f"node {number}: {priced}"
-            needs_time |= priced is None
             cases += [] if priced is None else [priced]
             continue
         children = _children(node, case, shape)
         if isinstance(children, str):
             return f"node {number}: {children}"
+        needs_time |= node.branching is not Branching.MODE
         if node.branching is Branching.CORES:
             column = _CORE_COLUMN[node.core_type]
             max_cores[column] = min(max_cores[column], node.num_cores)
