@@ -18,11 +18,13 @@ MAX_TAG_LENGTH = 5000
 MAX_PARAMS_OR_TAGS = 100
 MAX_METRICS = 800
 PAGE = 1000
+NOTE_TAG = "mlflow.note.content"
+"""What MLflow shows as the description of a run or an experiment."""
 EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",
     "mlflow.experiment.primaryMetric.name": "throughput_samples_per_s",
     "mlflow.experiment.primaryMetric.greaterIsBetter": "True",
-    "mlflow.note.content": "One run per search, one child run per trial, written by phaze-opt.",
+    NOTE_TAG: "One run per search, one child run per trial, written by phaze-opt.",
 }
 """The first makes MLflow open its view of runs and charts instead of the one for language-model traces."""
 Batch = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
@@ -50,6 +52,19 @@ def log_file(client: MlflowClient, run_id: str, *, journal: Journal, record: Rec
     if path.is_file():
         folder = str(PurePosixPath(record["name"]).parent)
         client.log_artifact(run_id, str(path), None if folder == "." else folder)
+
+
+def log_start(client: MlflowClient, run_id: str, record: Record) -> None:
+    """Write params and tags of a record that begins a run, or goes on with one.
+
+    Params cannot be written twice: those that differ from what the run began with become tags ``resumed.<name>``.
+    """
+    known = client.get_run(run_id).data.params
+    params = {store_key(key): str(value)[:MAX_PARAM_LENGTH] for key, value in record["params"].items()}
+    changed = {f"resumed.{key}": value for key, value in params.items() if known.get(key, value) != value}
+    missing = {key: value for key, value in params.items() if key not in known}
+    log_batches(client, run_id, ([], param_entities(missing), tag_entities({**record["tags"], **changed})))
+    client.update_run(run_id, status="RUNNING")
 
 
 def find_experiment(

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from phaze_opt.track.batches import (
-    MAX_PARAM_LENGTH,
+    NOTE_TAG,
     find_experiment,
     log_batches,
     log_file,
+    log_start,
     metric_entities,
-    param_entities,
-    store_key,
     tag_entities,
 )
 from phaze_opt.track.certificate_records import PROOF_FINISHED, PROOF_MOVED, PROOF_STARTED
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 ROLE_PROOF = "proof"
-NOTE_TAG = "mlflow.note.content"
 
 
 @final
@@ -78,21 +76,13 @@ class CertificateWriter:
         for record in records:
             kind = record.get("kind")
             if kind == PROOF_STARTED:
-                self._write_started(record)
+                log_start(self.client, self.run_id, record)
             elif kind == PROOF_MOVED:
                 self._log(metric_entities(record["metrics"], record["time_ms"], step=record["step"]))
             elif kind == ARTIFACT:
                 log_file(self.client, self.run_id, journal=self.journal, record=record)
             elif kind == PROOF_FINISHED:
                 self._write_finished(record)
-
-    def _write_started(self, record: Record) -> None:
-        known = self.client.get_run(self.run_id).data.params
-        params = {store_key(key): str(value)[:MAX_PARAM_LENGTH] for key, value in record["params"].items()}
-        changed = {f"resumed.{key}": value for key, value in params.items() if known.get(key, value) != value}
-        missing = {key: value for key, value in params.items() if key not in known}
-        self._log([], param_entities(missing), tag_entities({**record["tags"], **changed}))
-        self.client.update_run(self.run_id, status="RUNNING")
 
     def _write_finished(self, record: Record) -> None:
         tags = dict(record["tags"])

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from phaze_opt.track.batches import (
-    MAX_PARAM_LENGTH,
     MAX_TAG_LENGTH,
+    NOTE_TAG,
     find_experiment,
     find_runs,
     log_batches,
     log_file,
+    log_start,
     metric_entities,
     param_entities,
-    store_key,
     tag_entities,
 )
 from phaze_opt.track.best import BestSoFar
@@ -87,7 +87,7 @@ class RunWriter:
         for record in records:
             kind = record.get("kind")
             if kind == STARTED:
-                self._write_started(record)
+                log_start(self.client, self.run_id, record)
             elif kind == TRIAL:
                 self._write_trial(record)
                 self._best.update(record)
@@ -99,14 +99,6 @@ class RunWriter:
                 history = []
                 self._write_finished(record)
         self._log(history)
-
-    def _write_started(self, record: Record) -> None:
-        known = self.client.get_run(self.run_id).data.params
-        params = {store_key(key): str(value)[:MAX_PARAM_LENGTH] for key, value in record["params"].items()}
-        changed = {f"resumed.{key}": value for key, value in params.items() if known.get(key, value) != value}
-        missing = {key: value for key, value in params.items() if key not in known}
-        self._log([], param_entities(missing), tag_entities({**record["tags"], **changed}))
-        self.client.update_run(self.run_id, status="RUNNING")
 
     def _write_trial(self, record: Record) -> None:
         number = record["number"]
@@ -134,7 +126,7 @@ class RunWriter:
     def _write_finished(self, record: Record) -> None:
         tags = {**record["tags"]}
         if "best_architecture" in tags:
-            tags["mlflow.note.content"] = f"Best design, trial {tags['best_trial']}: {tags['best_architecture']}"
+            tags[NOTE_TAG] = f"Best design, trial {tags['best_trial']}: {tags['best_architecture']}"
         self._log(metric_entities(record["metrics"], record["time_ms"], step=0), tags=tag_entities(tags))
         status = "KILLED" if record["is_interrupted"] else "FINISHED"
         self.client.set_terminated(self.run_id, status, end_time=record["time_ms"])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from phaze_opt.track.batches import EXPERIMENT_TAGS, find_experiment
+from phaze_opt.track.batches import EXPERIMENT_TAGS, NOTE_TAG, find_experiment
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.journal import Record
 from phaze_opt.track.study_views import VIEW_TAG, compare_link, study_views
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 STUDY_TAG = "phaze_opt.study_id"
-NOTE_TAG = "mlflow.note.content"
 PRIMARY_METRIC = {
     "mlflow.experiment.primaryMetric.name": "median_regret_pct",
     "mlflow.experiment.primaryMetric.greaterIsBetter": "False",

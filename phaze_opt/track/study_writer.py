@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from phaze_opt.track.batches import (
     MAX_TAG_LENGTH,
+    NOTE_TAG,
     find_runs,
     log_batches,
     log_file,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 CELL_TAG = "phaze_opt.cell"
 CONTENDER_TAG = "phaze_opt.contender"
-NOTE_TAG = "mlflow.note.content"
 EXPANDED = {"mlflow.runType": "evaluation"}
 """MLflow's list opens the parent of runs of this type."""
 COLOUR_TAG = "mlflow.runColor"
