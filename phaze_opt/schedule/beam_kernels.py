@@ -134,11 +134,10 @@ def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, ta
         order: (n,) operators by descending price on one core.
         begun: operators that have begun, their ``ends`` and ``modes``.
         tables: (prices, needs, masks).
-        scratch: (candidates, best_of) of `optimistic`.
+        scratch: (candidates, best_of, room) of `optimistic`.
     """
     prices, needs, masks = tables
-    candidates, best_of = scratch
-    room = np.empty(2, np.int64)
+    candidates, best_of, room = scratch
     room[0] = cores[0]
     room[1] = cores[1]
     for k in range(num_begun):
@@ -178,16 +177,16 @@ def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, ta
 
 
 @njit(cache=True, nogil=True)
-def lost_time(v, i, mode, begin, finish, modes, ends, running, num_running, tables, orders, cores, is_chip, after):
+def lost_time(
+    v, i, mode, begin, finish, modes, ends, running, num_running, tables, orders, cores, is_chip, after, scratch
+):
     """Time after ``begin`` in which what has begun keeps the rest from earning a second's worth a second.
 
     Until the last of them ends, only sets that hold those still running are possible, so what they cannot earn is lost
     whatever follows.
     """
     prices, _, masks = tables
-    begun = np.empty(num_running + 1, np.int64)
-    begun_ends = np.empty(num_running + 1)
-    begun_modes = np.empty(num_running + 1, np.int64)
+    begun, begun_ends, begun_modes, waiting, sets = scratch
     count = 0
     for k in range(num_running):
         j = running[k]
@@ -200,9 +199,9 @@ def lost_time(v, i, mode, begin, finish, modes, ends, running, num_running, tabl
     begun_ends[count] = finish
     begun_modes[count] = mode
     count += 1
-    waiting = modes == UNPLACED
+    for j in range(masks.shape[0]):
+        waiting[j] = modes[j] == UNPLACED
     waiting[i] = False
-    scratch = (np.empty(masks.shape[0], np.int64), np.zeros((4, cores[0] + cores[1] + 2)))
     lost = 0.0
     moment = begin
     while True:
@@ -215,7 +214,7 @@ def lost_time(v, i, mode, begin, finish, modes, ends, running, num_running, tabl
         if until == np.inf:
             return lost
         earned += heaviest_beside(
-            v, moment, waiting, orders[v], begun, begun_ends, count, begun_modes, tables, cores, is_chip, after, scratch
+            v, moment, waiting, orders[v], begun, begun_ends, count, begun_modes, tables, cores, is_chip, after, sets
         )
         lost += max(0.0, 1.0 - earned) * (until - moment)
         moment = until
@@ -266,6 +265,10 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
     ready = np.empty(count)
     earliest = np.empty((2, count))
     rates = (prices, needs, masks)
+    # More cores than operators would only make the tables of what may run at once longer.
+    most = min(cores[0], count) + min(cores[1], count) + 2
+    sets = (np.empty(count, np.int64), np.zeros((4, most)), np.empty(2, np.int64))
+    scratch = (np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64), np.empty(count, np.bool_), sets)
     found = 0
     for s in range(lasts.shape[0]):
         state, end = modes[s], ends[s]
@@ -289,7 +292,21 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
                 if bound >= cutoff:
                     continue
                 bound += lost_time(
-                    best, i, mode, begin, finish, state, end, running, num_running, rates, orders, cores, is_chip, after
+                    best,
+                    i,
+                    mode,
+                    begin,
+                    finish,
+                    state,
+                    end,
+                    running,
+                    num_running,
+                    rates,
+                    orders,
+                    cores,
+                    is_chip,
+                    after,
+                    scratch,
                 )
                 if bound >= cutoff:
                     continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,7 +217,8 @@ def _close_block(
     if state is None:
         lower, upper = solve.bounds[index].tolist()
         known = BlockState(lower, upper, solve.start[low:high], solve.is_spread[low:high])
-        state = BlockSolver(problem, known, options=options, deadline=deadline).run()
+        block_options = replace(options, accept_gap=_accepted_gap(solve, index, options))
+        state = BlockSolver(problem, known, options=block_options, deadline=deadline).run()
         solve.num_ilp_solves += state.num_ilp_solves
         if cache is not None:
             cache.store(problem, state)
@@ -225,6 +226,16 @@ def _close_block(
     solve.start[low:high] = state.start
     solve.is_spread[low:high] = state.is_spread
     solve.is_timed_out = solve.is_timed_out or state.is_timed_out
+
+
+def _accepted_gap(solve: _Solve, index: int, options: ScheduleOptions) -> float:
+    """Gap at which a block may be left: as wide as the whole problem's allows beside the gaps of the other blocks."""
+    if options.accept_gap <= 0:
+        return options.accept_gap
+    widths = solve.bounds[:, 1] - solve.bounds[:, 0]
+    others = float(widths.sum() - widths[index])
+    allowed = 0.999 * options.accept_gap * float(solve.bounds[:, 1].sum()) - others
+    return max(options.accept_gap, allowed / float(solve.bounds[index, 1]))
 
 
 def _result(solve: _Solve, options: ScheduleOptions) -> ScheduleResult:
