@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from phaze_opt.certify.alone import proving_alone
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
 from phaze_opt.certify.journal import JOURNAL_DIRECTORY, Journal, JournalHeader, open_journal
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
@@ -32,7 +33,7 @@ def certify(
         on_progress: told of every chunk of bounds and every round.
 
     Raises:
-        InputError: the certificate or its journal cannot be written or read.
+        InputError: the certificate or its journal cannot be written or read, or another process is at it.
         KeyboardInterrupt: interrupted; the journal stays.
     """
     directory = certificate_directory(problem, among=options.directory)
@@ -42,11 +43,12 @@ def certify(
         if finished is not None and _is_enough(finished, problem, options) and is_whole(finished, directory):
             return read_result(finished, problem, options, directory)
     header = JournalHeader(problem.digest, options.tolerance, options.num_best, CHUNK_POINTS)
-    journal = open_journal(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)
-    try:
-        return _prove(problem, options, directory, journal, on_progress or (lambda _: None))
-    finally:
-        journal.close()
+    with proving_alone(directory):
+        journal = open_journal(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)
+        try:
+            return _prove(problem, options, directory, journal, on_progress or (lambda _: None))
+        finally:
+            journal.close()
 
 
 def _prove(

@@ -248,6 +248,23 @@ def test_a_move_half_done_is_undone(tmp_path):
     assert not before.exists()
 
 
+def test_two_proofs_of_one_problem_do_not_take_each_others_journal(tmp_path):
+    """The second is refused in a sentence while the first is under way, and the first ends as if alone."""
+    problem, refused = small_problem(), []
+
+    def start_another(_):
+        if not refused:
+            with pytest.raises(InputError, match="another process is proving this problem") as caught:
+                certify(problem, CertifyOptions(directory=tmp_path))
+            refused.append(caught)
+
+    result = certify(problem, CertifyOptions(directory=tmp_path), on_progress=start_another)
+    assert refused
+    assert check_certificate(result.directory).claim.is_proved
+    assert certify(problem, CertifyOptions(directory=tmp_path)).certificate.claim == result.certificate.claim
+    assert [path.name for path in tmp_path.iterdir()] == [result.directory.name]
+
+
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
