@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.schedule.beam_kernels import UNPLACED, count_ready, expand_level, select_level
+from phaze_opt.schedule.beam_bounds import UNPLACED
+from phaze_opt.schedule.beam_kernels import count_ready, expand_level, select_level
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.interchange import interchangeable_classes
 from phaze_opt.schedule.precedence import members
@@ -111,7 +112,8 @@ class BeamSearch:
 
     def _children(self, level: _Level, cutoff: float) -> _Children:
         room = 2 * int(count_ready(level[0], *self._graph[:2]))
-        out = (*(np.empty(room) for _ in range(3)), *(np.empty(room, dtype=np.int64) for _ in range(2)))
+        ranks, bounds, begins = (np.empty(room) for _ in range(3))
+        codes, parents = (np.empty(room, dtype=np.int64) for _ in range(2))
         tables = (self._lengths, self._needs, self._masks)
         found = expand_level(
             level,
@@ -124,9 +126,8 @@ class BeamSearch:
             self._prices,
             self._orders,
             cutoff,
-            out,
+            (ranks, bounds, begins, codes, parents),
         )
-        ranks, bounds, begins, codes, parents = out
         return ranks[:found], bounds[:found], begins[:found], codes[:found], parents[:found]
 
     def _select(self, level: _Level, keys: IntArray, out: _Children, width: int) -> tuple[_Level, IntArray, float]:

@@ -3,82 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, count, islice
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.schedule.beam_search import BeamSearch
 from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.block_state import MIP_TOLERANCE, BlockState
+from phaze_opt.schedule.core_rows import SCALE, broken_core_rows
 from phaze_opt.schedule.crash import solve_crash_bound
 from phaze_opt.schedule.dual_program import best_dual
 from phaze_opt.schedule.duals import dual_bound, one_core_prices, work_vector
 from phaze_opt.schedule.highs import HighsSolver, MipAnswer
+from phaze_opt.schedule.level_stage import LevelStage
 from phaze_opt.schedule.options import MAX_ROUNDS, ScheduleOptions
-from phaze_opt.schedule.ordering_model import MAX_SECOND_ROWS, antichain_rows, build_ordering_model, core_row
+from phaze_opt.schedule.ordering_model import MAX_SECOND_ROWS, antichain_rows, build_ordering_model
 from phaze_opt.schedule.serial import multi_start, schedule_modes
-from phaze_opt.schedule.set_bound import SetBound, SetPrices
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT, pack_blocks
 from phaze_opt.schedule.tree_search import MAX_OPERATORS, tree_search
 
-# Latencies are scaled so that the makespan is this; suits HiGHS's absolute tolerances of 1e-9.
-SCALE = 100.0
-# A MIP bound this close to the incumbent, relative, is the incumbent: HiGHS works in floating point.
-MIP_TOLERANCE = 1e-8
-MAX_ROWS_PER_ROUND = 60
 # The first round goes without most core rows, which is quick where they do not bind and hopeless where they do.
 FIRST_ROUND_S = 1.0
 # Further rounds of multi-starts before the first MIP; some 8 microseconds a start on 24 operators.
 LONG_TURNS = 10
 # Widest level, some 100 MB on 100 operators.
 MAX_WIDTH = 60_000
+# How much wider each search is than the one before.
 WIDENING = 3
-TURNS_BETWEEN = 3
 # Blocks of more operators than this are searched by levels rather than by MIPs, which do not get far on them.
 MAX_MIP_OPERATORS = 30
-LATER_SHARES = (0.25, 0.5, 0.75)
-LATER_ROUNDS = 25
-
-
-@dataclass(frozen=True, slots=True)
-class BlockState:
-    """Best known bounds and schedule of a block, in the unit of its latencies.
-
-    Attributes:
-        lower: proven bound of the makespan.
-        upper: makespan of the schedule.
-        start: (n,) start of each operator.
-        is_spread: (n,) its mode.
-        num_ilp_solves: MIPs solved for it.
-        is_timed_out: the time ended before the gap was closed.
-    """
-
-    lower: float
-    upper: float
-    start: NDArray[np.float64]
-    is_spread: NDArray[np.bool_]
-    num_ilp_solves: int = 0
-    is_timed_out: bool = False
-
-    def is_closed(self, target_gap: float) -> bool:
-        """Whether the gap is accepted."""
-        return self.upper - self.lower <= target_gap * self.upper
-
-    def with_lower(self, bound: float) -> BlockState:
-        """The state with a bound that may be better; snapped to the makespan when within the MIP's tolerance."""
-        raised = max(self.lower, bound)
-        if raised >= self.upper * (1.0 - MIP_TOLERANCE):
-            raised = self.upper
-        return replace(self, lower=raised)
-
-    def with_schedule(self, upper: float, start: NDArray[np.float64], is_spread: NDArray[np.bool_]) -> BlockState:
-        """The state with a schedule that may be better."""
-        if upper >= self.upper:
-            return self
-        return replace(self, upper=upper, start=start.copy(), is_spread=is_spread.copy(), lower=min(self.lower, upper))
 
 
 class BlockSolver:
@@ -99,7 +54,7 @@ class BlockSolver:
         self._deadline = deadline
         packed = pack_blocks((problem.block,))
         self._packed = packed
-        self._beam: BeamSearch | None = None
+        self._levels: LevelStage | None = None
         self._graph = (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx)
         self._latencies = (np.array(problem.one_core), np.array(problem.spread))
         self._cores = np.array([problem.num_tc, problem.num_vc])
@@ -188,24 +143,10 @@ class BlockSolver:
         """Prices by feasible sets: a bound, and what the level search is cut by."""
         if self._options.beam_width == 0:
             return
-        bound = SetBound(self.problem, deadline=self._deadline)
-        vectors = [bound.prices()]
-        self.state = self.state.with_lower(vectors[0].bound())
-        if self._is_done(self._options.target_mip_gap):
-            return
-        heads = np.array(self.problem.heads)
-        for share in LATER_SHARES:
-            # Prices for what is left when a share of the operators has started bound the deeper levels better.
-            later = heads >= np.quantile(heads, share)
-            vectors.append(bound.prices(later.astype(np.float64), max_rounds=LATER_ROUNDS))
-        vectors.extend(self._work_prices(bit) for bit in (TC_BIT, VC_BIT))
-        self._beam = BeamSearch(self.problem, self._packed, vectors)
-
-    def _work_prices(self, bit: int) -> SetPrices:
-        """The work row of a type as prices."""
-        has_bit = np.array(self.problem.block.masks) & bit > 0
-        one_core, spread = self._latencies
-        return SetPrices(np.where(has_bit, np.minimum(one_core / self.problem.cores_of(bit), spread), 0.0))
+        levels = LevelStage(self.problem, self._packed, deadline=self._deadline)
+        self.state = self.state.with_lower(levels.bound)
+        if not self._is_done(self._options.target_mip_gap):
+            self._levels = levels
 
     def try_beam_search(self) -> None:
         """Level search of small widths: closes narrow blocks, finds good schedules of others."""
@@ -217,7 +158,7 @@ class BlockSolver:
 
         Nothing where nodes are the limit: how far this gets depends on the machine.
         """
-        if self._beam is None or self._options.mip_nodes:
+        if self._levels is None or self._options.mip_nodes:
             return
         gap = self._options.target_mip_gap
         ends = time.monotonic() + self._remaining_s() * (1.0 if len(self.problem) > MAX_MIP_OPERATORS else 0.5)
@@ -226,23 +167,15 @@ class BlockSolver:
         while not self._is_done(gap) and width < MAX_WIDTH and time.monotonic() < ends:
             width *= WIDENING
             self._search_levels(width)
-            for _ in range(TURNS_BETWEEN):
+            for _ in range(LONG_TURNS):
                 turn += 1
                 if not self._is_done(gap):
                     self._multi_start(self._options.multi_starts, seed=turn)
 
     def _search_levels(self, width: int) -> None:
         gap = self._options.target_mip_gap
-        if self._beam is None or width == 0 or self._is_done(gap):
-            return
-        cutoff = self.state.upper * (1.0 - 0.999 * gap)
-        answer = self._beam.run(cutoff=cutoff, width=width, deadline=self._deadline)
-        if answer.start is not None and answer.is_spread is not None:
-            length = np.where(answer.is_spread, self._latencies[1], self._latencies[0])
-            self.state = self.state.with_schedule(
-                float((answer.start + length).max()), answer.start, answer.is_spread
-            )
-        self.state = self.state.with_lower(answer.lower)
+        if self._levels is not None and width > 0 and not self._is_done(gap):
+            self.state = self._levels.search(self.state, width=width, gap=gap)
 
     def try_crash_bound(self) -> None:
         """The crash MIP: a bound, and modes to schedule."""
@@ -329,41 +262,3 @@ class BlockSolver:
 
     def _is_done(self, gap: float | None = None) -> bool:
         return self.state.is_closed(self._options.target_gap if gap is None else gap) or self._remaining_s() <= 0
-
-
-def broken_core_rows(model: Any, problem: BlockProblem, answer: MipAnswer) -> list[Any]:
-    """Rows for the sets of operators that run at once on too few cores in a model's answer (lazy core rows)."""
-    rows: list[Any] = []
-    start = [answer.value(model.start[i]) for i in range(len(problem))]
-    is_spread = [i in problem.spreadable and answer.value(model.spread[i]) > 0.5 for i in range(len(problem))]
-    for bit in problem.scarce_types:
-        num_cores = problem.cores_of(bit)
-        for crowd in crowds(problem, start, is_spread, operators=problem.of_type(bit), num_cores=num_cores):
-            rows.append(core_row(model, problem, crowd, num_cores=num_cores))
-            chosen = islice(combinations(crowd, num_cores + 1), MAX_ROWS_PER_ROUND)
-            if len(crowd) > num_cores + 1:
-                rows.extend(core_row(model, problem, part, num_cores=num_cores) for part in chosen)
-    return rows
-
-
-def crowds(
-    problem: BlockProblem,
-    start: Sequence[float],
-    is_spread: Sequence[bool],
-    *,
-    operators: Sequence[int],
-    num_cores: int,
-) -> list[tuple[int, ...]]:
-    """Maximal sets of unspread operators that overlap at the start of one of them and exceed the cores."""
-    slack = 1e-7 * SCALE
-    found: list[tuple[int, ...]] = []
-    for probe in operators:
-        now = start[probe] + slack
-        crowd = tuple(
-            i
-            for i in operators
-            if not is_spread[i] and start[i] <= now and start[i] + problem.one_core[i] > now + slack
-        )
-        if len(crowd) > num_cores and crowd not in found:
-            found.append(crowd)
-    return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.block_solve import BlockState
+from phaze_opt.schedule.block_state import BlockState
 
 # Latencies equal to this many significant digits count as the same problem; far below any solver's tolerance.
 _DIGITS = 13

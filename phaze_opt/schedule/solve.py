@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.block_solve import BlockSolver, BlockState
+from phaze_opt.schedule.block_solve import BlockSolver
+from phaze_opt.schedule.block_state import BlockState
 from phaze_opt.schedule.cache import ScheduleCache
 from phaze_opt.schedule.options import Exactness, ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus

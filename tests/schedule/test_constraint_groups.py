@@ -7,7 +7,7 @@ import pytest
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.block_solve import broken_core_rows
+from phaze_opt.schedule.core_rows import broken_core_rows
 from phaze_opt.schedule.highs import HighsSolver
 from phaze_opt.schedule.ordering_model import GROUPS, GroupRole, build_ordering_model
 from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.block_solve import BlockSolver, BlockState
+from phaze_opt.schedule.block_solve import BlockSolver
+from phaze_opt.schedule.block_state import BlockState
 from phaze_opt.schedule.cache import ScheduleCache
 from phaze_opt.schedule.crash import solve_crash_bound
 from phaze_opt.schedule.highs import HighsSolver
