@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +19,10 @@ from phaze_opt.certify.solving import NUM_EFFORTS, SolvedPoint, solve_point
 from phaze_opt.certify.state import solved_value
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.goals import goal_denominators
 from phaze_opt.plain_data import to_plain
 
+Floats = NDArray[np.float64]
 _REPRODUCED = 1e-9
 """Relative shortfall of a design solved again that is rounding."""
 
@@ -37,6 +40,32 @@ def is_whole(certificate: Certificate, directory: Path) -> bool:
         return False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PointValues:
+    """What a certificate's table says of every point, of its goal.
+
+    Attributes:
+        values: attained; 0 where a point was not solved; shape (num_points,).
+        values_upper: bounds; 0 where a point is infeasible; shape (num_points,).
+    """
+
+    values: Floats
+    values_upper: Floats
+
+
+def read_values(certificate: Certificate, directory: Path) -> PointValues:
+    """Values of all points.
+
+    Raises:
+        InputError: the table of points is missing or broken.
+    """
+    names = ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w")
+    attained, rate_upper, tdp_w = _columns(directory, names)
+    num_devices = certificate.scenario.cluster.num_devices
+    denominators = goal_denominators(certificate.goal, tdp_w, num_devices=num_devices)
+    return PointValues(attained / denominators, rate_upper / denominators)
+
+
 def read_result(
     certificate: Certificate, problem: CertifyProblem, options: CertifyOptions, directory: Path
 ) -> CertifyResult:
@@ -45,34 +74,32 @@ def read_result(
     Raises:
         InputError: the table of points is missing or broken.
     """
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(directory / POINTS_FILE)
-        attained, rate_upper, tdp_w, area_mm2 = (
-            table.column(name).to_numpy()
-            for name in ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w", "area_mm2")
-        )
-        is_solved = np.array(table.column("status").to_pylist()) == PointStatus.SOLVED.value
-    except (OSError, ValueError, KeyError) as error:
-        message = f"is not a table of points ({error}); certify again without --resume"
-        raise InputError(message, source=str(directory / POINTS_FILE)) from error
-    denominators = np.ones(len(attained))
-    if problem.goal is Goal.THROUGHPUT_PER_TDP:
-        denominators = tdp_w * problem.scenario.cluster.num_devices
-    values, values_upper = attained / denominators, rate_upper / denominators
-    rows = np.flatnonzero(is_solved)
-    order = np.lexsort((rows, tdp_w[rows], area_mm2[rows], -values[rows]))
-    solved = _solved_again(problem, rows[order][: options.num_best].tolist(), values)
+    known = read_values(certificate, directory)
+    status, area_mm2, tdp_w = _columns(directory, ("status", "area_mm2", "tdp_w"))
+    rows = np.flatnonzero(status == PointStatus.SOLVED.value)
+    order = np.lexsort((rows, tdp_w[rows], area_mm2[rows], -known.values[rows]))
+    solved = _solved_again(problem, rows[order][: options.num_best].tolist(), known.values)
     claim, wall_s = certificate.claim, certificate.provenance.wall_s
     return CertifyResult(
         certificate=certificate,
         directory=directory,
-        best=rank_solved(problem, solved, values_upper, options.num_best),
-        flatness=flatness_of(claim.value, values[rows].tolist(), values_upper),
+        best=rank_solved(problem, solved, known.values_upper, options.num_best),
+        flatness=flatness_of(claim.value, known.values[rows].tolist(), known.values_upper),
         history=(finished_progress(claim, wall_s),),
         wall_s=wall_s,
     )
+
+
+def _columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
+    """Columns of the table of points."""
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(directory / POINTS_FILE, columns=list(names))
+        return [table.column(name).to_numpy() for name in names]
+    except (OSError, ValueError, KeyError) as error:
+        message = f"is not a table of points ({error}); certify again without --resume"
+        raise InputError(message, source=str(directory / POINTS_FILE)) from error
 
 
 def finished_progress(claim: Claim, wall_s: float) -> CertifyProgress:

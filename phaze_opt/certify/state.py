@@ -14,7 +14,7 @@ from phaze_opt.certify.multiplier_table import MultiplierTable
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.solving import SolvedPoint
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
-from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.goals import goal_denominators, goal_values
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -108,10 +108,8 @@ class ProofState:
 
     def denominators(self, rows: slice | Ints) -> Floats:
         """What a throughput is divided by to give the goal."""
-        tdp_w: Floats = self.tdp_w[rows]
-        if self.problem.goal is Goal.THROUGHPUT:
-            return np.ones(len(tdp_w))
-        return np.where(tdp_w > 0.0, tdp_w, 1.0) * self.problem.scenario.cluster.num_devices
+        num_devices = self.problem.scenario.cluster.num_devices
+        return goal_denominators(self.problem.goal, self.tdp_w[rows], num_devices=num_devices)
 
     def _worth(self, solved: SolvedPoint) -> float:
         return solved_value(self.problem, solved)
@@ -119,10 +117,7 @@ class ProofState:
 
 def solved_value(problem: CertifyProblem, solved: SolvedPoint) -> float:
     """The goal that a solved point attains."""
-    evaluation = solved.evaluation
-    if problem.goal is Goal.THROUGHPUT:
-        return evaluation.throughput_samples_per_s
-    return evaluation.throughput_per_tdp
+    return next(iter(goal_values(problem.goal, solved.evaluation)), 0.0)
 
 
 def _rank(entry: Incumbent) -> tuple[float, float, float, int]:

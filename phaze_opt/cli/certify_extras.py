@@ -23,7 +23,7 @@ def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp |
     bound is left that exceeds the best value below the optimum.
 
     Raises:
-        OSError: the certificate's table cannot be read.
+        InputError: the certificate's table cannot be read.
     """
     from phaze_opt.report.runner_up import explain_runner_up
 
@@ -44,12 +44,14 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
     """The best point below the optimum, and whether no other can be between."""
     import numpy as np
 
+    from phaze_opt.certify.reading import read_values
     from phaze_opt.certify.result import RankedDesign
     from phaze_opt.objective.evaluate import Objective
     from phaze_opt.objective.goals import goal_values
-    from phaze_opt.report.certificate import TIED, read_values
+    from phaze_opt.report.certificate import TIED
 
-    attained, upper = read_values(result)
+    known = read_values(result.certificate, result.directory)
+    attained, upper = known.values, known.values_upper
     least = result.best[0].value * (1.0 - TIED)
     is_open = (attained < least) & (upper > 0.0)
     order = [index for index in np.argsort(-upper, kind="stable").tolist() if is_open[index]]

@@ -45,6 +45,19 @@ def goal_values(goal: Goal, evaluation: Evaluation) -> tuple[float, ...]:
     return (evaluation.throughput_samples_per_s, evaluation.tdp_w, evaluation.area_mm2)
 
 
+def goal_denominators(goal: Goal, tdp_w: NDArray[np.float64], *, num_devices: int) -> NDArray[np.float64]:
+    """What throughputs are divided by to give a goal of one value, shape (num_designs,).
+
+    Args:
+        goal: THROUGHPUT or THROUGHPUT_PER_TDP.
+        tdp_w: of each chip, W; where it is 0, it is not known and nothing is divided.
+        num_devices: of the cluster, all of which draw power.
+    """
+    if goal is Goal.THROUGHPUT:
+        return np.ones(len(tdp_w))
+    return np.where(tdp_w > 0.0, tdp_w, 1.0) * num_devices
+
+
 def front_indices(values: Sequence[Sequence[float]], directions: Sequence[str]) -> tuple[int, ...]:
     """Indices of the rows that no other row dominates, in their order; of equal rows the first.
 

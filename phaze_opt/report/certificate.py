@@ -8,10 +8,10 @@ import io
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Claim
+from phaze_opt.certify.certificate import BOUND_SLACK, Claim
 from phaze_opt.certify.check.report import CheckReport
+from phaze_opt.certify.reading import read_values
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.content import Column, TableContent
@@ -40,32 +40,14 @@ def count_ties(result: CertifyResult) -> Ties:
     """How many points attain the incumbent's value, from the certificate's table.
 
     Raises:
-        OSError: the table cannot be read.
+        InputError: the table cannot be read.
     """
     claim = result.certificate.claim
     if not claim.is_feasible:
         return Ties(0, 0)
-    attained, upper = read_values(result)
+    known = read_values(result.certificate, result.directory)
     least = claim.value * (1.0 - TIED)
-    return Ties(int(np.count_nonzero(attained >= least)), int(np.count_nonzero(upper >= least)))
-
-
-def read_values(result: CertifyResult) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Values attained and upper bounds of all points, of the goal, each of shape (num_points,).
-
-    Raises:
-        OSError: the table cannot be read.
-    """
-    from pyarrow.parquet import read_table
-
-    certificate = result.certificate
-    names = ["throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w"]
-    table = read_table(result.directory / POINTS_FILE, columns=names)
-    attained, upper, tdp_w = (table.column(name).to_numpy() for name in names)
-    if certificate.goal is Goal.THROUGHPUT_PER_TDP:
-        total_w = tdp_w * certificate.scenario.cluster.num_devices
-        attained, upper = attained / total_w, upper / total_w
-    return attained, upper
+    return Ties(int(np.count_nonzero(known.values >= least)), int(np.count_nonzero(known.values_upper >= least)))
 
 
 def claim_sentence(result: CertifyResult) -> str:

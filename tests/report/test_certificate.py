@@ -7,6 +7,7 @@ import pytest
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, Flatness
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
@@ -90,7 +91,7 @@ def test_ties_per_tdp_divide_by_the_power_of_all_devices(tmp_path):
 
 
 def test_a_missing_table_is_an_error(result, tmp_path):
-    with pytest.raises(OSError, match=POINTS_FILE):
+    with pytest.raises(InputError, match=POINTS_FILE):
         words.count_ties(replace(result, directory=tmp_path))
 
 
