@@ -70,6 +70,7 @@ def test_narrow_search_claims_nothing_it_has_not_shown(problem):
     for block, narrow, whole in zip(blocks, search(problem, width=1), search(problem, width=100_000), strict=True):
         optimum = makespan(block, whole)
         assert makespan(block, narrow) >= optimum * (1 - 1e-12)
+        assert narrow.lower <= optimum * (1 + 1e-12), "bounds of what was dropped"
         if narrow.is_complete:
             assert makespan(block, narrow) == pytest.approx(optimum, rel=1e-12)
 
@@ -82,6 +83,24 @@ def test_cutoff_at_the_optimum_leaves_nothing():
             answer = beam.run(cutoff=makespan(block, whole), width=100_000, deadline=math.inf)
             assert answer.start is None
             assert answer.is_complete
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(problems())
+def test_bounds_never_cut_the_optimum(problem):
+    """Just above the optimum, where every bound is as sharp as it can be, the optimum is found still."""
+    for block, whole in zip(blocks_of(problem), search(problem, width=100_000, with_prices=False), strict=True):
+        optimum = makespan(block, whole)
+        sets = SetBound(block)
+        heads = np.array(block.heads)
+        prices = [sets.prices(), sets.prices((heads >= np.median(heads)).astype(np.float64))]
+        beam = BeamSearch(block, pack_blocks((block.block,)), prices)
+        cutoff = optimum * (1 + 1e-9) + 1e-12
+        answer = beam.run(cutoff=cutoff, width=100_000, deadline=math.inf)
+        assert answer.is_complete
+        assert makespan(block, answer) == pytest.approx(optimum, rel=1e-12)
+        narrow = beam.run(cutoff=cutoff, width=2, deadline=math.inf)
+        assert narrow.lower <= optimum * (1 + 1e-12)
 
 
 def test_deadline_is_looked_at_on_every_level():
