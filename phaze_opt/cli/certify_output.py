@@ -112,6 +112,9 @@ def print_result(
             if not runner_up.is_certain:
                 screen.print("It is the best of those looked at; bounds leave room for others between.", markup=False)
         screen.print(f"The best design again: --arch {inline_architecture(result.best[0].evaluation)}", soft_wrap=True)
+    infeasible = words.infeasible_sentence(result)
+    if infeasible:
+        screen.print(infeasible)
     screen.print(words.effort_sentence(result))
     screen.print(f"The certificate: {result.directory}; check it with:", soft_wrap=True, markup=False)
     screen.print(f"  phaze-opt certify --check '{result.directory}'", soft_wrap=True, markup=False)
@@ -129,16 +132,20 @@ def warn_unproved(claim: Claim) -> None:
 
 
 def print_check(report: CheckReport, *, is_json: bool) -> None:
-    """That a certificate holds, what it states, and what was worked out again."""
+    """That a certificate holds, what it states of which problem, and what was worked out again."""
     from phaze_opt.report.certificate import check_sentence
 
     if is_json:
         counts = {name: getattr(report, name) for name in CHECK_COUNTS}
         claim = claim_to_json(report.claim)
-        models = {"models": list(report.models), "objective": report.goal.value}
+        models: dict[str, Any] = {"models": list(report.models), "objective": report.goal.value}
+        models |= {"problem": list(report.problem), "differences": list(report.differences)}
         print_json({"valid": True, "reason": "", "claim": claim, **models, **counts, "file": str(report.directory)})
         return
-    out().print(check_sentence(report), markup=False)
+    for sentence in (check_sentence(report), *report.problem):
+        out().print(sentence, markup=False, highlight=False)
+    for sentence in report.differences:
+        out().print(f"Note: {sentence}", markup=False, style="yellow")
 
 
 def _design_to_json(design: RankedDesign) -> dict[str, Any]:

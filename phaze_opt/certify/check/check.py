@@ -18,6 +18,7 @@ from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, ignore_progress
 from phaze_opt.certify.check.solutions import SolutionCheck
 from phaze_opt.certify.check.space_rows import Architectures, check_budgets, check_space, enumerate_architectures
+from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.errors import CertificateError, PluginError
 
 
@@ -56,7 +57,8 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     num_schedules = _check_solutions(problem, files, architectures, tell)
     check_claim(files.certificate, files.points)
     tell(CheckProgress(CheckStage.CLAIM, 1, 1))
-    return _report(directory, files, pool, num_schedules=num_schedules, wall_s=time.perf_counter() - started_s)
+    wall_s = time.perf_counter() - started_s
+    return _report(directory, files, problem, pool, num_schedules=num_schedules, wall_s=wall_s)
 
 
 def _check_space(problem: CheckedProblem, points: PointsTable, tell: OnProgress) -> Architectures:
@@ -96,13 +98,19 @@ def _check_solutions(
 
 
 def _report(
-    directory: Path, files: CertificateFiles, pool: PricedPool, *, num_schedules: int, wall_s: float
+    directory: Path,
+    files: CertificateFiles,
+    problem: CheckedProblem,
+    pool: PricedPool,
+    *,
+    num_schedules: int,
+    wall_s: float,
 ) -> CheckReport:
     """What was confirmed."""
     points, certificate = files.points, files.certificate
     return CheckReport(
         directory=directory,
-        models=tuple(model.name for model in certificate.scenario.models),
+        models=tuple(shown(model.name) for model in certificate.scenario.models),
         goal=certificate.goal,
         claim=certificate.claim,
         num_relaxed=int(np.sum(points.bound == PlacementBound.RELAXED.value)),
@@ -113,4 +121,6 @@ def _report(
         num_trees=pool.num_trees,
         num_schedules=num_schedules,
         wall_s=wall_s,
+        problem=describe_problem(certificate),
+        differences=find_differences(certificate, problem.constants),
     )

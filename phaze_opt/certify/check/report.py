@@ -49,6 +49,8 @@ class CheckReport:
         num_vectors, num_trees: entries of the pool that were found valid.
         num_schedules: schedules replayed.
         wall_s: of the check, s.
+        problem: what the claim is about, a sentence each: names alone could be anyone's.
+        differences: where that is not what the package has under the names given, a sentence each.
     """
 
     directory: Path
@@ -63,6 +65,8 @@ class CheckReport:
     num_trees: int
     num_schedules: int
     wall_s: float
+    problem: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
 
 
 def ignore_progress(progress: CheckProgress) -> None:

@@ -1,0 +1,147 @@
+"""The problem of a certificate in words: what a claim is about cannot be told from names, which anyone may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from phaze_opt.certify.certificate import Certificate
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.networks import list_networks, load_network
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.search_space import SearchSpace, phaze_space
+from phaze_opt.units import UM2_PER_MM2, bytes_to_gib, bytes_to_mib
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.zoo import list_models
+
+OWN_ESTIMATOR = "analytic"
+"""The estimator that comes with the package."""
+_MAX_NAME = 60
+_MAX_LISTED = 4
+
+
+def shown(name: str) -> str:
+    """A name as it is printed: letters that only look like others, and what would move the cursor, as escapes."""
+    text = name.encode("unicode_escape").decode("ascii")
+    return text if len(text) <= _MAX_NAME else f"{text[:_MAX_NAME]}..."
+
+
+def describe_problem(certificate: Certificate) -> tuple[str, ...]:
+    """Models, cluster, choices and space, a sentence each."""
+    scenario, space = certificate.scenario, certificate.space
+    return (
+        *(f"Model {_describe_model(model, scenario)}." for model in scenario.models),
+        f"Cluster: {_describe_cluster(scenario)}.",
+        f"Choices: {_describe_choices(scenario, certificate.goal.value)}.",
+        f"Space {_describe_space(space)}.",
+    )
+
+
+def find_differences(certificate: Certificate, constants: Constants) -> tuple[str, ...]:
+    """Where models, network, space or estimator are not what the package has under their names, a sentence each."""
+    scenario = certificate.scenario
+    return (
+        *(line for model in scenario.models for line in _model_differences(model)),
+        *_network_differences(scenario.cluster.network, scenario.cluster.num_devices, constants),
+        *_space_differences(certificate.space),
+        *_estimator_differences(scenario.estimator),
+    )
+
+
+def _describe_model(model: ModelSpec, scenario: Scenario) -> str:
+    experts = f", {model.num_active_experts} of {model.num_experts} experts" if model.has_experts else ""
+    return (
+        f"{shown(model.name)}: {model.num_layers} layers, hidden size {model.hidden_size:,}{experts}, "
+        f"{model.num_parameters:,} parameters, sequences of {scenario.sequence_length_of(model):,}"
+    )
+
+
+def _describe_cluster(scenario: Scenario) -> str:
+    network = scenario.cluster.network
+    levels = ", then ".join(
+        f"{level.topology} of {level.size:,} at {level.bandwidth_bytes_per_s / 1e9:.6g} GB/s and "
+        f"{level.latency_s * 1e6:.6g} us"
+        for level in network.dimensions
+    )
+    return f"{scenario.cluster.num_devices:,} devices on {shown(network.name)} ({levels})"
+
+
+def _describe_choices(scenario: Scenario, goal: str) -> str:
+    limits = ((scenario.max_area_mm2, "mm2"), (scenario.max_tdp_w, "W"))
+    budgets = " and ".join(f"{limit:.6g} {unit}" for limit, unit in limits if limit is not None)
+    several = f", {scenario.common} mean of the models" if len(scenario.models) > 1 else ""
+    return (
+        f"{goal} is maximised{several}, global batch {scenario.global_batch:,}, {scenario.optimizer}, "
+        f"{scenario.attention} attention, exclusivity {scenario.exclusivity}, recomputation {scenario.recompute}, "
+        f"sequence parallel {'on' if scenario.is_sequence_parallel else 'off'}, "
+        f"tensor degrees {_listed(sorted(set(scenario.tensor_parallel)))}, "
+        f"estimator {shown(scenario.estimator)}, budget {budgets or 'none'}"
+    )
+
+
+def _describe_space(space: SearchSpace) -> str:
+    axes = space.axes
+    cap_mm2 = min(space.area_budget_um2, space.max_area_um2) / UM2_PER_MM2
+    least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
+    return (
+        f"{shown(space.name)}: tensor cores {_listed(axes.num_tc)}, vector cores {_listed(axes.num_vc)}, "
+        f"widths {_listed(axes.tc_width)}, depths {_listed(axes.tc_depth)}, "
+        f"MiB of GLB {_listed([bytes_to_mib(size) for size in axes.glb_bytes])}, "
+        f"GiB of HBM {_listed([bytes_to_gib(size) for size in axes.hbm_bytes])}, "
+        f"micro-batches {_listed(axes.micro_batch)}, {least_mm2:.6g} to {cap_mm2:.6g} mm2"
+    )
+
+
+def _listed(values: Sequence[float]) -> str:
+    """Few values as they are, many as their ends and number."""
+    if len(values) <= _MAX_LISTED:
+        return " ".join(f"{value:.6g}" for value in values)
+    return f"{values[0]:.6g} to {values[-1]:.6g} ({len(values)} values)"
+
+
+def _model_differences(model: ModelSpec) -> Iterator[str]:
+    if model.name not in list_models():
+        yield f"Model {shown(model.name)} is none of the zoo's: its sizes are the certificate's own."
+        return
+    own = load_model(model.name)
+    changed = _changed(replace(model, source=own.source), own)
+    if changed:
+        yield f"Model {shown(model.name)} differs from the zoo's: {changed}."
+
+
+def _network_differences(network: Network, num_devices: int, constants: Constants) -> Iterator[str]:
+    if network.name not in list_networks():
+        yield f"Network {shown(network.name)} is none of the package's: its links are the certificate's own."
+    elif network != load_network(network.name, num_devices=num_devices, constants=constants):
+        yield f"Network {shown(network.name)} differs from the package's of that name."
+
+
+def _space_differences(space: SearchSpace) -> Iterator[str]:
+    own = phaze_space(hbm_bytes=space.axes.hbm_bytes, micro_batches=space.axes.micro_batch)
+    if replace(space, name=own.name, max_area_um2=own.max_area_um2) == own:
+        if space.max_area_um2 < space.area_budget_um2:
+            yield f"Space {shown(space.name)} is Phaze's up to {space.max_area_um2 / UM2_PER_MM2:.6g} mm2."
+    elif space.name == own.name:
+        yield f"Space {shown(space.name)} is not Phaze's: it differs in {_changed_names(space, own)}."
+
+
+def _estimator_differences(name: str) -> Iterator[str]:
+    if name != OWN_ESTIMATOR:
+        yield f"Estimator {shown(name)} is not the package's: all figures are its own."
+
+
+def _changed(given: Any, own: Any) -> str:
+    """Fields that differ, with both values."""
+    pairs = ((f.name, getattr(given, f.name), getattr(own, f.name)) for f in fields(own))
+    parts = [f"{name} {shown(str(value))} in place of {wanted}" for name, value, wanted in pairs if value != wanted]
+    more = f" and {len(parts) - _MAX_LISTED} more" if len(parts) > _MAX_LISTED else ""
+    return ", ".join(parts[:_MAX_LISTED]) + more
+
+
+def _changed_names(space: SearchSpace, own: SearchSpace) -> str:
+    names = [f.name for f in fields(own.axes) if getattr(space.axes, f.name) != getattr(own.axes, f.name)]
+    names += [name for name in ("area_budget_um2", "min_area_fraction") if getattr(space, name) != getattr(own, name)]
+    return ", ".join(names)
