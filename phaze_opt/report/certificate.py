@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.certify.certificate import BOUND_SLACK, Claim
+from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Claim
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.reading import read_values
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.goal_values import UNITS, shown_value
+from phaze_opt.report.goal_values import UNITS, format_value, shown_value
 from phaze_opt.report.text import format_mib, format_number, format_percentage, format_time
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.units import bytes_to_gib
@@ -26,6 +28,13 @@ LEAST_SHOWN = 1e-5
 """Gaps below this are shown as below it."""
 MAX_HISTORY_ROWS = 12
 """Rows of the table of gap over time; a longer history is thinned."""
+COMMON_MEANS = {
+    CommonMean.ARITHMETIC: "arithmetic mean",
+    CommonMean.GEOMETRIC: "geometric mean",
+    CommonMean.WORST: "the model worst off",
+}
+INFEASIBLE = {"no placement fits the memory": "that no placement fits into the memory"}
+"""Reasons of the table that do not read as part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +62,47 @@ def count_ties(result: CertifyResult) -> Ties:
 def claim_sentence(result: CertifyResult) -> str:
     """One sentence: what is proved, or how far it is."""
     certificate, claim = result.certificate, result.certificate.claim
-    scenario = certificate.scenario
-    names = ", ".join(model.name for model in scenario.models)
-    what = f"{names} on {scenario.cluster.num_devices:,} devices"
+    what = _describe_problem(certificate.scenario)
     if not claim.is_feasible:
         return f"Proved: none of the {claim.num_points:,} points of this space is feasible for {what}."
     goal = certificate.goal
-    attained = f"this design attains {_precise(goal, claim.value)} {UNITS[goal]} for {what}"
+    attained = f"this design attains {format_value(goal, claim.value)} {UNITS[goal]} for {what}"
     of_all = f"of all {claim.num_points:,} points"
     if claim.gap <= TIED:
         return f"Proved: {of_all} none is better than this one; {attained}."
-    bound = f"none exceeds {_precise(goal, claim.value_upper)} (gap {format_gap(claim.gap)})"
+    bound = f"none exceeds {format_value(goal, claim.value_upper)} (gap {format_gap(claim.gap)})"
     if claim.is_proved:
         return f"Proved within {format_gap(claim.tolerance)}: {attained}, and {of_all} {bound}."
     return f"Not proved within {format_gap(claim.tolerance)}: {attained}; {of_all} {bound}."
+
+
+def _describe_problem(scenario: Scenario) -> str:
+    """Models with the mean over them, devices, and the budgets of a chip."""
+    names = ", ".join(model.name for model in scenario.models)
+    mean = f" ({COMMON_MEANS[scenario.common]})" if len(scenario.models) > 1 else ""
+    budgets = [
+        f"{budget:g} {unit}"
+        for budget, unit in ((scenario.max_area_mm2, "mm2"), (scenario.max_tdp_w, "W of TDP"))
+        if budget is not None
+    ]
+    within = f", within {' and '.join(budgets)} a chip" if budgets else ""
+    return f"{names}{mean} on {scenario.cluster.num_devices:,} devices{within}"
+
+
+def infeasible_sentence(result: CertifyResult) -> str:
+    """How many points are proved infeasible, by their reasons; empty if none is.
+
+    Raises:
+        OSError: the certificate's table cannot be read.
+    """
+    from pyarrow.parquet import read_table
+
+    reasons = read_table(result.directory / POINTS_FILE, columns=["reason"]).column("reason").to_pylist()
+    counts = Counter(reason for reason in reasons if reason)
+    if not counts:
+        return ""
+    parts = ", ".join(f"{count:,} {INFEASIBLE.get(reason, reason)}" for reason, count in counts.most_common())
+    return f"Proved infeasible: {parts}."
 
 
 def ties_sentence(ties: Ties) -> str:
@@ -156,8 +192,8 @@ def progress_row(progress: CertifyProgress, *, goal: Goal) -> tuple[str, ...]:
         format_time(progress.wall_s),
         f"{progress.num_solved:,}",
         f"{progress.num_open:,}",
-        _precise(goal, progress.value) if has_value else "-",
-        _precise(goal, progress.value_upper) if has_bound else "-",
+        format_value(goal, progress.value) if has_value else "-",
+        format_value(goal, progress.value_upper) if has_bound else "-",
         format_gap(progress.gap) if has_value and has_bound else "-",
     )
 
@@ -187,10 +223,12 @@ def check_sentence(report: CheckReport) -> str:
     how = (
         f"{num_bounds:,} bounds and {report.num_schedules:,} schedules worked out again in {format_time(report.wall_s)}"
     )
+    if report.num_over_budget:
+        how = f"{report.num_over_budget:,} points over a budget, {how}"
     if not claim.is_feasible:
         return f"Valid: none of {claim.num_points:,} points is feasible for {names}; {how}."
     state = "proved" if claim.is_proved else "not proved"
-    attained, upper = (_precise(report.goal, value) for value in (claim.value, claim.value_upper))
+    attained, upper = (format_value(report.goal, value) for value in (claim.value, claim.value_upper))
     return (
         f"Valid: for {names} the best of {claim.num_points:,} points attains {attained} "
         f"{UNITS[report.goal]} and none exceeds {upper} (gap {format_gap(claim.gap)}, "
@@ -213,9 +251,3 @@ def format_gap(gap: float) -> str:
     if gap < LEAST_SHOWN:
         return f"<{100.0 * LEAST_SHOWN:g} %"
     return format_percentage(gap)
-
-
-def _precise(goal: Goal, value: float) -> str:
-    """A value of the goal with enough digits to tell an incumbent from its bound."""
-    value = shown_value(goal, value)
-    return f"{value:,.1f}" if value >= 1000.0 else f"{value:.6g}"

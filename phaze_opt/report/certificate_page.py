@@ -18,6 +18,7 @@ from phaze_opt.report.certificate import (
     effort_sentence,
     flatness_table,
     history_table,
+    infeasible_sentence,
     ties_sentence,
 )
 from phaze_opt.report.figures import breakdown_figure
@@ -59,12 +60,13 @@ def write_certificate_report(
     if robust is not None:
         lead = " ".join([lead, *minimax_sentences(robust)])
         tables += robust_contents(robust)
+    effort = " ".join(filter(None, (infeasible_sentence(result), effort_sentence(result))))
     page = render_page(
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}",
         figures=figures,
         tables=tables,
         lead=lead,
-        footer=f"phaze-opt {__version__}; {effort_sentence(result)} Its certificate: {result.directory}",
+        footer=f"phaze-opt {__version__}; {effort} Its certificate: {result.directory}",
     )
     return write_text(path, page)
 

@@ -16,3 +16,9 @@ def shown_value(goal: Goal, value: float) -> float:
         value: samples/s, or samples/s/W.
     """
     return value * WATTS_PER_KILOWATT if goal is Goal.THROUGHPUT_PER_TDP else value
+
+
+def format_value(goal: Goal, value: float) -> str:
+    """A value of the goal with enough digits to tell an incumbent from its bound, or from the runner-up."""
+    value = shown_value(goal, value)
+    return f"{value:,.1f}" if value >= 1000.0 else f"{value:.6g}"

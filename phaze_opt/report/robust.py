@@ -14,6 +14,7 @@ from phaze_opt.certify.robust.result import (
 )
 from phaze_opt.certify.robust.worlds import World, WorldKind
 from phaze_opt.objective.goals import Goal
+from phaze_opt.report.certificate import format_gap
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.goal_values import UNITS, shown_value
 from phaze_opt.report.text import format_gib, format_mib, format_number, format_percentage, format_ratio
@@ -79,7 +80,8 @@ def conclusions_table(result: RobustResult) -> TableContent:
     survivors = sum(conclusion.survives for conclusion in result.conclusions)
     note = (
         f"{survivors} of {len(rows)} conclusions survive every world; a best design is one within "
-        f"{_percent(result.tolerance)} of the world's optimum; ?: worlds left in doubt, counted as not holding"
+        f"{_percent(result.tolerance)} of the world's optimum; ?: worlds left in doubt, counted as not holding; "
+        "+ and -: that group of assumptions at the high and the low end of its range"
     )
     emphasised = frozenset(row for row, conclusion in enumerate(result.conclusions) if conclusion.survives)
     return TableContent("Which conclusions survive", columns, rows, note, emphasised)
@@ -167,7 +169,7 @@ def worlds_table(result: RobustResult) -> TableContent:
             name_world(result, row),
             format_number(shown_value(goal, optimum.value)),
             format_ratio(optimum.value / base) if base > 0.0 else "-",
-            f"{optimum.gap:.1e}",
+            format_gap(optimum.gap),
             describe_point(optimum.point),
         )
         if optimum.point is not None
@@ -225,7 +227,7 @@ def _spread(conclusion: Conclusion) -> str:
 def _design_row(result: RobustResult, design: RobustDesign) -> tuple[str, ...]:
     mean = math.fsum(design.regrets) / len(design.regrets)
     return (
-        design.name if design.point is None else _role(design),
+        design.name if design.point is None else _role(result, design),
         "reference" if design.point is None else describe_point(design.point),
         _percent(design.worst_regret),
         _percent(mean),
@@ -234,10 +236,13 @@ def _design_row(result: RobustResult, design: RobustDesign) -> tuple[str, ...]:
     )
 
 
-def _role(design: RobustDesign) -> str:
-    """The first reason for a design, and how many others."""
+def _role(result: RobustResult, design: RobustDesign) -> str:
+    """The first reason for a design, corners by their ends, and how many others."""
     others = len(design.roles) - 1
-    return f"{design.roles[0]} (+{others})" if others > 0 else design.roles[0]
+    worlds = {f"best in {world.name}": row for row, world in enumerate(result.worlds)}
+    first = design.roles[0]
+    role = f"best in {name_world(result, worlds[first])}" if first in worlds else first
+    return f"{role} (+{others})" if others > 0 else role
 
 
 def _effect_row(effect: GroupEffect) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.report.design import CAUSES, describe_degrees
+from phaze_opt.report.goal_values import UNITS, format_value
 from phaze_opt.report.text import (
     describe_cores,
     format_gib,
@@ -73,7 +74,7 @@ def explain_runner_up(best: Sequence[RankedDesign], *, goal: Goal) -> RunnerUp |
     falls_short = 1.0 - second.value / first.value
     share = sum(design.rank == second.rank for design in best)
     sentences = (
-        _what_it_reaches(second, falls_short=falls_short, num_tied=share),
+        _what_it_reaches(second, goal=goal, falls_short=falls_short, num_tied=share),
         _where_time_goes(winner, loser, causes, is_one_of_many=bool(first.evaluation.members)),
         _power(first.evaluation, second.evaluation) if goal is Goal.THROUGHPUT_PER_TDP else "",
         _what_differs(first.evaluation, second.evaluation, models=(winner, loser)),
@@ -96,12 +97,12 @@ def _most_apart(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Eval
     return max(pairs, key=lambda pair: pair[1].iteration_time_s / pair[0].iteration_time_s)
 
 
-def _what_it_reaches(second: RankedDesign, *, falls_short: float, num_tied: int) -> str:
-    rate = format_number(second.evaluation.throughput_samples_per_s)
+def _what_it_reaches(second: RankedDesign, *, goal: Goal, falls_short: float, num_tied: int) -> str:
+    value = f"{format_value(goal, second.value)} {UNITS[goal]}"
+    if goal is not Goal.THROUGHPUT:
+        value += f" ({format_number(second.evaluation.throughput_samples_per_s)} samples/s)"
     tied = f", shared by {num_tied} designs" if num_tied > 1 else ""
-    return (
-        f"The runner-up (rank {second.rank}{tied}) falls {format_percentage(falls_short)} short with {rate} samples/s."
-    )
+    return f"The runner-up (rank {second.rank}{tied}) falls {format_percentage(falls_short)} short with {value}."
 
 
 def _where_time_goes(

@@ -24,7 +24,7 @@ EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",
     "mlflow.experiment.primaryMetric.name": "throughput_samples_per_s",
     "mlflow.experiment.primaryMetric.greaterIsBetter": "True",
-    NOTE_TAG: "One run per search, one child run per trial, written by phaze-opt.",
+    NOTE_TAG: "One run per search with one child run per trial, and one run per proof (certify), written by phaze-opt.",
 }
 """The first makes MLflow open its view of runs and charts instead of the one for language-model traces."""
 Batch = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]

@@ -2,7 +2,9 @@
 
 from dataclasses import fields, replace
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
@@ -12,9 +14,10 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.goals import Goal
-from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report import certificate as words
 from phaze_opt.report.certificate_page import gap_figure, write_certificate_report
+from phaze_opt.report.goal_values import format_value
 from phaze_opt.report.runner_up import cause_changes, explain_runner_up
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
@@ -64,6 +67,27 @@ def test_the_claim_in_a_sentence(result):
         words.claim_sentence(none) == "Proved: none of the 16 points of this space is feasible for tiny on 16 devices."
     )
     assert words.count_ties(none) == words.Ties(0, 0)
+
+
+def test_the_claim_names_the_mean_and_the_budgets_of_its_problem(result):
+    certificate = result.certificate
+    scenario = replace(certificate.scenario, max_tdp_w=400.0)
+    limited = replace(result, certificate=replace(certificate, scenario=scenario))
+    assert words.claim_sentence(limited).endswith("for tiny on 16 devices, within 400 W of TDP a chip.")
+    tiny = certificate.scenario.models[0]
+    several = replace(scenario, models=(tiny, replace(tiny, name="other")), common=CommonMean.GEOMETRIC)
+    both = replace(result, certificate=replace(certificate, scenario=replace(several, max_area_mm2=250.0)))
+    assert "tiny, other (geometric mean) on 16 devices, within 250 mm2 and 400 W of TDP a chip" in words.claim_sentence(
+        with_claim(both, is_feasible=False)
+    )
+
+
+def test_infeasible_points_are_counted_by_their_reasons(result, tmp_path):
+    assert words.infeasible_sentence(result) == ""
+    reasons = ["over the TDP budget"] * 2 + ["no placement fits the memory", "", ""]
+    parquet.write_table(pyarrow.table({"reason": reasons}), tmp_path / POINTS_FILE)
+    sentence = words.infeasible_sentence(replace(result, directory=tmp_path))
+    assert sentence == "Proved infeasible: 2 over the TDP budget, 1 that no placement fits into the memory."
 
 
 def test_ties_are_counted_over_the_whole_space(result):
@@ -162,6 +186,10 @@ def test_the_runner_up_is_the_first_of_lower_value(result):
     assert runner_up.falls_short == pytest.approx(1 - result.best[2].value / result.best[0].value)
     text = " ".join(runner_up.sentences)
     assert "rank 3, shared by 2 designs" in text
+    assert f"short with {format_value(Goal.THROUGHPUT, result.best[2].value)} samples/s." in text
+    per_tdp = explain_runner_up(result.best, goal=Goal.THROUGHPUT_PER_TDP).sentences[0]
+    assert "samples/s/kW (" in per_tdp
+    assert per_tdp.endswith(" samples/s).")
     assert "in place of" in text
     assert explain_runner_up(result.best[:2], goal=Goal.THROUGHPUT) is None
     assert explain_runner_up((), goal=Goal.THROUGHPUT) is None
