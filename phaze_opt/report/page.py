@@ -20,8 +20,8 @@ from phaze_opt.report.design import limits_sentence
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.tables import search_contents
 from phaze_opt.search.result import SearchResult
-from phaze_opt.study.disk.whole_file import replace_file
 from phaze_opt.study.result import Truth
+from phaze_opt.whole_file import replace_file
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -29,9 +29,9 @@ from phaze_opt.search.pruners.critical_path import ROUNDING
 from phaze_opt.space.decode import decode_points
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import better_truth, certified_truth
-from phaze_opt.study.disk.whole_file import replace_file
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
+from phaze_opt.whole_file import replace_file
 
 CHUNK_POINTS = 4096
 """Points bounded at a time."""

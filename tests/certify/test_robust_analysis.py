@@ -182,7 +182,10 @@ def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         _analyse(tmp_path / "file", PowerProver(PROBLEM.space.size))
 
 
-@pytest.mark.parametrize(("name", "text"), [("worths.jsonl", "{}\n"), ("world-*.json", "{}"), ("world-*.npz", "x")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("worths.jsonl", "{}\n"), ("world-*.json", "{}"), ("world-*.npz", "x"), ("world-*.npz", "PK\x03\x04 cut short")],
+)
 def test_a_broken_journal_is_refused(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         _analyse(tmp_path, PowerProver(PROBLEM.space.size, fail_after=40))

@@ -16,7 +16,7 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.assumptions import Assumptions, find_assumptions
 from phaze_opt.certify.robust.axes import axis_column, axis_value, free_axes
 from phaze_opt.certify.robust.concluding import Evidence, conclude, optimal_within
-from phaze_opt.certify.robust.journal import RobustJournal, write_whole
+from phaze_opt.certify.robust.journal import RobustJournal
 from phaze_opt.certify.robust.keeping import KeptCost, Restriction, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.minimax import MinimaxSearch, find_minimax
@@ -34,6 +34,7 @@ from phaze_opt.certify.workers import Workers
 from phaze_opt.certify.writing import certificate_directory
 from phaze_opt.objective.references import REFERENCES
 from phaze_opt.plain_data import read_plain, to_plain
+from phaze_opt.whole_file import replace_file
 
 ROBUST_DIRECTORY = "robust"
 RESULT_FILE = "robust.json"
@@ -75,7 +76,7 @@ def analyse_robustness(
         is_hurried = False
     finally:
         workers.close(is_hurried=is_hurried)
-    write_whole(result_file(problem, options), json.dumps(to_plain(RobustResult, result), indent=1) + "\n")
+    replace_file(result_file(problem, options), json.dumps(to_plain(RobustResult, result), indent=1) + "\n")
     analysis.journal.remove()
     return result
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from phaze_opt.certify.robust.prover import WorldBest, WorldProof, Worth
 from phaze_opt.errors import InputError
 from phaze_opt.plain_data import from_plain, to_plain
+from phaze_opt.whole_file import replace_file
 
 _WORTHS_FILE = "worths.jsonl"
 _DIGITS = 16
@@ -68,7 +69,7 @@ class RobustJournal:
             record = from_plain(_ProofRecord, json.loads(path.read_text(encoding="utf-8")))
             with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
                 bounds = arrays["bounds"]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
             raise _broken(path) from error
         return WorldProof(record.best, record.value_upper, bounds) if record.world_digest == world_digest else None
 
@@ -89,7 +90,7 @@ class RobustJournal:
         except OSError as error:
             raise _unwritable(arrays, error) from error
         record = _ProofRecord(world_digest, proof.best, proof.value_upper)
-        write_whole(path, json.dumps(to_plain(_ProofRecord, record)) + "\n")
+        replace_file(path, json.dumps(to_plain(_ProofRecord, record)) + "\n")
 
     def worth(self, world_digest: str, name: str) -> Worth | None:
         """The worth of a design, named by its index or its reference, in a world; None if it is not known."""
@@ -126,24 +127,6 @@ class RobustJournal:
             return str(data["world"]), str(data["design"]), from_plain(Worth, data["worth"])
         except (ValueError, KeyError, TypeError) as error:
             raise _broken(path) from error
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file that is whole or not there.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:

@@ -18,8 +18,8 @@ from phaze_opt.plain_data import from_plain, to_plain
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
-from phaze_opt.study.disk.whole_file import replace_file
 from phaze_opt.study.plan import Condition
+from phaze_opt.whole_file import replace_file
 
 FORMAT = 1
 _LIBRARIES = ("numpy", "optuna", "highspy", "pyomo", "scipy", "scikit-learn")

@@ -17,7 +17,6 @@ from phaze_opt.search.probe import PointBound, PointBounder
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.disk.whole_file import replace_file
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
 from phaze_opt.study.load import chips_path, load_study, references_path
 from phaze_opt.study.plan import Condition
@@ -27,6 +26,7 @@ from phaze_opt.study.running.compiled_conditions import CompiledConditions
 from phaze_opt.study.running.engine import StudyEngine
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.study.truth import TruthProgress, find_truth, keep_truth, known_truth
+from phaze_opt.whole_file import replace_file
 
 
 @dataclass(slots=True)
