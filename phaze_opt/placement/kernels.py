@@ -1,6 +1,6 @@
 """Numba kernels of the native placement (semantics 5): stage values, recurrence, Pareto walk and search over degrees.
 
-All in one file on purpose: numba's disk cache notices a change of the file a kernel stands in, not of the files its
+All but `memory_kernels` in one file on purpose: numba's disk cache notices a change of the file a kernel stands in, not of the files its
 callees stand in, so kernels spread over files can run stale code. The independent check,
 `phaze_opt.placement.verify`, shares nothing with this file.
 """
@@ -351,8 +351,13 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
     bottleneck_s = sweep_table(chain, full, max_stages, int(MIN_TIME))
     relaxed_s = np.empty(0)
     for num_stages in range(1, max_stages + 1):
+        first, first_micro = count, np.int64(-1)
         for data_parallel in range(1, options.num_devices // (degree * num_stages) + 1):
             num_micro = num_micro_batches(options, data_parallel)
+            if num_micro != first_micro:
+                first, first_micro = count, num_micro
+            if _is_beaten(options, triples[first:count], degree * num_stages, data_parallel):
+                continue
             time_s = bottleneck_s[num_stages]
             if num_micro < num_stages:
                 if len(relaxed_s) == 0:
@@ -368,6 +373,20 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
             bounds[count, 1] = floor_s
             count += 1
     return count
+
+
+@compiled
+def _is_beaten(options: Options, rivals: Ints, stride: int, data_parallel: int) -> bool:
+    """Whether a smaller d of as many micro-batches all-reduces at no more latency and no more s/byte.
+
+    Then it is no worse whatever the cuts: with the same micro-batches in flight the same stages fit.
+    """
+    entry = options.sync_offset[stride] + data_parallel
+    for position in range(len(rivals) - 1, -1, -1):
+        rival = options.sync_offset[stride] + rivals[position, 2]
+        if options.sync[rival, 0] <= options.sync[entry, 0] and options.sync[rival, 1] <= options.sync[entry, 1]:
+            return True
+    return False
 
 
 @compiled
@@ -397,6 +416,16 @@ def search(options: Options) -> tuple[Floats, Ints, int]:
 
 
 @compiled
+def follow_choices(choice: Ints) -> Ints:
+    """Stage starts from the recurrence's choices, shape (stages + 1, n + 1)."""
+    num_stages = len(choice) - 1
+    cuts = np.zeros(num_stages + 1, dtype=np.int64)
+    for position in range(num_stages):
+        cuts[position + 1] = choice[num_stages - position, cuts[position]]
+    return cuts
+
+
+@compiled
 def rebuild_cuts(options: Options, chosen: Ints, best: Floats) -> Ints:
     """Stage starts 0 = c_0 < ... < c_S = n of a placement that attains the optimum."""
     option, num_stages, data_parallel = chosen[0], chosen[1], chosen[2]
@@ -404,10 +433,7 @@ def rebuild_cuts(options: Options, chosen: Ints, best: Floats) -> Ints:
     rules = rules_of(options, option, num_stages, data_parallel)
     choice = np.full((num_stages + 1, chain.layer.shape[1] + 1), -1, dtype=np.int64)
     sweep_stages(chain, rules, num_stages, int(MIN_SYNC), best[1], best[2], choice)
-    cuts = np.zeros(num_stages + 1, dtype=np.int64)
-    for position in range(num_stages):
-        cuts[position + 1] = choice[num_stages - position, cuts[position]]
-    return cuts
+    return follow_choices(choice)
 
 
 @compiled
@@ -428,63 +454,3 @@ def describe_stages(options: Options, chosen: Ints, cuts: Ints) -> Floats:
         rows[position, 0], rows[position, 1], rows[position, 2] = time_s, sync_s, memory
         rows[position, 3] = 1.0 if is_recomputed else 0.0
     return rows
-
-
-@compiled
-def _memory_rules(options: Options, num_micro: int, most_bytes: float) -> Rules:
-    """Rules that count memory only; AUTO becomes whichever of stash and recomputation takes less."""
-    policy = SMALLEST if options.policy == AUTO else options.policy
-    return Rules(num_micro, policy, most_bytes, 0.0, 0.0)
-
-
-@compiled
-def least_memory(options: Options) -> tuple[float, Ints, Ints]:
-    """The smallest capacity under which some placement fits: bytes, its (option, stages, d) and its stage bounds.
-
-    For each t and number of stages the most replicas leave the fewest micro-batches in flight, hence least memory.
-    Bytes are inf, and the rest empty, where every degree exceeds the devices.
-    """
-    n = options.layer.shape[2]
-    best, chosen = np.inf, np.zeros(3, dtype=np.int64)
-    for option in range(len(options.degrees)):
-        chain, degree = chain_of(options, option), options.degrees[option]
-        max_stages = min(n, options.num_devices // degree)
-        if max_stages == 0:
-            continue
-        table = sweep_table(chain, _memory_rules(options, n, np.inf), max_stages, int(MIN_MEMORY))
-        for num_stages in range(1, max_stages + 1):
-            data_parallel = options.num_devices // (degree * num_stages)
-            num_micro = num_micro_batches(options, data_parallel)
-            needed = table[num_stages]
-            if num_micro < num_stages:
-                nothing = np.empty((0, 0), dtype=np.int64)
-                rules = _memory_rules(options, num_micro, best)
-                needed = sweep_stages(chain, rules, num_stages, int(MIN_MEMORY), np.inf, np.inf, nothing)
-            if needed < best:
-                best = needed
-                chosen[0], chosen[1], chosen[2] = option, num_stages, data_parallel
-    if best == np.inf:
-        return best, chosen, np.zeros(0, dtype=np.int64)
-    return best, chosen, _memory_cuts(options, chosen)
-
-
-@compiled
-def _memory_cuts(options: Options, chosen: Ints) -> Ints:
-    """Stage bounds of a placement of least memory."""
-    option, num_stages, data_parallel = chosen[0], chosen[1], chosen[2]
-    chain = chain_of(options, option)
-    rules = _memory_rules(options, num_micro_batches(options, data_parallel), np.inf)
-    choice = np.full((num_stages + 1, chain.layer.shape[1] + 1), -1, dtype=np.int64)
-    sweep_stages(chain, rules, num_stages, int(MIN_MEMORY), np.inf, np.inf, choice)
-    cuts = np.zeros(num_stages + 1, dtype=np.int64)
-    for position in range(num_stages):
-        cuts[position + 1] = choice[num_stages - position, cuts[position]]
-    return cuts
-
-
-@compiled
-def memory_by_stages(options: Options, option: int) -> Floats:
-    """Least memory of one replica of each number of stages 1..n at one degree, however many devices that takes."""
-    n = options.layer.shape[2]
-    rules = _memory_rules(options, num_micro_batches(options, 1), np.inf)
-    return sweep_table(chain_of(options, option), rules, n, MIN_MEMORY)

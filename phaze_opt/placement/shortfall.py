@@ -16,10 +16,9 @@ from phaze_opt.placement.kernels import (
     Floats,
     Ints,
     Options,
-    least_memory,
-    memory_by_stages,
     num_micro_batches,
 )
+from phaze_opt.placement.memory_kernels import least_memory, memory_by_stages
 from phaze_opt.placement.options import POLICY_CODE, pack_options
 from phaze_opt.placement.problem import PlacementProblem, RecomputePolicy, Shortfall
 from phaze_opt.units import bytes_to_gib
