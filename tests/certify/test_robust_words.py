@@ -57,6 +57,7 @@ def test_conclusions_count_worlds(result: RobustResult) -> None:
         )
         assert ("?" in row[1]) == is_open
     assert {table.rows.index(row) for row in table.rows if row[1] == "19/19"} == set(table.emphasised)
+    assert "+ and -" in table.note
     assert table.note.startswith(f"{sum(c.survives for c in result.conclusions)} of {len(result.conclusions)} ")
 
 
@@ -66,6 +67,7 @@ def test_designs_rise_in_regret_and_references_come_last(result: RobustResult) -
     shown = [float(row[2].removesuffix(" %")) for row in table.rows]
     assert shown[: len(in_space)] == pytest.approx([100 * regret for regret in in_space], rel=0.05)
     assert {row[0] for row in table.rows[-2:]} == {"tpu-v4", "tpu-v4-published"}
+    assert not [row[0] for row in table.rows if "corner" in row[0]], "the other tables name corners by their ends"
     (best,) = table.emphasised
     assert table.rows[best][1] == describe_point(PROBLEM.space.point(result.minimax.index))
 
