@@ -67,7 +67,7 @@ class RobustJournal:
             return None
         try:
             record = from_plain(_ProofRecord, json.loads(path.read_text(encoding="utf-8")))
-            with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
+            with path.with_suffix(".npz").open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
                 bounds = arrays["bounds"]
         except (OSError, ValueError, KeyError, BadZipFile) as error:
             raise _broken(path) from error
