@@ -157,4 +157,4 @@ def test_bert_large_equals_exhaustive_search_over_two_thousand_points(exclusivit
         schedule_gap=0.01,
     )
     assert space.size >= 2000
-    assert_proves_brute_force(small_problem(scenario, space), tolerance=1e-3)
+    assert assert_proves_brute_force(small_problem(scenario, space), tolerance=1e-3).claim.is_proved
