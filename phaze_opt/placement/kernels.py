@@ -1,7 +1,7 @@
 """Numba kernels of the native placement (semantics 5): stage values, recurrence, Pareto walk and search over degrees.
 
-All but `memory_kernels` in one file on purpose: numba's disk cache notices a change of the file a kernel stands in, not of the files its
-callees stand in, so kernels spread over files can run stale code. The independent check,
+All but `memory_kernels` in one file on purpose: numba's disk cache notices a change of the file a kernel stands in, not
+of the files its callees stand in, so kernels spread over files can run stale code. The independent check,
 `phaze_opt.placement.verify`, shares nothing with this file.
 """
 
@@ -351,7 +351,7 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
     bottleneck_s = sweep_table(chain, full, max_stages, int(MIN_TIME))
     relaxed_s = np.empty(0)
     for num_stages in range(1, max_stages + 1):
-        first, first_micro = count, np.int64(-1)
+        first, first_micro = count, int(NONE_YET)
         for data_parallel in range(1, options.num_devices // (degree * num_stages) + 1):
             num_micro = num_micro_batches(options, data_parallel)
             if num_micro != first_micro:
