@@ -163,7 +163,7 @@ def prove_problem(
     return Proof(
         state=state,
         bounder=bench.bounder,
-        claim=_claim(state, loop, tolerance),
+        claim=_claim(state, tolerance),
         best=rank_best(state, num_best),
         history=tuple(clock.history),
         effort=loop.effort,
@@ -223,7 +223,7 @@ def _tell_closing(clock: _Clock, state: ProofState, loop: ClosingLoop) -> None:
     clock.tell(CertifyStage.CLOSING, state, num_bounded=clock.num_points, num_open=len(loop.open_points()))
 
 
-def _claim(state: ProofState, loop: ClosingLoop, tolerance: float) -> Claim:
+def _claim(state: ProofState, tolerance: float) -> Claim:
     """The statement that the state proves."""
     best, size = state.best, state.problem.space.size
     value_upper = float(np.max(state.values_upper, initial=0.0))

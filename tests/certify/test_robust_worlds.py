@@ -13,7 +13,7 @@ from robust_toys import make_problem
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.assumptions import AssumptionGroup, find_assumptions
 from phaze_opt.certify.robust.result import RobustOptions
-from phaze_opt.certify.robust.worlds import End, WorldKind, build_worlds, describe_world, problem_under
+from phaze_opt.certify.robust.worlds import End, WorldKind, build_worlds, problem_under
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.goals import Goal
@@ -138,16 +138,6 @@ def test_seeds_and_numbers_of_samples() -> None:
     assert few[:-2] == other[:-2]
     assert not {w.problem_digest for w in few[-2:]} & {w.problem_digest for w in other[-2:]}
     assert len({world.problem_digest for world in many}) == len(many)
-
-
-def test_worlds_are_described_by_their_ends() -> None:
-    assumptions = find_assumptions(PROBLEM)
-    worlds = build_worlds(PROBLEM, assumptions, num_samples=1, seed=0)
-    assert describe_world(worlds[0], assumptions) == "nominal"
-    assert describe_world(worlds[1], assumptions) == (
-        "corner 1: vector cycles low, GLB bandwidth low, HBM bandwidth low, network low"
-    )
-    assert describe_world(worlds[-1], assumptions) == "sample 1"
 
 
 @pytest.mark.parametrize(("options", "key"), [({"num_samples": -1}, "num_samples"), ({"seed": -1}, "seed")])

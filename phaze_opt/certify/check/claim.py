@@ -40,7 +40,7 @@ def check_claim(certificate: Certificate, points: PointsTable) -> None:
         _refuse(f"is_feasible is {claim.is_feasible} but the rows say {is_feasible}")
     if is_feasible:
         _check_incumbent(claim, points, attained)
-        _check_gap(claim, points, upper)
+        _check_gap(claim, upper)
     else:
         _check_nothing(claim)
     _check_provenance(certificate.provenance)
@@ -61,7 +61,7 @@ def _check_incumbent(claim: Claim, points: PointsTable, attained: Floats) -> Non
         _same(f"point.{name}", getattr(claim.point, name, None), int(getattr(points, name)[row]))
 
 
-def _check_gap(claim: Claim, points: PointsTable, upper: Floats) -> None:
+def _check_gap(claim: Claim, upper: Floats) -> None:
     """value_upper is the largest bound, the gap that of both, and proved only within the tolerance."""
     demand(
         upper <= claim.value * (1.0 + claim.gap) * (1.0 + EXACT),

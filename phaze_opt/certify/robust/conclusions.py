@@ -176,10 +176,10 @@ def _furthest(worlds: Sequence[int], distances: Sequence[float]) -> int:
 
 
 def _in_words(axis: str, value: int) -> str:
-    """A value of an axis in the unit it is given in: ``a GLB of 4 MiB``."""
+    """A value of an axis as options and tables give it, binary megabytes and gigabytes: ``a GLB of 4 MB``."""
     text = str(value)
     if axis == "glb_bytes":
-        text = f"{bytes_to_mib(value):g} MiB"
+        text = f"{bytes_to_mib(value):g} MB"
     elif axis == "hbm_bytes":
-        text = f"{bytes_to_gib(value):g} GiB"
+        text = f"{bytes_to_gib(value):g} GB"
     return AXIS_PHRASES[axis].format(text)

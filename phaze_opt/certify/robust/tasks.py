@@ -36,9 +36,6 @@ class ReferenceTask:
     name: str
 
 
-Task = ProveTask | EvaluateTask | ReferenceTask
-
-
 class ProverBench:
     """A prover that does one task after the other (`certify.workers.Bench`)."""
 

@@ -85,13 +85,6 @@ def problem_under(problem: CertifyProblem, settings: Sequence[Setting]) -> Certi
     return replace(problem, scenario=replace(problem.scenario, cluster=cluster), constants=constants)
 
 
-def describe_world(world: World, assumptions: Assumptions) -> str:
-    """A corner as ``corner 3: vector cycles low, GLB bandwidth high``; any other world by its name."""
-    ends = (f"{group.group} {end}" for group, end in zip(assumptions.groups, world.ends, strict=False))
-    text = ", ".join(ends)
-    return f"{world.name}: {text}" if text else world.name
-
-
 def _pose(
     problem: CertifyProblem, name: str, kind: WorldKind, ends: tuple[End, ...], values: Mapping[str, float]
 ) -> World:
