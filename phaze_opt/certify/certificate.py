@@ -21,6 +21,8 @@ POINTS_FILE = "points.parquet"
 POOL_FILE = "pool.json"
 MULTIPLIERS_FILE = "multipliers.npz"
 SOLUTIONS_FILE = "solutions.json"
+JOURNAL_DIRECTORY = "journal"
+"""Of a proof under way, beneath the certificate that it may replace; no part of it."""
 NO_MULTIPLIERS = -1
 """`multipliers_index` of a row without a bound to compute."""
 BOUND_SLACK = 1e-9

@@ -30,7 +30,6 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
 from phaze_opt.plain_data import from_plain, to_plain
 
-JOURNAL_DIRECTORY = "journal"
 _FORMAT = 1
 _HEADER, _ROUNDS, _SPENT = "header.json", "rounds.jsonl", "spent_s"
 _COLUMNS = ("rate_upper", "reason", "area_mm2", "tdp_w", "entries")

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from phaze_opt.certify.alone import proving_alone
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
-from phaze_opt.certify.journal import JOURNAL_DIRECTORY, Journal, JournalHeader, open_journal
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, JOURNAL_DIRECTORY, Certificate
+from phaze_opt.certify.journal import Journal, JournalHeader, open_journal
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.proving import CHUNK_POINTS, OnProgress, prove_problem
 from phaze_opt.certify.ranking import measure_flatness

@@ -23,6 +23,7 @@ from forger_words import (
 
 from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
+    JOURNAL_DIRECTORY,
     POINTS_FILE,
     POOL_FILE,
     SOLUTIONS_FILE,
@@ -131,6 +132,16 @@ def test_a_truncated_certificate_file_is_refused(forger: Forger) -> None:
     forger.truncate(CERTIFICATE_FILE)
     sentence = refusal(forger, is_sealed=False)
     assert re.match(in_file(CERTIFICATE_FILE, "does not hold what its form asks for"), sentence)
+
+
+def test_a_certificate_is_valid_while_a_tighter_proof_is_under_way(forger: Forger) -> None:
+    """Whose journal stands beside it; what is no directory has no business there."""
+    (forger.directory / JOURNAL_DIRECTORY).mkdir()
+    assert check_certificate(forger.directory).claim.is_proved
+    (forger.directory / JOURNAL_DIRECTORY).rmdir()
+    (forger.directory / JOURNAL_DIRECTORY).write_text("")
+    sentence = refusal(forger)
+    assert re.match(in_file(JOURNAL_DIRECTORY, "no certificate holds such a file or directory"), sentence)
 
 
 def test_no_certificate_at_all_is_refused(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ import pytest
 from small_problems import contents, small_model, small_problem, small_scenario, small_space
 
 from phaze_opt.certify import proving, workers
-from phaze_opt.certify.certificate import Certificate, Claim, PoolFile, SolutionsFile, TreeEntry
+from phaze_opt.certify.certificate import JOURNAL_DIRECTORY, Certificate, Claim, PoolFile, SolutionsFile, TreeEntry
 from phaze_opt.certify.check.check import check_certificate
-from phaze_opt.certify.journal import JOURNAL_DIRECTORY
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.writing import certificate_directory, put_back

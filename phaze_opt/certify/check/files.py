@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
     FORMAT,
+    JOURNAL_DIRECTORY,
     MULTIPLIERS_FILE,
     POINTS_FILE,
     POOL_FILE,
@@ -105,6 +106,8 @@ def _check_names(directory: Path, certificate: Certificate) -> None:
     for name in _OTHER_FILES:
         if name not in found or not (directory / name).is_file():
             refuse("the file is missing", file=name)
+    if (directory / JOURNAL_DIRECTORY).is_dir():
+        found.discard(JOURNAL_DIRECTORY)
     unknown = sorted(found - {CERTIFICATE_FILE, *_OTHER_FILES})
     if unknown:
         refuse("no certificate holds such a file or directory", file=unknown[0])
