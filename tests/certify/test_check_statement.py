@@ -69,6 +69,7 @@ def test_doctored_links_under_a_known_name_are_exposed():
         (replace(small_space(), name="phaze"), "is not Phaze's: it differs in num_tc, num_vc, tc_width, tc_depth"),
         (replace(PHAZE, min_area_fraction=0.99), "is not Phaze's: it differs in min_area_fraction."),
         (replace(PHAZE, max_area_um2=2e8), "is Phaze's up to 200 mm2."),
+        (small_space(), "Space small is none of the package's"),
     ],
 )
 def test_a_doctored_space_under_a_known_name_is_exposed(space, note):
@@ -90,7 +91,9 @@ def test_everything_that_the_claim_depends_on_is_told():
     ):
         assert part in text
     assert "exclusivity chip" in text
-    assert "tensor cores 1 to 4096 (13 values)" in text
+    assert "tensor cores 1 2 4 8 16 32 64 128 256 512 1024 2048 4096," in text
+    many = replace(PHAZE, axes=replace(PHAZE.axes, num_tc=tuple(range(1, 101))))
+    assert "tensor cores 1 to 100 (100 values)" in " ".join(describe_problem(certificate(space=many)))
 
 
 def test_a_check_reports_them(certificates):

@@ -20,7 +20,8 @@ from phaze_opt.workload.zoo import list_models
 OWN_ESTIMATOR = "analytic"
 """The estimator that comes with the package."""
 _MAX_NAME = 60
-_MAX_LISTED = 4
+_MAX_LISTED = 16
+_MAX_CHANGES = 4
 
 
 def shown(name: str) -> str:
@@ -126,6 +127,8 @@ def _space_differences(space: SearchSpace) -> Iterator[str]:
             yield f"Space {shown(space.name)} is Phaze's up to {space.max_area_um2 / UM2_PER_MM2:.6g} mm2."
     elif space.name == own.name:
         yield f"Space {shown(space.name)} is not Phaze's: it differs in {_changed_names(space, own)}."
+    else:
+        yield f"Space {shown(space.name)} is none of the package's: its axes and budget are the certificate's own."
 
 
 def _estimator_differences(name: str) -> Iterator[str]:
@@ -137,8 +140,8 @@ def _changed(given: Any, own: Any) -> str:
     """Fields that differ, with both values."""
     pairs = ((f.name, getattr(given, f.name), getattr(own, f.name)) for f in fields(own))
     parts = [f"{name} {shown(str(value))} in place of {wanted}" for name, value, wanted in pairs if value != wanted]
-    more = f" and {len(parts) - _MAX_LISTED} more" if len(parts) > _MAX_LISTED else ""
-    return ", ".join(parts[:_MAX_LISTED]) + more
+    more = f" and {len(parts) - _MAX_CHANGES} more" if len(parts) > _MAX_CHANGES else ""
+    return ", ".join(parts[:_MAX_CHANGES]) + more
 
 
 def _changed_names(space: SearchSpace, own: SearchSpace) -> str:
