@@ -5,8 +5,8 @@
 
 Each part varies one size and keeps the others: ``points`` thins a dense space (`dense-space.toml`) value by value,
 ``layers`` and ``devices`` certify GPT-2 XL with 6 to 96 layers and on 16 to 16,384 devices, ``operators`` schedules
-random graphs of 8 to 64 operators. Exponents are slopes of least squares in log-log, over all sizes and over the upper half of
-them, where constant costs no longer flatten the slope.
+random graphs of 8 to 64 operators. Exponents are slopes of least squares in log-log, over all sizes and over the upper
+half of them, where constant costs no longer flatten the slope.
 """
 
 from __future__ import annotations
