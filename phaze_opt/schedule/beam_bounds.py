@@ -32,19 +32,20 @@ def price_bound(begin, left, modes, ends, running, num_running, prices):
 
 
 @njit(cache=True, nogil=True)
-def path_bound(i, begin, finish, ends, shortest, tails, running, num_running, frontier, num_frontier, ready):
-    """Least makespan by paths once ``i`` runs from ``begin`` to ``finish`` and nothing else starts before ``begin``.
+def path_bounds(ends, shortest, tails, running, num_running, frontier, num_frontier, ready):
+    """Least makespan by paths, and what of it must follow the next start; what is behind the frontier is in the tails.
 
-    Whatever is behind the frontier counts in the tails.
+    Whatever is placed next keeps both: it takes no less than its shortest time.
     """
-    bound = finish + tails[i]
+    bound = 0.0
+    rest = 0.0
     for k in range(num_running):
         bound = max(bound, ends[running[k]] + tails[running[k]])
     for k in range(num_frontier):
-        j = frontier[k]
-        if j != i:
-            bound = max(bound, max(begin, ready[k]) + shortest[j] + tails[j])
-    return bound
+        path = shortest[frontier[k]] + tails[frontier[k]]
+        bound = max(bound, ready[k] + path)
+        rest = max(rest, path)
+    return bound, rest
 
 
 @njit(cache=True, nogil=True)
@@ -57,10 +58,10 @@ def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, ta
         order: (n,) operators by descending price on one core.
         begun: operators that have begun, their ``ends`` and ``modes``.
         tables: (prices, needs, masks).
-        scratch: (candidates, best_of, room) of `optimistic`.
+        scratch: (candidates, best_of, room) of `optimistic`, and (3,) for counts.
     """
     prices, needs, masks = tables
-    candidates, best_of, room = scratch
+    candidates, best_of, room, taken = scratch
     room[0] = cores[0]
     room[1] = cores[1]
     for k in range(num_begun):
@@ -70,13 +71,24 @@ def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, ta
     if room[0] <= 0 and room[1] <= 0:
         return 0.0
     found = 0
+    taken[:] = 0
     for j in order:
-        is_free = waiting[j]
+        kind = masks[j] - 1
+        most = min(room[0], room[1]) if kind == 2 else room[kind]
+        # More than the cores can take only matter where one of them may spread instead.
+        may_spread = not is_chip and kind < 2 and room[kind] == cores[kind]
+        if not waiting[j] or (taken[kind] >= most and not may_spread):
+            continue
+        is_free = True
         for k in range(num_begun):
             is_free = is_free and not (ends[k] > moment and after[begun[k], j])
-        if is_free:
-            candidates[found] = j
-            found += 1
+        if not is_free:
+            continue
+        candidates[found] = j
+        found += 1
+        taken[kind] += 1
+        if is_chip and found >= room[0] + room[1] + min(room[0], room[1]):
+            break
     best = optimistic(candidates, 0, found, prices[v, 0], masks, room, best_of)
     if is_chip:
         return best

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from phaze_opt.schedule.beam_bounds import UNPLACED, lost_time, path_bound, price_bound
+from phaze_opt.schedule.beam_bounds import UNPLACED, lost_time, path_bounds, price_bound
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
@@ -135,7 +135,7 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
     rates = (prices, needs, masks)
     # More cores than operators would only make the tables of what may run at once longer.
     most = min(cores[0], count) + min(cores[1], count) + 2
-    sets = (np.empty(count, np.int64), np.zeros((4, most)), np.empty(2, np.int64))
+    sets = (np.empty(count, np.int64), np.zeros((4, most)), np.empty(2, np.int64), np.empty(3, np.int64))
     scratch = (np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64), np.empty(count, np.bool_), sets)
     found = 0
     for s in range(lasts.shape[0]):
@@ -144,6 +144,9 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
         soonest = soonest_end(
             num_frontier, frontier, ready, state, end, running, num_running, lengths, needs, cores, earliest
         )
+        known, rest = path_bounds(end, lengths[2], tails, running, num_running, frontier, num_frontier, ready)
+        if known >= cutoff:
+            continue
         for k in range(num_frontier):
             i = frontier[k]
             for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
@@ -151,14 +154,13 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
                 finish = begin + lengths[mode, i]
                 if begin >= soonest or is_interchangeable(k, begin, frontier, ready, classes):
                     continue
-                paths = path_bound(
-                    i, begin, finish, end, lengths[2], tails, running, num_running, frontier, num_frontier, ready
-                )
+                paths = max(known, begin + rest, finish + tails[i])
                 if paths >= cutoff:
                     continue
                 bound, mean, best = price_bound(begin, left[s], state, end, running, num_running, prices)
                 if bound >= cutoff:
                     continue
+                rank = max(bound, paths) + RANK_SHARE * mean
                 bound += lost_time(
                     best,
                     i,
@@ -179,7 +181,7 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
                 if bound >= cutoff:
                     continue
                 bounds[found] = max(bound, paths)
-                ranks[found] = bounds[found] + RANK_SHARE * mean
+                ranks[found] = rank
                 begins[found] = begin
                 codes[found] = 2 * i + mode
                 parents[found] = s

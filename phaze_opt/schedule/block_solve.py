@@ -166,11 +166,13 @@ class BlockSolver:
         turn = LONG_TURNS
         while not self._is_done(gap) and width < MAX_WIDTH and time.monotonic() < ends:
             width *= WIDENING
+            began = time.monotonic()
             self._search_levels(width)
-            for _ in range(LONG_TURNS):
+            # Multi-starts find what the levels do not, and the other way round: as much time for each.
+            until = 2.0 * time.monotonic() - began
+            while not self._is_done(gap) and time.monotonic() < until:
                 turn += 1
-                if not self._is_done(gap):
-                    self._multi_start(self._options.multi_starts, seed=turn)
+                self._multi_start(self._options.multi_starts, seed=turn)
 
     def _search_levels(self, width: int) -> None:
         gap = self._options.target_mip_gap
