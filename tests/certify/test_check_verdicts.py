@@ -98,10 +98,17 @@ def test_a_tree_with_cyclic_orders_is_accepted(forger: Forger) -> None:
     assert check_certificate(forger.directory).num_trees == 1
 
 
-def test_changed_bytes_are_refused_by_their_digest(forger: Forger) -> None:
+def test_a_changed_number_is_named_by_its_row_though_a_digest_would_tell_too(forger: Forger) -> None:
     forger.cell(UPPER, 0, 1.0)
     sentence = refusal(forger, is_sealed=False)
-    assert re.match(in_file(POINTS_FILE, f"its sha256 is not the one in {CERTIFICATE_FILE}"), sentence)
+    assert re.match(in_file(f"{POINTS_FILE}, row 0", "throughput_upper_samples_per_s is"), sentence)
+
+
+def test_changed_bytes_that_break_no_rule_are_refused_by_their_digest(forger: Forger) -> None:
+    path = forger.directory / POOL_FILE
+    path.write_bytes(path.read_bytes() + b" ")
+    sentence = refusal(forger, is_sealed=False)
+    assert re.match(in_file(POOL_FILE, "its digest is not that of its content"), sentence)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_changed_bytes_are_refused_by_their_digest(forger: Forger) -> None:
     [
         lambda data: data["claim"].update(tolerance=0.5),
         lambda data: data["provenance"].update(num_ilp_solves=0, wall_s=0.1),
-        lambda data: data.pop("digest"),
+        lambda data: data.update(digest="0" * 64),
     ],
     ids=["tolerance", "provenance", "digest"],
 )

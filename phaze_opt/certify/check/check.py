@@ -10,7 +10,7 @@ import numpy as np
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Infeasibility, PlacementBound
 from phaze_opt.certify.check.bounds import BoundCheck
 from phaze_opt.certify.check.claim import check_claim
-from phaze_opt.certify.check.files import CertificateFiles, certificate_directory, read_certificate
+from phaze_opt.certify.check.files import CertificateFiles, certificate_directory, check_unchanged, read_certificate
 from phaze_opt.certify.check.points_table import PointsTable, check_rows
 from phaze_opt.certify.check.pool import PricedPool, price_pool
 from phaze_opt.certify.check.problem_data import CheckedProblem, check_problem
@@ -56,6 +56,7 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     _check_bounds(problem, files, pool, architectures, tell)
     num_schedules = _check_solutions(problem, files, architectures, tell)
     check_claim(files.certificate, files.points)
+    check_unchanged(files)
     tell(CheckProgress(CheckStage.CLAIM, 1, 1))
     wall_s = time.perf_counter() - started_s
     return _report(directory, files, problem, pool, num_schedules=num_schedules, wall_s=wall_s)

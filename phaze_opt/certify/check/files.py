@@ -45,13 +45,21 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """All that a certificate holds; ``multipliers`` by micro-batch, each of shape (rows, slots)."""
+    """All that a certificate holds.
+
+    Attributes:
+        certificate, points, pool, solutions: the files.
+        multipliers: by micro-batch, each of shape (rows, slots).
+        changed: name of the first file that is not what a digest says; empty if there is none. Left to the end of the
+            check, as a broken rule says more than that something was changed.
+    """
 
     certificate: Certificate
     points: PointsTable
     pool: PoolFile
     multipliers: Mapping[int, NDArray[np.int32]]
     solutions: SolutionsFile
+    changed: str = ""
 
 
 def certificate_directory(path: Path) -> Path:
@@ -70,26 +78,35 @@ def read_certificate(directory: Path) -> CertificateFiles:
     """Read every file once and compare its digest: what is checked is what the digest is of, whatever becomes of it.
 
     Raises:
-        CertificateError: a file is missing, unknown, changed, truncated or of another form.
+        CertificateError: a file is missing, unknown, truncated or of another form.
     """
     content = _parse(_read_bytes(directory, CERTIFICATE_FILE), CERTIFICATE_FILE)
-    if not (isinstance(content, dict) and is_unchanged(content)):
-        refuse("its digest is not that of its content: it was changed after it was written", file=CERTIFICATE_FILE)
+    changed = [] if isinstance(content, dict) and is_unchanged(content) else [CERTIFICATE_FILE]
     certificate = _value(Certificate, content, CERTIFICATE_FILE)
     if certificate.format != FORMAT:
         refuse(f"format is {certificate.format}, not {FORMAT}", file=CERTIFICATE_FILE)
     _check_names(directory, certificate)
     contents = {name: _read_bytes(directory, name) for name in _OTHER_FILES}
-    for name, data in contents.items():
-        if hashlib.sha256(data).hexdigest() != certificate.files[name]:
-            refuse(f"its sha256 is not the one in {CERTIFICATE_FILE}", file=name)
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    changed += [name for name, digest in digests.items() if digest != certificate.files[name]]
     return CertificateFiles(
         certificate=certificate,
         points=read_points(contents[POINTS_FILE]),
         pool=_value(PoolFile, _parse(contents[POOL_FILE], POOL_FILE), POOL_FILE),
         multipliers=_read_multipliers(contents[MULTIPLIERS_FILE], certificate),
         solutions=_value(SolutionsFile, _parse(contents[SOLUTIONS_FILE], SOLUTIONS_FILE), SOLUTIONS_FILE),
+        changed=changed[0] if changed else "",
     )
+
+
+def check_unchanged(files: CertificateFiles) -> None:
+    """Every file is what its digest says.
+
+    Raises:
+        CertificateError: one is not.
+    """
+    if files.changed:
+        refuse("its digest is not that of its content: it was changed after it was written", file=files.changed)
 
 
 def _read_bytes(directory: Path, name: str) -> bytes:
