@@ -68,6 +68,7 @@ def analyse_drawn_worlds(
         problem_digest=problem.digest,
         goal=problem.goal.value,
         tolerance=options.tolerance,
+        num_best=options.num_best,
         options=robust,
         assumptions=assumptions,
         worlds=worlds,

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from robust_toys import PowerProver, make_problem, make_space
 
+from phaze_opt.certify.alone import proving_alone
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.robust.analyse import analyse_robustness, read_result, result_file
 from phaze_opt.certify.robust.conclusions import WITHIN
@@ -141,6 +142,21 @@ def test_an_interruption_changes_nothing_and_costs_one_piece(tmp_path: Path, fai
     found = _analyse(tmp_path / "cut", again, is_resumed=True)
     assert _timeless(found) == _timeless(expected)
     assert len(again.calls) == len(whole.calls) - (fail_after - 1)
+
+
+def test_a_finished_analysis_is_read_back_if_it_is_the_one_asked_for(tmp_path: Path) -> None:
+    first = _analyse(tmp_path, PowerProver(PROBLEM.space.size))
+    idle, other = PowerProver(PROBLEM.space.size), PowerProver(PROBLEM.space.size)
+    assert _analyse(tmp_path, idle, is_resumed=True) == first
+    assert idle.calls == []
+    _analyse(tmp_path, other, is_resumed=True, tolerance=0.01)
+    assert other.calls != []
+
+
+def test_two_analyses_of_one_problem_do_not_share_a_journal(tmp_path: Path) -> None:
+    place = result_file(PROBLEM, CertifyOptions(directory=tmp_path)).parent
+    with proving_alone(place), pytest.raises(InputError, match="another process"):
+        _analyse(tmp_path, PowerProver(PROBLEM.space.size))
 
 
 def test_without_resume_it_starts_afresh(tmp_path: Path) -> None:

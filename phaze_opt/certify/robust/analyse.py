@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from phaze_opt.certify.alone import proving_alone
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.assumptions import Assumptions, find_assumptions
 from phaze_opt.certify.robust.axes import axis_column, axis_value, free_axes
@@ -53,7 +54,8 @@ def analyse_robustness(
     """Certify the optimum of every world, the regret of every good design, and the design of least largest regret.
 
     The result is also written to `result_file`. While the analysis runs, its journal stands beside that file;
-    ``options.is_resumed`` goes on from it, and gives the numbers that an uninterrupted run gives.
+    ``options.is_resumed`` goes on from it, and gives the numbers that an uninterrupted run gives; a result that is
+    finished is read back.
 
     Args:
         problem: the nominal one.
@@ -66,12 +68,33 @@ def analyse_robustness(
     Raises:
         InputError: a kept file is broken, or the directory cannot be written.
     """
+    with proving_alone(_directory(problem, options)):
+        known = read_result(result_file(problem, options)) if options.is_resumed else None
+        if known is not None and _is_of(known, problem, options, robust):
+            return known
+        return _analyse(problem, options, robust, on_progress or (lambda _: None), prover)
+
+
+def _is_of(result: RobustResult, problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions) -> bool:
+    """Whether a finished result is the one asked for."""
+    found = (result.problem_digest, result.tolerance, result.num_best, result.options)
+    return found == (problem.digest, options.tolerance, options.num_best, robust)
+
+
+def _analyse(
+    problem: CertifyProblem,
+    options: CertifyOptions,
+    robust: RobustOptions,
+    on_progress: Callable[[RobustProgress], None],
+    prover: RobustProver | None,
+) -> RobustResult:
+    """Run the analysis and write what it finds."""
     build = partial(_build_bench, problem, options) if prover is None else partial(ProverBench, prover)
     bench = build()
     workers = Workers(build, jobs=options.jobs, here=bench)
     is_hurried = True
     try:
-        analysis = _Analysis(problem, options, robust, on_progress or (lambda _: None), bench.prover, workers)
+        analysis = _Analysis(problem, options, robust, on_progress, bench.prover, workers)
         result = analysis.run()
         is_hurried = False
     finally:
@@ -203,7 +226,9 @@ class _Analysis:
             costs=self._costs,
         )
         self._report()
-        return conclude(evidence, robust=self.robust, wall_s=time.perf_counter() - self._started)
+        return conclude(
+            evidence, num_best=self.options.num_best, robust=self.robust, wall_s=time.perf_counter() - self._started
+        )
 
     def _report(self) -> None:
         """Tell how far it is."""

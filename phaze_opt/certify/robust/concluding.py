@@ -64,7 +64,7 @@ def optimal_within(tolerance: float) -> float:
     return max(tolerance, PROOF_SLACK)
 
 
-def conclude(evidence: Evidence, *, robust: RobustOptions, wall_s: float) -> RobustResult:
+def conclude(evidence: Evidence, *, num_best: int, robust: RobustOptions, wall_s: float) -> RobustResult:
     """The result of an analysis whose steps are all done."""
     optima = tuple(_optimum(evidence, row) for row in evidence.rows)
     designs = _designs(evidence, optima)
@@ -72,6 +72,7 @@ def conclude(evidence: Evidence, *, robust: RobustOptions, wall_s: float) -> Rob
         problem_digest=evidence.problem.digest,
         goal=evidence.problem.goal.value,
         tolerance=evidence.tolerance,
+        num_best=num_best,
         options=robust,
         assumptions=evidence.assumptions,
         worlds=tuple(evidence.worlds),

@@ -226,6 +226,7 @@ class RobustResult:
         problem_digest: of the nominal problem.
         goal: maximised.
         tolerance: of every optimum and of the min-max regret.
+        num_best: nominal best designs compared.
         options: which worlds.
         assumptions: what is varied, what is not.
         worlds: the nominal one first, then corners, then samples.
@@ -243,6 +244,7 @@ class RobustResult:
     problem_digest: str
     goal: str
     tolerance: float
+    num_best: int
     options: RobustOptions
     assumptions: Assumptions
     worlds: tuple[World, ...]
