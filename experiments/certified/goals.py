@@ -1,6 +1,6 @@
 """Times of whole `phaze-opt certify` commands, started as a user starts them; writes goals.json beside this file.
 
-    python experiments/certified/goals.py [CASE ...]
+    python experiments/certified/goals.py [CASE ...]        (in the root of the repository)
 
 ``cold`` has an empty cache of compiled kernels; the other cases run once unmeasured before they are measured, with
 the cache of the environment. Peak memory is that of the largest process.
@@ -33,7 +33,7 @@ EIGHT = [
     "opt-1.3b",
     "megatron-gpt2-72",
 ]
-DENSE = f"--space {Path(__file__).with_name('dense-space.toml')}"
+DENSE = "--space experiments/certified/dense-space.toml"
 CASES = {
     "cold": [BERT],
     "warm": [BERT],
