@@ -46,26 +46,26 @@ def write_certificate_report(
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables = []
     figures = {}
-    lead = claim_sentence(result)
+    lead = [claim_sentence(result)]
     if result.best:
         of_design = evaluation_contents(result.best[0].evaluation, references={})
         # Without references beside it, the performance is in the other tables.
         of_design = [content for content in of_design if content.title != "Performance"]
         tables = [best_table(result), flatness_table(result), *of_design]
-        lead = " ".join([lead, ties_sentence(ties), *(runner_up.sentences if runner_up is not None else ())])
+        lead = [f"{lead[0]} {ties_sentence(ties)}", " ".join(runner_up.sentences if runner_up is not None else ())]
         figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up))
     if len(result.history) > 1:
         figures = {"gap": gap_figure(result.history, goal=certificate.goal, end_s=result.wall_s), **figures}
         tables.append(history_table(result))
     if robust is not None:
-        lead = " ".join([lead, *minimax_sentences(robust)])
+        lead.append(" ".join(minimax_sentences(robust)))
         tables += robust_contents(robust)
     effort = " ".join(filter(None, (infeasible_sentence(result), effort_sentence(result))))
     page = render_page(
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}",
         figures=figures,
         tables=tables,
-        lead=lead,
+        lead="\n".join(filter(None, lead)),
         footer=f"phaze-opt {__version__}; {effort} Its certificate: {result.directory}",
     )
     return write_text(path, page)

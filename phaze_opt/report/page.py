@@ -40,7 +40,7 @@ def render_page(
     footer: str = "",
     has_heading: bool = True,
 ) -> str:
-    """One page of tables and figures as HTML text."""
+    """One page of tables and figures as HTML text; every line of ``lead`` is a paragraph above them."""
     return _render(
         title,
         figures=figures,
@@ -132,7 +132,7 @@ def _render(
     return page.render(
         title=title,
         heading=title if has_heading else "",
-        lead=lead,
+        lead=lead.splitlines(),
         tables=tables,
         figures=data,
         library=library if figures else "",
