@@ -48,51 +48,30 @@ def path_bounds(ends, shortest, tails, running, num_running, frontier, num_front
     return bound, rest
 
 
-@njit(cache=True, nogil=True)
-def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, tables, cores, is_chip, after, scratch):
-    """Most that operators in waiting can earn a second beside those begun that still run after ``moment``.
-
-    Args:
-        v: vector of prices.
-        waiting: (n,) whether an operator has neither begun nor is about to.
-        order: (n,) operators by descending price on one core.
-        begun: operators that have begun, their ``ends`` and ``modes``.
-        tables: (prices, needs, masks).
-        scratch: (candidates, best_of, room) of `optimistic`, and (3,) for counts.
-    """
-    prices, needs, masks = tables
-    candidates, best_of, room, taken = scratch
+# The three pieces of `heaviest_beside` are inlined by numba: as calls they cost the level search 5 % of its time.
+@njit(inline="always")
+def leave_room(moment, begun, ends, num_begun, modes, needs, cores, room):
+    """Fill ``room`` with the cores of each type that those begun leave free after ``moment``."""
     room[0] = cores[0]
     room[1] = cores[1]
     for k in range(num_begun):
         if ends[k] > moment:
             room[0] -= needs[modes[k], begun[k], 0]
             room[1] -= needs[modes[k], begun[k], 1]
-    if room[0] <= 0 and room[1] <= 0:
-        return 0.0
-    found = 0
-    taken[:] = 0
-    for j in order:
-        kind = masks[j] - 1
-        most = min(room[0], room[1]) if kind == 2 else room[kind]
-        # More than the cores can take only matter where one of them may spread instead.
-        may_spread = not is_chip and kind < 2 and room[kind] == cores[kind]
-        if not waiting[j] or (taken[kind] >= most and not may_spread):
-            continue
-        is_free = True
-        for k in range(num_begun):
-            is_free = is_free and not (ends[k] > moment and after[begun[k], j])
-        if not is_free:
-            continue
-        candidates[found] = j
-        found += 1
-        taken[kind] += 1
-        if is_chip and found >= room[0] + room[1] + min(room[0], room[1]):
-            break
-    best = optimistic(candidates, 0, found, prices[v, 0], masks, room, best_of)
-    if is_chip:
-        return best
-    # Under the rule `type` one operator may spread over a type that is idle.
+
+
+@njit(inline="always")
+def may_run_beside(j, moment, begun, ends, num_begun, after):
+    """Whether operator ``j`` comes after none of those begun that still run after ``moment``."""
+    is_free = True
+    for k in range(num_begun):
+        is_free = is_free and not (ends[k] > moment and after[begun[k], j])
+    return is_free
+
+
+@njit(inline="always")
+def heaviest_by_type(v, candidates, found, prices, masks, room, cores):
+    """Most that candidates can earn under the rule `type`, where one operator may spread over a type that is idle."""
     total = 0.0
     for t in range(2):
         on_one_core = 0.0
@@ -108,7 +87,46 @@ def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, ta
             if room[t] == cores[t]:
                 spread = max(spread, prices[v, 1, j])
         total += max(on_one_core, spread)
-    return max(best, total)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, tables, cores, is_chip, after, scratch):
+    """Most that operators in waiting can earn a second beside those begun that still run after ``moment``.
+
+    Args:
+        v: vector of prices.
+        waiting: (n,) whether an operator has neither begun nor is about to.
+        order: (n,) operators by descending price on one core.
+        begun: operators that have begun, their ``ends`` and ``modes``.
+        tables: (prices, needs, masks).
+        scratch: (candidates, best_of, room) of `optimistic`, and (3,) for counts.
+    """
+    prices, needs, masks = tables
+    candidates, best_of, room, taken = scratch
+    leave_room(moment, begun, ends, num_begun, modes, needs, cores, room)
+    if room[0] <= 0 and room[1] <= 0:
+        return 0.0
+    found = 0
+    taken[:] = 0
+    for j in order:
+        kind = masks[j] - 1
+        most = min(room[0], room[1]) if kind == 2 else room[kind]
+        # More than the cores can take only matter where one of them may spread instead.
+        may_spread = not is_chip and kind < 2 and room[kind] == cores[kind]
+        if not waiting[j] or (taken[kind] >= most and not may_spread):
+            continue
+        if not may_run_beside(j, moment, begun, ends, num_begun, after):
+            continue
+        candidates[found] = j
+        found += 1
+        taken[kind] += 1
+        if is_chip and found >= room[0] + room[1] + min(room[0], room[1]):
+            break
+    best = optimistic(candidates, 0, found, prices[v, 0], masks, room, best_of)
+    if is_chip:
+        return best
+    return max(best, heaviest_by_type(v, candidates, found, prices, masks, room, cores))
 
 
 @njit(cache=True, nogil=True)

@@ -109,6 +109,78 @@ def soonest_end(num_frontier, frontier, ready, modes, ends, running, num_running
 
 
 @njit(cache=True, nogil=True)
+def scratch_of(count, cores):
+    """Arrays that `lost_time` writes over, for ``count`` operators; the last of them is that of `heaviest_beside`."""
+    # More cores than operators would only make the tables of what may run at once longer.
+    most = min(cores[0], count) + min(cores[1], count) + 2
+    sets = (np.empty(count, np.int64), np.zeros((4, most)), np.empty(2, np.int64), np.empty(3, np.int64))
+    return np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64), np.empty(count, np.bool_), sets
+
+
+@njit(cache=True, nogil=True)
+def add_children(
+    s, parent, choices, limits, rates, lengths, classes, orders, cores, is_chip, tails, after, scratch, found, out
+):
+    """Write the children of partial schedule ``s`` whose bound is below the cutoff into ``out`` from ``found`` on.
+
+    Args:
+        parent: (modes, ends, left, running, how many run) of it.
+        choices: (frontier, how many, when each is ready, when it may begin in each mode).
+        limits: (first time at which none need begin, bound by paths, time that must follow the next start, cutoff).
+        rates: (prices, needs, masks).
+        scratch: from `scratch_of`.
+
+    Returns:
+        The number of children written so far.
+    """
+    state, end, left, running, num_running = parent
+    frontier, num_frontier, ready, earliest = choices
+    soonest, known, rest, cutoff = limits
+    ranks, bounds, begins, codes, parents = out
+    prices = rates[0]
+    for k in range(num_frontier):
+        i = frontier[k]
+        for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
+            begin = earliest[mode, k]
+            finish = begin + lengths[mode, i]
+            if begin >= soonest or is_interchangeable(k, begin, frontier, ready, classes):
+                continue
+            paths = max(known, begin + rest, finish + tails[i])
+            if paths >= cutoff:
+                continue
+            bound, mean, best = price_bound(begin, left, state, end, running, num_running, prices)
+            if bound >= cutoff:
+                continue
+            rank = max(bound, paths) + RANK_SHARE * mean
+            bound += lost_time(
+                best,
+                i,
+                mode,
+                begin,
+                finish,
+                state,
+                end,
+                running,
+                num_running,
+                rates,
+                orders,
+                cores,
+                is_chip,
+                after,
+                scratch,
+            )
+            if bound >= cutoff:
+                continue
+            bounds[found] = max(bound, paths)
+            ranks[found] = rank
+            begins[found] = begin
+            codes[found] = 2 * i + mode
+            parents[found] = s
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
 def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, orders, cutoff, out):
     """Fill ``out`` with the children of all partial schedules of a level whose bound is below ``cutoff``.
 
@@ -126,17 +198,13 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
     modes, ends, lasts, left = level
     pred_ptr, pred_idx, after = graph
     lengths, needs, masks = tables
-    ranks, bounds, begins, codes, parents = out
     count = classes.shape[0]
     running = np.empty(count, np.int64)
     frontier = np.empty(count, np.int64)
     ready = np.empty(count)
     earliest = np.empty((2, count))
     rates = (prices, needs, masks)
-    # More cores than operators would only make the tables of what may run at once longer.
-    most = min(cores[0], count) + min(cores[1], count) + 2
-    sets = (np.empty(count, np.int64), np.zeros((4, most)), np.empty(2, np.int64), np.empty(3, np.int64))
-    scratch = (np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64), np.empty(count, np.bool_), sets)
+    scratch = scratch_of(count, cores)
     found = 0
     for s in range(lasts.shape[0]):
         state, end = modes[s], ends[s]
@@ -147,45 +215,26 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
         known, rest = path_bounds(end, lengths[2], tails, running, num_running, frontier, num_frontier, ready)
         if known >= cutoff:
             continue
-        for k in range(num_frontier):
-            i = frontier[k]
-            for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
-                begin = earliest[mode, k]
-                finish = begin + lengths[mode, i]
-                if begin >= soonest or is_interchangeable(k, begin, frontier, ready, classes):
-                    continue
-                paths = max(known, begin + rest, finish + tails[i])
-                if paths >= cutoff:
-                    continue
-                bound, mean, best = price_bound(begin, left[s], state, end, running, num_running, prices)
-                if bound >= cutoff:
-                    continue
-                rank = max(bound, paths) + RANK_SHARE * mean
-                bound += lost_time(
-                    best,
-                    i,
-                    mode,
-                    begin,
-                    finish,
-                    state,
-                    end,
-                    running,
-                    num_running,
-                    rates,
-                    orders,
-                    cores,
-                    is_chip,
-                    after,
-                    scratch,
-                )
-                if bound >= cutoff:
-                    continue
-                bounds[found] = max(bound, paths)
-                ranks[found] = rank
-                begins[found] = begin
-                codes[found] = 2 * i + mode
-                parents[found] = s
-                found += 1
+        parent = (state, end, left[s], running, num_running)
+        choices = (frontier, num_frontier, ready, earliest)
+        limits = (soonest, known, rest, cutoff)
+        found = add_children(
+            s,
+            parent,
+            choices,
+            limits,
+            rates,
+            lengths,
+            classes,
+            orders,
+            cores,
+            is_chip,
+            tails,
+            after,
+            scratch,
+            found,
+            out,
+        )
     return found
 
 

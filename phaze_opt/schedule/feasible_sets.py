@@ -73,10 +73,12 @@ def descending(weights):
 
 
 @njit(cache=True, nogil=True)
-def heaviest_unspread(candidates, weights, masks, conflicts, cores, base, known, chosen, max_nodes):
-    """Depth-first search for unspread operators that weigh more than ``known`` with ``base``; returns (weight, bound).
+def search_stack(candidates, cores, base):
+    """Arrays of a depth-first search that starts from ``candidates``: a row for each depth.
 
-    ``chosen`` is filled where one is found. Weight and bound are equal unless ``max_nodes`` ended the search.
+    Returns:
+        (stack, sizes, position, room, value, picked): candidates of a depth, how many, the next of them to try, cores
+        that are free, weight of what is picked, and the operator picked.
     """
     depth_limit = cores[0] + cores[1] + 2
     stack = np.empty((depth_limit, max(1, candidates.shape[0])), np.int64)
@@ -87,7 +89,37 @@ def heaviest_unspread(candidates, weights, masks, conflicts, cores, base, known,
     room[0] = cores
     value = np.full(depth_limit, base)
     picked = np.empty(depth_limit, np.int64)
-    best_of = np.zeros((4, depth_limit))
+    return stack, sizes, position, room, value, picked
+
+
+@njit(cache=True, nogil=True)
+def choose_picked(picked, depth, chosen):
+    """Fill ``chosen`` with what is picked down to ``depth``."""
+    chosen[:] = False
+    for d in range(depth + 1):
+        chosen[picked[d]] = True
+
+
+@njit(cache=True, nogil=True)
+def fill_below(depth, i, tc, vc, stack, position, sizes, masks, conflicts):
+    """Candidates that may still run beside ``i`` with (tc, vc) cores free, into the next depth; returns how many."""
+    found = 0
+    for k in range(position[depth], sizes[depth]):
+        j = stack[depth, k]
+        if not conflicts[i, j] and (masks[j] & 1) <= tc and (masks[j] >> 1) <= vc:
+            stack[depth + 1, found] = j
+            found += 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def heaviest_unspread(candidates, weights, masks, conflicts, cores, base, known, chosen, max_nodes):
+    """Depth-first search for unspread operators that weigh more than ``known`` with ``base``; returns (weight, bound).
+
+    ``chosen`` is filled where one is found. Weight and bound are equal unless ``max_nodes`` ended the search.
+    """
+    stack, sizes, position, room, value, picked = search_stack(candidates, cores, base)
+    best_of = np.zeros((4, stack.shape[0]))
     best = known
     if base > best:
         best = base
@@ -116,15 +148,8 @@ def heaviest_unspread(candidates, weights, masks, conflicts, cores, base, known,
         weight = value[depth] + weights[i]
         if weight > best:
             best = weight
-            chosen[:] = False
-            for d in range(depth + 1):
-                chosen[picked[d]] = True
-        found = 0
-        for k in range(position[depth], sizes[depth]):
-            j = stack[depth, k]
-            if not conflicts[i, j] and (masks[j] & 1) <= tc and (masks[j] >> 1) <= vc:
-                stack[depth + 1, found] = j
-                found += 1
+            choose_picked(picked, depth, chosen)
+        found = fill_below(depth, i, tc, vc, stack, position, sizes, masks, conflicts)
         if found > 0:
             depth += 1
             sizes[depth] = found
