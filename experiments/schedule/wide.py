@@ -1,4 +1,4 @@
-"""Gaps of wide scheduling problems within a few seconds each (issue 5: <= 1 % within 5 s for >= 95 % of them).
+"""Gaps of wide scheduling problems within a few seconds each; the goal is <= 1 % for 95 % of them.
 
     nice python experiments/schedule/wide.py [--stride 4] [--family heads] [--cpu] [--output FILE]
 
