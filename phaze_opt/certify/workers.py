@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from contextvars import ContextVar
-from multiprocessing import connection, resource_tracker
 from typing import Protocol
 
 from phaze_opt.errors import SolverError
+from phaze_opt.worker_process import interrupts_blocked, prepare_worker
 
 QUICK_S = 4.0
 """Work that takes no longer than this is done here, whatever the number of jobs."""
@@ -60,7 +56,7 @@ class Workers:
             yield result
         try:
             if left:
-                with _interrupts_blocked():
+                with interrupts_blocked():
                     results = self._started().map(_do, left)
                 yield from results
         except BrokenProcessPool as error:
@@ -104,35 +100,10 @@ _BUILD: ContextVar[Callable[[], Bench]] = ContextVar("build")
 """Of a worker process: its bench, made at the first work so that errors reach the parent, and how to make it."""
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C here and in the processes started inside, until they have made themselves deaf to it.
-
-    The resource tracker would unblock it when it starts, so it is started first.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _start_worker(build: Callable[[], Bench]) -> None:
-    """Prepare a worker: deaf to Ctrl-C, which its parent handles, and ending when its parent has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """Prepare a worker, and tell it how to make its bench."""
+    prepare_worker()
     _BUILD.set(build)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _do(work: object) -> object:

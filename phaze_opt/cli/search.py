@@ -48,7 +48,7 @@ from phaze_opt.cli.options import (
 from phaze_opt.cli.output import console, print_json
 from phaze_opt.cli.search_config import build_config, one_of
 from phaze_opt.cli.search_extras import find_optimum, find_pipeline
-from phaze_opt.cli.search_output import common_reason, print_json_result, print_result
+from phaze_opt.cli.search_output import common_reason, print_result
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -231,8 +231,7 @@ def search(
         session, result, config=config, scenario=scenario, space=points, references=references, optimum=optimum
     )
     pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
-    show = print_json_result if json else print_result
-    show(result, points, references, session, optimum=optimum, pipeline=pipeline)
+    print_result(result, points, references, session, optimum=optimum, pipeline=pipeline, is_json=json)
     _conclude(result, delivery)
 
 

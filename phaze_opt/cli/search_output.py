@@ -82,19 +82,6 @@ def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
     return data
 
 
-def print_json_result(
-    result: SearchResult,
-    _space: SearchSpace,
-    _references: Mapping[str, Evaluation],
-    session: TrackingSession,
-    *,
-    optimum: Truth | None,
-    pipeline: HeterogeneousEvaluation | None,
-) -> None:
-    """What a program reads."""
-    print_json(result_to_json(result, session, regret=regret_of(result, optimum), pipeline=pipeline))
-
-
 def print_result(
     result: SearchResult,
     space: SearchSpace,
@@ -103,8 +90,12 @@ def print_result(
     *,
     optimum: Truth | None,
     pipeline: HeterogeneousEvaluation | None,
+    is_json: bool,
 ) -> None:
-    """What a hardware architect acts on."""
+    """What a hardware architect acts on, or what a program reads."""
+    if is_json:
+        print_json(result_to_json(result, session, regret=regret_of(result, optimum), pipeline=pipeline))
+        return
     from phaze_opt.report.heterogeneous import heterogeneous_contents
     from phaze_opt.report.tables import draw_table, limits_sentence, search_tables
 

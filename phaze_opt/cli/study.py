@@ -11,7 +11,7 @@ import typer
 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
-from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, parse_choice
+from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption, parse_choice
 from phaze_opt.cli.output import console, out, print_json
 
 if TYPE_CHECKING:
@@ -35,14 +35,6 @@ JobsOption = Annotated[
         help="Processes; changes the time, never a number.",
         parser=integer("--jobs", high=MAX_JOBS),
         metavar=INTEGER,
-    ),
-]
-TrackingUriOption = Annotated[
-    str,
-    typer.Option(
-        "--tracking-uri",
-        help="An MLflow store; by default MLFLOW_TRACKING_URI, else a sqlite file in the working directory.",
-        rich_help_panel=RECORDS,
     ),
 ]
 ExperimentOption = Annotated[

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.track.protocol import Delivery, DeliveryProgress, Tracker, TrackerConfig
+from phaze_opt.track.protocol import RecordingSession, Tracker, TrackerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,34 +59,11 @@ ProofEvent = ProofStarted | ProofMoved | ProofFinished
 
 
 @runtime_checkable
-class CertificateTrackingSession(Protocol):
-    """One proof being recorded; what holds for a `TrackingSession` holds for it."""
-
-    @property
-    def tracking_uri(self) -> str:
-        """The store, without credentials; empty if nothing is recorded."""
-        ...
-
-    @property
-    def run_id(self) -> str:
-        """Identifier of the proof's run in the store; empty as long as the store has not given one."""
-        ...
-
-    @property
-    def url_hint(self) -> str:
-        """The one line that opens the run: a command or an address; empty if nothing is recorded."""
-        ...
+class CertificateTrackingSession(RecordingSession, Protocol):
+    """One proof being recorded."""
 
     def observe_proof(self, event: ProofEvent) -> None:
         """Record one event."""
-        ...
-
-    def log_artifacts(self, files: Mapping[str, Path]) -> None:
-        """Record files under the given names (relative, with ``/``); their content is taken at once."""
-        ...
-
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
-        """Deliver what is left, within bounded time; later calls return the same answer."""
         ...
 
 

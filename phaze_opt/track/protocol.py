@@ -70,8 +70,8 @@ class Delivery:
 
 
 @runtime_checkable
-class TrackingSession(SearchObserver, Protocol):
-    """One search being recorded. No method but `Tracker.open` may stop, slow noticeably or change a search."""
+class RecordingSession(Protocol):
+    """What every session offers, whatever it records: no method may stop, slow noticeably or change that."""
 
     @property
     def tracking_uri(self) -> str:
@@ -80,16 +80,12 @@ class TrackingSession(SearchObserver, Protocol):
 
     @property
     def run_id(self) -> str:
-        """Identifier of the search's run in the store; empty as long as the store has not given one."""
+        """Identifier of the run in the store; empty as long as the store has not given one."""
         ...
 
     @property
     def url_hint(self) -> str:
         """The one line that opens the run: a command or an address; empty if nothing is recorded."""
-        ...
-
-    def observe(self, event: SearchEvent) -> None:
-        """Record one event."""
         ...
 
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
@@ -102,37 +98,23 @@ class TrackingSession(SearchObserver, Protocol):
 
 
 @runtime_checkable
-class StudyTrackingSession(StudyObserver, Protocol):
-    """One study being recorded; what holds for a `TrackingSession` holds for it.
+class TrackingSession(SearchObserver, RecordingSession, Protocol):
+    """One search being recorded."""
+
+    def observe(self, event: SearchEvent) -> None:
+        """Record one event."""
+        ...
+
+
+@runtime_checkable
+class StudyTrackingSession(StudyObserver, RecordingSession, Protocol):
+    """One study being recorded.
 
     A resumed study tells its events again: an event seen before, in this session or an earlier one, adds nothing.
     """
 
-    @property
-    def tracking_uri(self) -> str:
-        """The store, without credentials; empty if nothing is recorded."""
-        ...
-
-    @property
-    def run_id(self) -> str:
-        """Identifier of the study's run in the store; empty as long as the store has not given one."""
-        ...
-
-    @property
-    def url_hint(self) -> str:
-        """The one line that opens the study: a command or an address; empty if nothing is recorded."""
-        ...
-
     def observe_study(self, event: StudyEvent) -> None:
         """Record one event."""
-        ...
-
-    def log_artifacts(self, files: Mapping[str, Path]) -> None:
-        """Record files with the study under the given names (relative, with ``/``); their content is taken at once."""
-        ...
-
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
-        """Deliver what is left, within bounded time; later calls return the same answer."""
         ...
 
 

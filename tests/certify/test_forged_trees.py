@@ -96,41 +96,34 @@ def users_of(pool: Any, kind: str) -> list[int]:
     return [position for position, found in enumerate(kinds) if found == kind]
 
 
-def tree_on_too_few_operators(forger: Forger) -> str:
+def put_core_tree(forger: Forger, *, users: str, core_type: str, num_cores: int) -> None:
+    """A tree that branches on the order of the first two users of a core type."""
+
     def make(vector: Any, pool: Any) -> list:
-        node = branching("cores", *users_of(pool, "tc")[:2], core_type="tc", num_cores=2)
+        node = branching("cores", *users_of(pool, users)[:2], core_type=core_type, num_cores=num_cores)
         return [node, leaf(vector), leaf(vector)]
 
     put_tree(forger, make)
+
+
+def tree_on_too_few_operators(forger: Forger) -> str:
+    put_core_tree(forger, users="tc", core_type="tc", num_cores=2)
     return in_file(POOL_FILE, r".*entry 0: node 0: branches on 2 operators and 2 cores")
 
 
 def tree_on_cores_of_another_type(forger: Forger) -> str:
-    def make(vector: Any, pool: Any) -> list:
-        node = branching("cores", *users_of(pool, "vc")[:2], core_type="tc", num_cores=1)
-        return [node, leaf(vector), leaf(vector)]
-
-    put_tree(forger, make)
+    put_core_tree(forger, users="vc", core_type="tc", num_cores=1)
     return in_file(POOL_FILE, r".*entry 0: node 0: not all of the operators .* use the core type tc")
 
 
 def tree_on_cores_of_no_type(forger: Forger) -> str:
-    def make(vector: Any, pool: Any) -> list:
-        node = branching("cores", *users_of(pool, "tc")[:2], core_type="none", num_cores=1)
-        return [node, leaf(vector), leaf(vector)]
-
-    put_tree(forger, make)
+    put_core_tree(forger, users="tc", core_type="none", num_cores=1)
     return in_file(POOL_FILE, r".*entry 0: node 0: branches on cores of type 'none'")
 
 
 def tree_for_fewer_cores(forger: Forger) -> str:
     """A true tree of one tensor core, used for rows with more."""
-
-    def make(vector: Any, pool: Any) -> list:
-        node = branching("cores", *users_of(pool, "tc")[:2], core_type="tc", num_cores=1)
-        return [node, leaf(vector), leaf(vector)]
-
-    put_tree(forger, make)
+    put_core_tree(forger, users="tc", core_type="tc", num_cores=1)
     return rf"^{re.escape(POINTS_FILE)}, row \d+: slot \d+ is bounded by a tree that holds for at most"
 
 
