@@ -4,6 +4,7 @@ GIBI = 1 << 30
 MEBI = 1 << 20
 KIBI = 1 << 10
 GIGA = 1e9
+TERA = 1e12
 MICRO = 1e-6
 PICO = 1e-12
 UM2_PER_MM2 = 1e6

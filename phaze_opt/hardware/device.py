@@ -1,0 +1,191 @@
+"""Real machines: peak rates by precision, multiprocessors, memory and links, each with its source (devices.toml)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+from pydantic import BaseModel, ConfigDict
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.hardware.toml_file import parse_toml
+from phaze_opt.units import GIGA, MEBI, TERA
+
+
+class ComputePath(StrEnum):
+    """Which units multiply, in which precision: fp32 on ordinary cores, the others on matrix units."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    INT8 = "int8"
+
+
+_PATH_OF = MappingProxyType({"fp16": ComputePath.BF16, "float16": ComputePath.BF16, "bfloat16": ComputePath.BF16})
+_BYTES = MappingProxyType(
+    {ComputePath.FP32: 4, ComputePath.TF32: 4, ComputePath.BF16: 2, ComputePath.FP8: 1, ComputePath.INT8: 1}
+)
+
+
+def path_of(dtype: str) -> ComputePath:
+    """The path that data of this type take; fp16 and bf16 share one.
+
+    Raises:
+        InputError: an unknown type.
+    """
+    if dtype in _PATH_OF:
+        return _PATH_OF[dtype]
+    if dtype not in list(ComputePath):
+        message = f"dtype '{dtype}' is unknown; {suggest(dtype, [*ComputePath, *_PATH_OF])}"
+        raise InputError(message, key="dtype")
+    return ComputePath(dtype)
+
+
+def element_bytes(path: ComputePath) -> int:
+    """Bytes of an operand's element."""
+    return _BYTES[path]
+
+
+class MatrixStyle(StrEnum):
+    """How a matmul is laid on the machine.
+
+    TILES: output tiles, one to a multiprocessor at a time, in waves (GPUs); SYSTOLIC: large arrays that stream
+    (TPUs and the designed chips).
+    """
+
+    TILES = "tiles"
+    SYSTOLIC = "systolic"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A real machine as its maker and those who measured it describe it; all per device.
+
+    Attributes:
+        name: preset name (``a100-80g``).
+        data_names: what data sets call it (``A100-SXM-80GB``).
+        style: how matmuls are laid on it.
+        num_multiprocessors: SMs, CUs, or systolic arrays.
+        array_width, array_depth: edge of a systolic array; 0 for tiles.
+        peak_flops_per_s: dense peak by path; a path that the machine lacks is missing.
+        cache_bytes: last cache before HBM (L2), or on-chip vector memory.
+        hbm_bytes, hbm_bandwidth_bytes_per_s: main memory.
+        clock_hz: clock that reproduces the peak.
+        tdp_w, die_mm2: 0 where not published.
+        network: network preset of the systems that the data were measured on.
+        source, note: where the figures come from.
+    """
+
+    name: str
+    data_names: tuple[str, ...]
+    style: MatrixStyle
+    num_multiprocessors: int
+    array_width: int
+    array_depth: int
+    peak_flops_per_s: Mapping[ComputePath, float]
+    cache_bytes: float
+    hbm_bytes: float
+    hbm_bandwidth_bytes_per_s: float
+    clock_hz: float
+    tdp_w: float
+    die_mm2: float
+    network: str
+    source: str
+    note: str
+
+    def peak(self, path: ComputePath) -> float:
+        """Dense peak of one path, FLOP/s.
+
+        Raises:
+            InputError: the machine has no such path.
+        """
+        rate = self.peak_flops_per_s.get(path, 0.0)
+        if not (math.isfinite(rate) and rate > 0):
+            known = ", ".join(self.peak_flops_per_s)
+            message = f"{self.name} has no {path} path; it has {known}"
+            raise InputError(message, key="dtype")
+        return rate
+
+    @property
+    def vector_flops_per_s(self) -> float:
+        """Rate of its ordinary cores, two FLOPs a multiply-accumulate (fp32)."""
+        return self.peak_flops_per_s.get(ComputePath.FP32, 0.0)
+
+
+class _DeviceTable(BaseModel):
+    """One ``[name]`` table of devices.toml, in the units people use."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    data_names: list[str]
+    style: str
+    num_multiprocessors: int
+    array_width: int = 0
+    array_depth: int = 0
+    peak_tflops: dict[str, float]
+    cache_mb: float
+    hbm_gb: float
+    hbm_gb_per_s: float
+    clock_ghz: float
+    tdp_w: float = 0.0
+    die_mm2: float = 0.0
+    network: str = ""
+    source: str
+    note: str = ""
+
+
+def list_devices() -> tuple[str, ...]:
+    """Names of the real machines, sorted."""
+    return tuple(sorted(_devices()))
+
+
+def load_device(name: str) -> Device:
+    """A real machine by preset name or by the name that data sets give it.
+
+    Raises:
+        InputError: an unknown name, with a near miss.
+    """
+    devices = _devices()
+    if name in devices:
+        return devices[name]
+    for device in devices.values():
+        if name in device.data_names:
+            return device
+    known = [*devices, *(alias for device in devices.values() for alias in device.data_names)]
+    message = f"no machine is named '{name}'; {suggest(name, known)}"
+    raise InputError(message, key="hardware")
+
+
+@cache
+def _devices() -> Mapping[str, Device]:
+    text = resources.files("phaze_opt.hardware").joinpath("devices.toml").read_text(encoding="utf-8")
+    tables = parse_toml(text, source="devices.toml").values
+    return MappingProxyType({name: _build(name, _DeviceTable.model_validate(table)) for name, table in tables.items()})
+
+
+def _build(name: str, table: _DeviceTable) -> Device:
+    return Device(
+        name=name,
+        data_names=tuple(table.data_names),
+        style=MatrixStyle(table.style),
+        num_multiprocessors=table.num_multiprocessors,
+        array_width=table.array_width,
+        array_depth=table.array_depth,
+        peak_flops_per_s=MappingProxyType({ComputePath(k): v * TERA for k, v in table.peak_tflops.items()}),
+        cache_bytes=table.cache_mb * MEBI,
+        hbm_bytes=table.hbm_gb * GIGA,
+        hbm_bandwidth_bytes_per_s=table.hbm_gb_per_s * GIGA,
+        clock_hz=table.clock_ghz * GIGA,
+        tdp_w=table.tdp_w,
+        die_mm2=table.die_mm2,
+        network=table.network,
+        source=table.source,
+        note=table.note,
+    )

@@ -1,0 +1,168 @@
+"""Constants fitted to measurements of real machines: values, bounds, residuals and rows (fitted_constants.json).
+
+The file is written by `phaze_opt.validation.calibrate` only. Every group is one thing that was fitted: the operators of
+a device under one clock, the all-reduce of a fabric, a training software stack.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.input_files import parse_json, read_text_file
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedConstants:
+    """Values by group and name, such as ``operators/a100-80g/host`` and ``launch_s``; SI units.
+
+    Attributes:
+        groups: values of every group.
+        digest: sha256 of the values, hexadecimal.
+    """
+
+    groups: Mapping[str, Mapping[str, float]]
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Freeze the mappings and take the digest."""
+        frozen = {name: MappingProxyType(dict(values)) for name, values in self.groups.items()}
+        plain = {name: dict(values) for name, values in frozen.items()}
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        object.__setattr__(self, "groups", MappingProxyType(frozen))
+        object.__setattr__(self, "digest", hashlib.sha256(text.encode()).hexdigest())
+
+    def __reduce__(self) -> tuple[type[FittedConstants], tuple[dict[str, dict[str, float]]]]:
+        """Pickle as plain dictionaries: a mapping proxy does not pickle."""
+        return FittedConstants, ({name: dict(values) for name, values in self.groups.items()},)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal values."""
+        return isinstance(other, FittedConstants) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        """Hash of the digest."""
+        return hash(self.digest)
+
+    def has(self, group: str) -> bool:
+        """Whether anything was fitted under this name."""
+        return group in self.groups
+
+    def group(self, name: str) -> Mapping[str, float]:
+        """Values of one group.
+
+        Raises:
+            InputError: nothing was fitted under this name; the message names a near miss.
+        """
+        if name not in self.groups:
+            message = f"nothing was fitted under '{name}'; {suggest(name, tuple(self.groups))}"
+            raise InputError(message, key=name)
+        return self.groups[name]
+
+    def value(self, group: str, name: str) -> float:
+        """One value, SI.
+
+        Raises:
+            InputError: the group or the constant is unknown.
+        """
+        values = self.group(group)
+        if name not in values:
+            message = f"group '{group}' has no constant '{name}'; {suggest(name, tuple(values))}"
+            raise InputError(message, key=name)
+        return values[name]
+
+    def updated(self, groups: Mapping[str, Mapping[str, float]]) -> FittedConstants:
+        """The same with some groups' values replaced or added; names not given keep their value."""
+        merged = {name: dict(values) for name, values in self.groups.items()}
+        for name, values in groups.items():
+            merged.setdefault(name, {}).update(values)
+        return FittedConstants(merged)
+
+
+class FittedValue(BaseModel):
+    """One constant of the file: its value, the bounds it was fitted within, its unit and what it means."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    meaning: str
+
+
+class FittedGroup(BaseModel):
+    """One group of the file.
+
+    Attributes:
+        constants: by name.
+        datasets: rows used, as ids by data set.
+        residuals: figures of the fit in per cent by name (``mape``, ``median_ape``, ``cross_validated_mape`` ...).
+        source: what fitted it, or where a value that was not fitted comes from.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    constants: dict[str, FittedValue]
+    datasets: dict[str, list[str]]
+    residuals: dict[str, float]
+    source: str
+
+
+class FittedFile(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    format: int
+    groups: dict[str, FittedGroup]
+
+    def constants(self) -> FittedConstants:
+        """Values alone, as the models read them."""
+        return FittedConstants(
+            {name: {key: entry.value for key, entry in group.constants.items()} for name, group in self.groups.items()}
+        )
+
+
+def read_fitted_file(path: Path) -> FittedFile:
+    """The file with bounds, residuals and rows.
+
+    Raises:
+        InputError: it cannot be read, or is no such file; names the key.
+    """
+    return _parse(read_text_file(path, kind="a file of fitted constants (JSON)"), source=str(path))
+
+
+def load_fitted(path: Path | None = None) -> FittedConstants:
+    """The package's fitted constants, or those of a file that ``phaze-opt calibrate`` wrote.
+
+    Raises:
+        InputError: the file is faulty.
+    """
+    return _load_own() if path is None else read_fitted_file(path).constants()
+
+
+@cache
+def _load_own() -> FittedConstants:
+    file = resources.files("phaze_opt.hardware").joinpath("fitted_constants.json")
+    return _parse(file.read_text(encoding="utf-8"), source="fitted_constants.json").constants()
+
+
+def _parse(text: str, *, source: str) -> FittedFile:
+    document = parse_json(text, source=source)
+    try:
+        return FittedFile.model_validate_json(json.dumps(document))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise InputError(first["msg"], source=source, key=key) from error

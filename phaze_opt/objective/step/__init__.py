@@ -1,0 +1,1 @@
+"""One training step of a parallel plan: graph, operator times, collectives, pipeline, optimizer."""

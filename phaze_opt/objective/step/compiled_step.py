@@ -1,0 +1,131 @@
+"""A training step without times: operators, collectives and sizes of every distinct layer under one plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGraph
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.stack import FusionLevel, TrainingStack
+from phaze_opt.workload.training import TrainingSpec
+
+_OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPass:
+    """Forward, backward or update of one distinct layer.
+
+    Attributes:
+        columns: its operators in `CompiledStep.operators`, shape (num_operators,); those on cores only.
+        attention_columns: those of them that selective recomputation runs again.
+        collectives: tensor-parallel collectives, in order.
+    """
+
+    columns: NDArray[np.intp]
+    attention_columns: NDArray[np.intp]
+    collectives: tuple[Collective, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledLayer:
+    """One distinct layer under a plan; sizes are per device and micro-batch."""
+
+    graph: LayerGraph
+    forward: CompiledPass
+    backward: CompiledPass
+    update: CompiledPass
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledStep:
+    """A model under one plan and stack, ready to be priced again and again.
+
+    Attributes:
+        operators: of all its distinct layers, in the order that `CompiledPass.columns` index.
+        layers: embedding, block, head.
+        blocks: blocks of each pipeline stage, first stage first; embedding and head go with the ends.
+    """
+
+    model: ModelSpec
+    training: TrainingSpec
+    plan: ParallelPlan
+    stack: TrainingStack
+    operators: tuple[Operator, ...]
+    layers: tuple[CompiledLayer, CompiledLayer, CompiledLayer]
+    blocks: tuple[int, ...]
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Micro-batches of one replica."""
+        return self.plan.num_micro_batches(self.training.global_batch)
+
+
+def compile_step(
+    model: ModelSpec,
+    training: TrainingSpec,
+    plan: ParallelPlan,
+    *,
+    stack: TrainingStack,
+    blocks: Sequence[int] | None = None,
+) -> CompiledStep:
+    """Build the sharded graphs of a plan.
+
+    Args:
+        model: what is trained.
+        training: batches, sequence and optimizer; its micro-batch is the plan's.
+        plan: degrees.
+        stack: fusion and attention form.
+        blocks: blocks of each stage; split as evenly as they can be unless given.
+
+    Raises:
+        InputError: the model cannot be sharded this way, or has fewer blocks than stages.
+    """
+    graph = build_model_graph(
+        model, training, tensor_parallel=plan.tensor, is_fused=stack.fusion is FusionLevel.EPILOGUE
+    )
+    operators: list[Operator] = []
+    embedding, block, head = (_compile_layer(layer, operators) for layer in graph.layers)
+    split = tuple(blocks) if blocks is not None else split_blocks(model.num_layers, plan.pipeline)
+    return CompiledStep(model, training, plan, stack, tuple(operators), (embedding, block, head), split)
+
+
+def split_blocks(num_layers: int, stages: int) -> tuple[int, ...]:
+    """Blocks of each stage, as even as they can be; larger shares first, as the head makes the last stage longer."""
+    share, rest = divmod(num_layers, stages)
+    return (*[share + 1] * rest, *[share] * (stages - rest))
+
+
+def _compile_layer(layer: LayerGraph, operators: list[Operator]) -> CompiledLayer:
+    forward, backward, update = (_compile_pass(graph, operators) for graph in layer.phases)
+    return CompiledLayer(layer, forward, backward, update)
+
+
+def _compile_pass(graph: OperatorGraph, operators: list[Operator]) -> CompiledPass:
+    """Columns of one phase's operators, appended to the shared list."""
+    columns: list[int] = []
+    attention: list[int] = []
+    collectives: list[Collective] = []
+    for operator in graph.operators:
+        if operator.collective is not None:
+            collectives.append(operator.collective)
+        if operator.core_type in _OFF_CORE:
+            continue
+        if _is_attention(operator):
+            attention.append(len(operators))
+        columns.append(len(operators))
+        operators.append(operator)
+    return CompiledPass(np.array(columns, np.intp), np.array(attention, np.intp), tuple(collectives))
+
+
+def _is_attention(operator: Operator) -> bool:
+    """Whether selective recomputation runs it again: scores, softmax, dropout and context, fused or not."""
+    parts = operator.name.split("+")
+    return parts[0] in ("attention", "scores", "softmax", "softmax_dropout", "context")

@@ -1,0 +1,1 @@
+"""The models against published measurements of real machines: data, predictions, fits, scores."""

@@ -1,0 +1,89 @@
+"""Fit a family's constants to rows: bounded least squares on the logarithm of predicted over measured time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.validation.family import CompiledRows, Parameter
+
+Floats = NDArray[np.float64]
+
+SOFT_ERROR = 0.05
+"""Log error beyond which a row counts linearly instead of squared: outliers pull less, and the fit follows MAPE."""
+
+
+def fit_parameters(
+    compiled: CompiledRows,
+    parameters: Sequence[Parameter],
+    start: FittedConstants,
+    *,
+    weights: Floats | None = None,
+    max_evaluations: int = 200,
+) -> FittedConstants:
+    """Constants that predict the rows best; deterministic.
+
+    Args:
+        compiled: rows; those without a prediction are left out.
+        parameters: what may move, within bounds; starts at the value in ``start`` if there is one, else its own.
+        start: constants that stay, and starting values.
+        weights: of the rows' log errors, shape (num_rows,); all 1 unless given.
+        max_evaluations: of the model, without those for derivatives.
+
+    Returns:
+        ``start`` with the fitted values.
+    """
+    from scipy.optimize import least_squares
+
+    measured = compiled.measured_s
+    scored = np.array([index not in compiled.unscored for index in range(len(measured))])
+    weight = np.ones(len(measured)) if weights is None else weights
+
+    def residuals(position: Floats) -> Floats:
+        fitted = with_position(start, parameters, position)
+        predicted = compiled.seconds(fitted)
+        return np.asarray((np.log(predicted / measured) * weight)[scored])
+
+    if not parameters or not scored.any():
+        return start
+    first = np.array([_to_unit(p, _start_of(p, start)) for p in parameters])
+    found = least_squares(
+        residuals,
+        np.clip(first, 1e-6, 1 - 1e-6),
+        bounds=(0.0, 1.0),
+        loss="soft_l1",
+        f_scale=SOFT_ERROR,
+        diff_step=1e-4,
+        max_nfev=max_evaluations,
+    )
+    return with_position(start, parameters, found.x)
+
+
+def with_position(start: FittedConstants, parameters: Sequence[Parameter], position: Floats) -> FittedConstants:
+    """``start`` with each parameter at its place in [0, 1] between its bounds."""
+    groups: dict[str, dict[str, float]] = {}
+    for parameter, place in zip(parameters, position, strict=True):
+        groups.setdefault(parameter.group, {})[parameter.name] = _from_unit(parameter, float(place))
+    return start.updated(groups)
+
+
+def _start_of(parameter: Parameter, start: FittedConstants) -> float:
+    known = start.groups.get(parameter.group, {})
+    return known.get(parameter.name, parameter.start)
+
+
+def _to_unit(parameter: Parameter, value: float) -> float:
+    low, high = parameter.low, parameter.high
+    if parameter.is_log:
+        return float(np.log(value / low) / np.log(high / low))
+    return (value - low) / (high - low)
+
+
+def _from_unit(parameter: Parameter, place: float) -> float:
+    low, high = parameter.low, parameter.high
+    if parameter.is_log:
+        return float(low * (high / low) ** place)
+    return low + place * (high - low)

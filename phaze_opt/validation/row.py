@@ -1,0 +1,68 @@
+"""One measured row of a data set, with typed access that names file, line and column when a value is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from phaze_opt.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a CSV file; ``values`` are its texts by column, stripped, empty where not published."""
+
+    dataset: str
+    source: str
+    line: int
+    values: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """Its id column, or its place if it has none."""
+        return self.values.get("id") or f"{self.dataset}:{self.line}"
+
+    def text(self, column: str, default: str | None = None) -> str:
+        """Text of a column.
+
+        Raises:
+            InputError: empty or missing, without a default.
+        """
+        value = self.values.get(column, "")
+        if value:
+            return value
+        if default is not None:
+            return default
+        raise self._fault(column, "is empty; give a value")
+
+    def number(self, column: str, default: float | None = None) -> float:
+        """Finite number of a column.
+
+        Raises:
+            InputError: empty without a default, no number, or not finite.
+        """
+        if default is not None and not self.values.get(column, ""):
+            return default
+        text = self.text(column)
+        try:
+            value = float(text)
+        except ValueError:
+            raise self._fault(column, f"value '{text[:40]}' is no number") from None
+        if not math.isfinite(value):
+            raise self._fault(column, f"value '{text[:40]}' is not finite")
+        return value
+
+    def integer(self, column: str, default: int | None = None) -> int:
+        """Whole number of a column.
+
+        Raises:
+            InputError: as `number`, or the value has a fraction.
+        """
+        value = self.number(column, None if default is None else float(default))
+        if value != int(value):
+            raise self._fault(column, f"value {value} must be a whole number")
+        return int(value)
+
+    def _fault(self, column: str, rule: str) -> InputError:
+        return InputError(rule, source=self.source, line=self.line, key=column)

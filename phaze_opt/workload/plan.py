@@ -1,0 +1,87 @@
+"""A parallel plan: how one training step is spread over the devices of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from phaze_opt.errors import InputError
+
+
+class Recompute(StrEnum):
+    """Activation recomputation: none, attention only (Korthikanti et al. 2022, section 5), or every block."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelPlan:
+    """Degrees of parallelism and choices of one training step.
+
+    Devices = tensor x context x pipeline x data; experts are spread over the data-parallel replicas (and context
+    shards), so ``expert`` divides ``data * context`` and takes no devices of its own.
+
+    Attributes:
+        tensor: Megatron tensor parallel degree t.
+        pipeline: stages p.
+        data: replicas d.
+        context: shards of the sequence in attention (ring attention) c.
+        expert: shards of the experts e.
+        interleave: model chunks a stage v (1 is plain 1F1B).
+        micro_batch: sequences a micro-batch and replica.
+        zero: ZeRO stage: 0 nothing sharded, 1 optimizer state, 2 and gradients, 3 and parameters (FSDP).
+        state_shards: replicas that the state is sharded over, 0 for all ``data`` (hybrid sharding otherwise).
+        recompute: which activations are recomputed.
+        is_sequence_parallel: whether activations between tensor-parallel regions are split.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    context: int = 1
+    expert: int = 1
+    interleave: int = 1
+    micro_batch: int = 1
+    zero: int = 0
+    state_shards: int = 0
+    recompute: Recompute = Recompute.NONE
+    is_sequence_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse degrees below 1 and combinations that no framework runs."""
+        for name in ("tensor", "pipeline", "data", "context", "expert", "interleave", "micro_batch"):
+            value = getattr(self, name)
+            if value < 1:
+                message = f"{name} = {value} must be at least 1"
+                raise InputError(message, key=name)
+        if not 0 <= self.zero <= 3:
+            message = f"zero = {self.zero} must be 0, 1, 2 or 3"
+            raise InputError(message, key="zero")
+        if self.state_shards < 0 or (self.state_shards and self.data % self.state_shards):
+            message = f"state_shards = {self.state_shards} must be 0 (all replicas) or divide data = {self.data}"
+            raise InputError(message, key="state_shards")
+        if self.interleave > 1 and self.pipeline == 1:
+            message = f"interleave = {self.interleave} needs more than one pipeline stage; give 1"
+            raise InputError(message, key="interleave")
+        if (self.data * self.context) % self.expert:
+            message = f"expert = {self.expert} must divide data x context = {self.data * self.context}"
+            raise InputError(message, key="expert")
+        if self.zero == 3 and self.pipeline > 1:
+            message = f"zero = 3 shards parameters over replicas and is modelled without stages, not {self.pipeline}"
+            raise InputError(message, key="zero")
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of all replicas."""
+        return self.tensor * self.context * self.pipeline * self.data
+
+    @property
+    def shards(self) -> int:
+        """Replicas that the sharded state is spread over."""
+        return self.state_shards or self.data
+
+    def num_micro_batches(self, global_batch: int) -> int:
+        """Micro-batches of one replica, rounded up."""
+        return -(-global_batch // (self.micro_batch * self.data))
