@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from phaze_opt.estimate.collectives import collective_s, group_dimensions, transfer_s
 from phaze_opt.graph.operator import Collective, CollectiveKind
 from phaze_opt.hardware.network import Network
-from phaze_opt.objective.step.compiled_step import CompiledLayer, CompiledPass, CompiledStep
+from phaze_opt.objective.step.compiled_step import CompiledPass, CompiledStep
 from phaze_opt.placement.step_time import StageLoad, StepTime, step_time
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import RankOrder, TrainingStack
@@ -31,16 +31,42 @@ class LayerTime:
     update_s: float
 
 
-def price_step(step: CompiledStep, operator_s: Floats, network: Network) -> StepTime:
+@dataclass(frozen=True, slots=True)
+class DeviceTimes:
+    """What the layers of a step take on one device, without collectives.
+
+    Attributes:
+        pass_s: of embedding, block and head (rows) in forward, backward and update (columns), shape (3, 3), s.
+        attention_s: what selective recomputation runs again in each, shape (3,), s.
+    """
+
+    pass_s: Floats
+    attention_s: Floats
+
+
+def serial_times(step: CompiledStep, operator_s: Floats) -> DeviceTimes:
+    """One operator after the other, each spread over the whole device, as real machines run them.
+
+    Args:
+        step: of `compile_step`.
+        operator_s: time of every operator alone on the whole device, shape (num_operators,), s.
+    """
+    passes = [(layer.forward, layer.backward, layer.update) for layer in step.layers]
+    pass_s = np.array([[float(operator_s[each.columns].sum()) for each in layer] for layer in passes])
+    attention_s = np.array([float(operator_s[layer.forward.attention_columns].sum()) for layer in step.layers])
+    return DeviceTimes(pass_s, attention_s)
+
+
+def price_step(step: CompiledStep, device: DeviceTimes, network: Network) -> StepTime:
     """Time of a step.
 
     Args:
         step: of `compile_step`.
-        operator_s: time of every operator run alone on the whole device, shape (num_operators,), s.
+        device: times of its layers on one device: `serial_times`, or makespans of schedules.
         network: that the plan's devices are on.
     """
     plan, stack = step.plan, step.stack
-    times = [layer_time(layer, step, operator_s, network) for layer in step.layers]
+    times = [layer_time(row, step, device, network) for row in range(len(step.layers))]
     loads = []
     for number, blocks in enumerate(step.blocks):
         counts = (int(number == 0), blocks, int(number == len(step.blocks) - 1))
@@ -55,22 +81,22 @@ def price_step(step: CompiledStep, operator_s: Floats, network: Network) -> Step
     )
 
 
-def layer_time(layer: CompiledLayer, step: CompiledStep, operator_s: Floats, network: Network) -> LayerTime:
-    """One layer under the plan's recomputation."""
-    recompute, is_block = step.plan.recompute, layer is step.layers[1]
-    forward = _pass_s(layer.forward, step, operator_s, network)
-    backward = _pass_s(layer.backward, step, operator_s, network)
+def layer_time(row: int, step: CompiledStep, device: DeviceTimes, network: Network) -> LayerTime:
+    """Layer ``row`` under the plan's recomputation."""
+    recompute, is_block = step.plan.recompute, row == 1
+    layer = step.layers[row]
+    forward = _pass_s(layer.forward, float(device.pass_s[row, 0]), step, network)
+    backward = _pass_s(layer.backward, float(device.pass_s[row, 1]), step, network)
     if recompute is Recompute.FULL and is_block:
         backward += forward
     elif recompute is Recompute.SELECTIVE:
-        backward += float(operator_s[layer.forward.attention_columns].sum())
-    return LayerTime(forward, backward, float(operator_s[layer.update.columns].sum()))
+        backward += float(device.attention_s[row])
+    return LayerTime(forward, backward, float(device.pass_s[row, 2]))
 
 
-def _pass_s(compiled: CompiledPass, step: CompiledStep, operator_s: Floats, network: Network) -> float:
+def _pass_s(compiled: CompiledPass, device_s: float, step: CompiledStep, network: Network) -> float:
     """Device time against launch time, plus the exposed part of the collectives."""
     stack = step.stack
-    device_s = float(operator_s[compiled.columns].sum())
     host_s = len(compiled.columns) * stack.host_s_per_operator
     busy_s = float(np.hypot(device_s ** (LAUNCH_NORM / 2), host_s ** (LAUNCH_NORM / 2)) ** (2.0 / LAUNCH_NORM))
     return busy_s + (1.0 - stack.tensor_overlap) * _collectives_s(compiled.collectives, step, network)
