@@ -1,0 +1,142 @@
+"""A row of a training set as a model, a training set-up and a parallel plan on a real machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import Device, load_device
+from phaze_opt.validation.row import Row
+from phaze_opt.workload.model import ModelFamily, ModelSpec, NormKind
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.training import TrainingSpec
+
+_STATE_SHARDS = re.compile(r"(?:fsdp|full_shard|hybrid_shard|zero3)\s+(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """What one row describes.
+
+    Attributes:
+        row: as read.
+        device: the machine.
+        dtype: precision of its matmuls as the data set writes it (``fp16``, ``bf16``, ``fp8``).
+        model, training, plan: what was trained, and how it was spread over the devices.
+        measured_s: time of one step.
+    """
+
+    row: Row
+    device: Device
+    dtype: str
+    model: ModelSpec
+    training: TrainingSpec
+    plan: ParallelPlan
+    measured_s: float
+
+
+def read_training_row(
+    row: Row, *, micro_batch: int | None = None, interleave: int | None = None, measured: str = "iter_time_s"
+) -> TrainingRow | str:
+    """A row as objects, or a sentence that says why no model of it can be made.
+
+    Args:
+        row: of a training set.
+        micro_batch: sequences of a micro-batch where the column is blank; unless given, one sequence, and without
+            pipeline stages all that a replica has.
+        interleave: chunks a stage where that column is blank; 1 unless given.
+        measured: column of the measured time, s.
+
+    Raises:
+        InputError: a malformed value, by file, line and column.
+    """
+    measured_s = row.number(measured)
+    try:
+        device = load_device(row.text("hardware"))
+        model = read_model(row)
+        plan = _read_plan(row, micro_batch=micro_batch, interleave=interleave)
+        training = TrainingSpec(
+            micro_batch=plan.micro_batch,
+            sequence_length=row.integer("seq"),
+            global_batch=row.integer("global_batch"),
+            is_sequence_parallel=plan.is_sequence_parallel,
+        )
+    except InputError as error:
+        if error.line is not None:
+            raise
+        return str(error)
+    return TrainingRow(row, device, row.text("dtype", "bf16").lower(), model, training, plan, measured_s)
+
+
+def read_model(row: Row) -> ModelSpec:
+    """The transformer of a row.
+
+    With two MLP matrices a GPT (learned positions, biases, dropout, tied head), with three a Llama (rotary, RMS norm,
+    no biases or dropout, head of its own).
+
+    Raises:
+        InputError: a malformed value, or sizes that contradict each other.
+    """
+    is_gated = row.integer("mlp_matrices", 2) == 3
+    hidden, heads, sequence = row.integer("hidden"), row.integer("heads"), row.integer("seq")
+    return ModelSpec(
+        name=row.text("model"),
+        family=ModelFamily.LLAMA if is_gated else ModelFamily.GPT2,
+        num_layers=row.integer("layers", 1),
+        hidden_size=hidden,
+        num_heads=heads,
+        num_kv_heads=row.integer("kv_heads", heads),
+        head_size=row.integer("head_dim", hidden // heads),
+        ffn_size=row.integer("ffn", 4 * hidden),
+        vocab_size=row.integer("vocab", 51200),
+        max_sequence_length=sequence,
+        embedding_size=hidden,
+        num_position_rows=0 if is_gated else sequence,
+        norm=NormKind.RMS if is_gated else NormKind.LAYER,
+        has_qkv_bias=not is_gated,
+        has_attention_output_bias=not is_gated,
+        has_mlp_bias=not is_gated,
+        is_qkv_combined=True,
+        is_mlp_gated=is_gated,
+        is_tied=not is_gated,
+        has_hidden_dropout=not is_gated,
+        has_attention_dropout=not is_gated,
+        source=row.text("source", row.dataset),
+    )
+
+
+def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> ParallelPlan:
+    tensor, pipeline, context = row.integer("tp", 1), row.integer("pp", 1), row.integer("cp", 1)
+    devices = row.integer("n_devices")
+    data = max(1, devices // (tensor * pipeline * context))
+    replica_batch = max(1, row.integer("global_batch") // data)
+    blank = micro_batch if micro_batch is not None else (replica_batch if pipeline == 1 else 1)
+    sharding = row.text("sharding", "none").lower()
+    zero = zero_stage(sharding)
+    shards = _STATE_SHARDS.search(sharding)
+    state_shards = int(shards.group(1)) if shards and zero else 0
+    return ParallelPlan(
+        tensor=tensor,
+        pipeline=pipeline,
+        data=data,
+        context=context,
+        interleave=row.integer("interleave", 1 if interleave is None else interleave) if pipeline > 1 else 1,
+        micro_batch=row.integer("micro_batch", blank),
+        zero=zero,
+        state_shards=state_shards if state_shards and data % state_shards == 0 else 0,
+        recompute=_RECOMPUTE.get(row.text("recompute", "none").lower(), Recompute.NONE),
+        is_sequence_parallel=bool(row.integer("seq_parallel", 0)) and tensor > 1,
+    )
+
+
+_RECOMPUTE = {"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE}
+
+
+def zero_stage(sharding: str) -> int:
+    """ZeRO stage of a ``sharding`` column, which is free text: fully sharded is 3, optimizer states are 1."""
+    if any(word in sharding for word in ("zero3", "zero-3", "full", "fsdp", "hybrid_shard")):
+        return 3
+    if any(word in sharding for word in ("zero2", "zero-2", "grad_op")):
+        return 2
+    return 1 if any(word in sharding for word in ("zero1", "zero-1", "optimizer")) else 0
