@@ -1,0 +1,102 @@
+"""The parallel plans that a model, a cluster and a batch admit, narrowed by what the user fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.build import sharding_obstacle
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+
+FREE_TENSOR = (1, 2, 4, 8)
+"""Tensor degrees tried where none is given: a node's devices."""
+FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
+FREE_RECOMPUTE = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoices:
+    """What each field of a plan may be; an empty tuple leaves a degree to the devices and the model.
+
+    Free pipeline degrees are all that divide the devices, free data degrees take the devices that are left. Fixed
+    data degrees may leave devices idle, as a fixed placement does.
+    """
+
+    tensor: tuple[int, ...] = FREE_TENSOR
+    pipeline: tuple[int, ...] = ()
+    data: tuple[int, ...] = ()
+    context: tuple[int, ...] = (1,)
+    expert: tuple[int, ...] = (1,)
+    interleave: tuple[int, ...] = (1,)
+    micro_batch: tuple[int, ...] = FREE_MICRO_BATCH
+    zero: tuple[int, ...] = (0,)
+    state_shards: tuple[int, ...] = (0,)
+    recompute: tuple[Recompute, ...] = FREE_RECOMPUTE
+    is_sequence_parallel: bool = True
+
+
+def enumerate_plans(
+    model: ModelSpec, *, num_devices: int, global_batch: int, choices: PlanChoices
+) -> Iterator[ParallelPlan]:
+    """Every plan that the choices, the devices and the model admit, in a fixed order.
+
+    Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); a replica
+    has at least one micro-batch.
+    """
+    free = (choices.micro_batch, choices.interleave, choices.expert, choices.zero, choices.state_shards)
+    for tensor, context in product(choices.tensor, choices.context):
+        for pipeline, data in _pipeline_and_data(model, num_devices // (tensor * context), choices):
+            for (micro_batch, interleave, expert, zero, shards), recompute in product(
+                product(*free), choices.recompute
+            ):
+                try:
+                    plan = ParallelPlan(
+                        tensor=tensor,
+                        pipeline=pipeline,
+                        data=data,
+                        context=context,
+                        expert=expert,
+                        interleave=interleave,
+                        micro_batch=micro_batch,
+                        zero=zero,
+                        state_shards=shards,
+                        recompute=recompute,
+                        is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
+                    )
+                except InputError:
+                    continue
+                if plan_obstacle(model, plan, global_batch=global_batch) is None:
+                    yield plan
+
+
+def plan_obstacle(model: ModelSpec, plan: ParallelPlan, *, global_batch: int) -> str | None:
+    """Why a model cannot be trained by a plan, as a sentence; None if it can."""
+    obstacle = sharding_obstacle(model, plan.tensor)
+    if obstacle is not None:
+        return obstacle
+    chunks = plan.pipeline * plan.interleave
+    if chunks > model.num_layers:
+        return f"{chunks} model chunks exceed the {model.num_layers} blocks of {model.name}"
+    if plan.data * plan.micro_batch > global_batch:
+        return (
+            f"{plan.data} replicas of {plan.micro_batch} sequences need a global batch of "
+            f"{plan.data * plan.micro_batch}, not {global_batch}"
+        )
+    if plan.interleave > 1 and model.num_layers % chunks:
+        return f"{model.num_layers} blocks do not divide into {plan.pipeline} stages of {plan.interleave} chunks"
+    if plan.interleave > 1 and plan.num_micro_batches(global_batch) % plan.pipeline:
+        return f"interleaving needs micro-batches in multiples of {plan.pipeline} stages"
+    return None
+
+
+def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
+    """Pipeline and data degrees on the devices that tensor and context groups leave."""
+    stages = choices.pipeline or tuple(p for p in range(1, min(devices, model.num_layers) + 1) if devices % p == 0)
+    for pipeline in stages:
+        if choices.data:
+            yield from ((pipeline, data) for data in choices.data if pipeline * data <= devices)
+        elif pipeline <= devices and devices % pipeline == 0:
+            yield pipeline, devices // pipeline
