@@ -1,0 +1,108 @@
+"""Writing the file of fitted constants: whole groups are replaced, everything else in it stays as it was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.fitted import FittedConstants, FittedFile, FittedGroup, FittedValue, read_fitted_file
+from phaze_opt.validation.family import Parameter
+from phaze_opt.whole_file import replace_file
+
+SIGNIFICANT_DIGITS = 6
+"""Of written values: far beyond what measurements carry, and short of what differs between two processors."""
+FORMAT = 1
+
+
+def write_groups(path: Path, groups: Mapping[str, FittedGroup], *, removed: Collection[str] = ()) -> FittedFile:
+    """Replace or add groups of a file of fitted constants; its other groups stay.
+
+    Args:
+        path: the file; made if there is none.
+        groups: by name; each replaces the group of that name as a whole.
+        removed: names of groups to drop.
+
+    Returns:
+        What the file holds now.
+
+    Raises:
+        InputError: a value is not finite or outside its bounds, the file is no file of fitted constants, or it cannot
+            be written; the file is left as it was.
+    """
+    known = dict(read_fitted_file(path).groups) if path.exists() else {}
+    kept = {name: group for name, group in known.items() if name not in removed}
+    file = FittedFile(format=FORMAT, groups=kept | dict(groups))
+    write_fitted_file(path, file)
+    return file
+
+
+def write_fitted_file(path: Path, file: FittedFile) -> None:
+    """Write a whole file of fitted constants at once, sorted, so that equal constants give equal bytes.
+
+    Raises:
+        InputError: a value is not finite or outside its bounds, or the file cannot be written.
+    """
+    import json
+
+    for name, group in file.groups.items():
+        _check(name, group)
+    text = json.dumps(file.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
+    replace_file(path, text + "\n")
+
+
+def build_groups(
+    parameters: Sequence[Parameter],
+    fitted: FittedConstants,
+    *,
+    datasets: Mapping[str, Mapping[str, Sequence[str]]],
+    residuals: Mapping[str, Mapping[str, float]],
+    source: str,
+) -> dict[str, FittedGroup]:
+    """Groups of the file from fitted parameters.
+
+    Args:
+        parameters: what was fitted, with bounds, units and meanings.
+        fitted: holds their values.
+        datasets: by group, ids of the rows used by data set.
+        residuals: by group, figures of the fit in per cent by name.
+        source: what fitted them.
+    """
+    constants: dict[str, dict[str, FittedValue]] = {}
+    for parameter in parameters:
+        constants.setdefault(parameter.group, {})[parameter.name] = _written(parameter, fitted)
+    return {
+        name: FittedGroup(
+            constants=values,
+            datasets={key: sorted(ids) for key, ids in datasets.get(name, {}).items()},
+            residuals={key: _rounded(value) for key, value in residuals.get(name, {}).items() if math.isfinite(value)},
+            source=source,
+        )
+        for name, values in constants.items()
+    }
+
+
+def _written(parameter: Parameter, fitted: FittedConstants) -> FittedValue:
+    value = _rounded(fitted.value(parameter.group, parameter.name))
+    return FittedValue(
+        value=min(max(value, parameter.low), parameter.high),
+        low=parameter.low,
+        high=parameter.high,
+        unit=parameter.unit,
+        meaning=parameter.meaning,
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+
+
+def _check(name: str, group: FittedGroup) -> None:
+    for key, constant in group.constants.items():
+        if not math.isfinite(constant.value):
+            message = f"is {constant.value}; a fitted constant must be finite"
+            raise InputError(message, key=f"{name}.{key}")
+        if not constant.low <= constant.value <= constant.high:
+            message = f"is {constant.value:g}, outside its bounds {constant.low:g} to {constant.high:g}"
+            raise InputError(message, key=f"{name}.{key}")
