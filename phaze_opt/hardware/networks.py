@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +15,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, is_number, read_toml, shorten
+from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, read_toml, shorten
 from phaze_opt.units import MICRO, gb_per_s_to_bytes_per_s
 
 MAX_DEVICES = 1 << 18
@@ -23,8 +25,8 @@ _DIMENSION_KEYS = ("topology", "size", "bandwidth_gb_per_s", "latency_us")
 
 
 def list_networks() -> tuple[str, ...]:
-    """Names that `load_network` knows."""
-    return tuple(_BUILDERS)
+    """Names that `load_network` knows: two of assumed clusters, then those of real ones (networks.toml)."""
+    return (*_BUILDERS, *_real_networks())
 
 
 def load_network(name_or_path: str, *, num_devices: int, constants: Constants | None = None) -> Network:
@@ -35,7 +37,7 @@ def load_network(name_or_path: str, *, num_devices: int, constants: Constants | 
     is grown, never shrunk, until all devices fit.
 
     Args:
-        name_or_path: ``two-level``, ``phaze`` or a TOML file.
+        name_or_path: ``two-level``, ``phaze``, a real cluster's name (`list_networks`) or a TOML file.
         num_devices: devices of the cluster.
         constants: bandwidths and latencies of the named networks; the package's own unless given.
 
@@ -47,10 +49,14 @@ def load_network(name_or_path: str, *, num_devices: int, constants: Constants | 
         raise InputError(message, key="devices")
     if name_or_path in _BUILDERS:
         network = _BUILDERS[name_or_path](constants if constants is not None else load_constants())
+    elif name_or_path in _real_networks():
+        network = _real_networks()[name_or_path]
     elif _looks_like_file(name_or_path):
         network = _parse_network(read_toml(Path(name_or_path), kind="a network file (TOML)"))
     else:
-        message = f"no network is named {shorten(name_or_path)}; {suggest(name_or_path, _BUILDERS)} or give a TOML file"
+        message = (
+            f"no network is named {shorten(name_or_path)}; {suggest(name_or_path, list_networks())} or give a TOML file"
+        )
         raise InputError(message)
     return _grow(network, num_devices=num_devices)
 
@@ -87,6 +93,17 @@ def _build_phaze(constants: Constants) -> Network:
 _BUILDERS = MappingProxyType({"two-level": _build_two_level, "phaze": _build_phaze})
 
 
+@cache
+def _real_networks() -> MappingProxyType[str, Network]:
+    """Networks of real clusters, from the package's own file."""
+    text = resources.files("phaze_opt.hardware").joinpath("networks.toml").read_text(encoding="utf-8")
+    source = "networks.toml"
+    tables = parse_toml(text, source=source).values
+    return MappingProxyType(
+        {name: Network(name, _parse_dimensions(table, source=source)) for name, table in tables.items()}
+    )
+
+
 def _grow(network: Network, *, num_devices: int) -> Network:
     *inner, outermost = network.dimensions
     islands = math.ceil(num_devices / math.prod(dimension.size for dimension in inner))
@@ -99,12 +116,16 @@ def _parse_network(document: TomlDocument) -> Network:
         if key not in _FILE_KEYS:
             message = f"is unknown; {suggest(key, _FILE_KEYS)}"
             raise InputError(message, source=document.source, line=document.line_of((key,)), key=key)
-    tables = document.values.get("dimensions")
+    dimensions = _parse_dimensions(document.values, source=document.source)
+    return Network(str(document.values.get("name", Path(document.source).stem)), dimensions)
+
+
+def _parse_dimensions(values: dict[str, Any], *, source: str) -> tuple[NetworkDimension, ...]:
+    tables = values.get("dimensions")
     if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
         message = "must be one or more [[dimensions]] tables, innermost first"
-        raise InputError(message, source=document.source, key="dimensions")
-    dimensions = tuple(_parse_dimension(table, index, source=document.source) for index, table in enumerate(tables))
-    return Network(str(document.values.get("name", Path(document.source).stem)), dimensions)
+        raise InputError(message, source=source, key="dimensions")
+    return tuple(_parse_dimension(table, index, source=source) for index, table in enumerate(tables))
 
 
 def _parse_dimension(table: dict[str, Any], index: int, *, source: str) -> NetworkDimension:

@@ -16,7 +16,7 @@ DIMENSION = '[[dimensions]]\ntopology = "ring"\nsize = 4\nbandwidth_gb_per_s = 1
 
 
 def test_named_networks() -> None:
-    assert list_networks() == ("two-level", "phaze")
+    assert list_networks()[:2] == ("two-level", "phaze")
     inner, outer = load_network("two-level", num_devices=1024, constants=CONSTANTS).dimensions
     assert (inner.size, inner.bandwidth_bytes_per_s, inner.latency_s) == (8, 450e9, 1e-6)
     assert (outer.size, outer.bandwidth_bytes_per_s, outer.latency_s) == (128, 50e9, 5e-6)
