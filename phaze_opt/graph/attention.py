@@ -31,7 +31,7 @@ def record_attention(tape: Tape, sharding: Sharding, entered: Tensor) -> Tensor:
 def _record_query_key_value(tape: Tape, sharding: Sharding, entered: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One matmul for all three (gpt2) or three, column-parallel."""
     model, tokens = sharding.model, sharding.tokens
-    q_size, kv_size = model.query_size // sharding.degree, model.kv_size // sharding.degree
+    q_size, kv_size = model.query_size // sharding.degree, sharding.num_kv_heads * model.head_size
     sizes = {"query": q_size, "key": kv_size, "value": kv_size}
     groups = [tuple(sizes)] if model.is_qkv_combined else [(name,) for name in sizes]
     found: dict[str, Tensor] = {}
@@ -49,10 +49,13 @@ def _record_query_key_value(tape: Tape, sharding: Sharding, entered: Tensor) -> 
 
 
 def _shapes(sharding: Sharding) -> tuple[Matmul, Matmul]:
-    """Scores and context products: the queries that share a key-value head are rows of one product."""
+    """Scores and context products: the queries that share a key-value head are rows of one product.
+
+    Where key-value heads are replicated, a device has one of them and a part of the queries that share it.
+    """
     model, sequence = sharding.model, sharding.training.sequence_length
-    batch = sharding.training.micro_batch * model.num_kv_heads // sharding.degree
-    rows = sequence * (model.num_heads // model.num_kv_heads)
+    batch = sharding.training.micro_batch * sharding.num_kv_heads
+    rows = sequence * (model.num_heads // sharding.degree // sharding.num_kv_heads)
     scores = Matmul(batch, m=rows, n=sequence, k=model.head_size)
     context = Matmul(batch, m=rows, n=model.head_size, k=sequence)
     return scores, context

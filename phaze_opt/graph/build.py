@@ -10,36 +10,49 @@ from phaze_opt.graph.head import record_head
 from phaze_opt.graph.layer import ModelGraph
 from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.program import Program
-from phaze_opt.graph.sharding import Sharding, sharding_obstacle
+from phaze_opt.graph.sharding import PLAIN_SHARDING, Sharding, ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.stack import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
 
-__all__ = ["build_model_graph", "build_programs", "sharding_obstacle"]
+__all__ = ["ShardingOptions", "build_model_graph", "build_programs", "sharding_obstacle"]
 
 
 def build_model_graph(
-    model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int, is_fused: bool = True
+    model: ModelSpec,
+    training: TrainingSpec,
+    *,
+    tensor_parallel: int,
+    fusion: FusionLevel = FusionLevel.EPILOGUE,
+    options: ShardingOptions = PLAIN_SHARDING,
 ) -> ModelGraph:
     """The chain embedding, blocks, head on one device of a tensor-parallel group; identical blocks appear once.
+
+    Args:
+        model: what is trained.
+        training: batches, sequence, optimizer, attention form.
+        tensor_parallel: degree t.
+        fusion: which operators run as one kernel.
+        options: context and expert parallelism and more; by default tensor parallelism alone.
 
     Raises:
         InputError: `sharding_obstacle` names one, or the sequence is longer than a learned position table.
     """
-    programs = build_programs(model, training, tensor_parallel=tensor_parallel)
-    layers = tuple(lower(fuse(p) if is_fused else p, optimizer=training.optimizer) for p in programs)
+    programs = build_programs(model, training, tensor_parallel=tensor_parallel, options=options)
+    layers = tuple(lower(fuse(program, fusion), optimizer=training.optimizer) for program in programs)
     chain = (0, *[1] * model.num_layers, 2)
     return ModelGraph(model=model.name, tensor_parallel=tensor_parallel, layers=layers, chain=chain)
 
 
 def build_programs(
-    model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int
+    model: ModelSpec, training: TrainingSpec, *, tensor_parallel: int, options: ShardingOptions = PLAIN_SHARDING
 ) -> tuple[Program, Program, Program]:
     """Embedding, block and head as unfused programs.
 
     Raises:
         InputError: as `build_model_graph`.
     """
-    obstacle = sharding_obstacle(model, tensor_parallel)
+    obstacle = sharding_obstacle(model, tensor_parallel, options=options)
     if obstacle is not None:
         raise InputError(obstacle)
     if not model.has_rotary_positions and training.sequence_length > model.max_sequence_length:
@@ -48,5 +61,5 @@ def build_programs(
             f"of {model.name}; give at most that"
         )
         raise InputError(message, key="sequence_length")
-    sharding = Sharding(model, training, tensor_parallel)
+    sharding = Sharding(model, training, tensor_parallel, options)
     return record_embedding(sharding), record_block(sharding), record_head(sharding)

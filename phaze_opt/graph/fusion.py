@@ -1,7 +1,9 @@
-"""Fusion as a pass over programs, by TVM's rule (Chen et al. 2018, section 3).
+"""Fusion as a pass over programs, by TVM's rule (Chen et al. 2018, section 3) or as Megatron-LM does it.
 
-Chains of elementwise operations become one, and a matmul takes the elementwise, activation, norm or dropout operation
-that is its only consumer as an epilogue.
+At the level ``epilogue`` chains of elementwise operations become one, and a matmul takes the elementwise, activation,
+norm or dropout operation that is its only consumer as an epilogue. At the level ``elementwise`` chains still become
+one, but normalisations stay kernels of their own and a matmul takes nothing but a lone bias, as every matmul library
+offers: Megatron's bias + activation and bias + dropout + residual kernels (docs/decisions/0168).
 
 "Only consumer" is meant within a phase: what backward needs besides is still written. Merging a node into its only
 consumer never makes a cycle, as every path out of the node leads through that consumer.
@@ -9,14 +11,20 @@ consumer never makes a cycle, as every path out of the node leads through that c
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
-from phaze_opt.graph.operator import OperatorKind, Phase
+from phaze_opt.graph.operator import OperatorKind, Phase, VectorKind
 from phaze_opt.graph.program import Fusibility, Node, Program, TensorRole
+from phaze_opt.workload.stack import FusionLevel
+
+_NORMS = (VectorKind.NORM_FORWARD, VectorKind.NORM_BACKWARD)
 
 
-def fuse(program: Program) -> Program:
+def fuse(program: Program, level: FusionLevel = FusionLevel.EPILOGUE) -> Program:
     """The program with fused nodes; parameters, matmuls and vector work are unchanged, traffic never grows."""
+    if level is FusionLevel.NONE:
+        return program
     kept = {
         tensor.name
         for node in program.nodes
@@ -28,14 +36,39 @@ def fuse(program: Program) -> Program:
     fused: list[Node] = []
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         nodes = [node for node in program.nodes if node.phase is phase]
-        groups = _merge(_merge(list(range(len(nodes))), nodes, leaving, taker=Fusibility.ELEMENTWISE), nodes, leaving)
+        joining = nodes if level is FusionLevel.EPILOGUE else [_without_norms(node) for node in nodes]
+        groups = _merge(list(range(len(nodes))), joining, leaving, taker=Fusibility.ELEMENTWISE)
+        if level is FusionLevel.ELEMENTWISE:
+            joining = _only_lone_biases(groups, joining)
+        groups = _merge(groups, joining, leaving, taker=Fusibility.MATMUL)
         fused.extend(_fused_nodes(groups, nodes, kept | leaving))
     return replace(program, nodes=tuple(fused))
 
 
-def _merge(
-    groups: list[int], nodes: list[Node], leaving: set[str], *, taker: Fusibility = Fusibility.MATMUL
-) -> list[int]:
+def _without_norms(node: Node) -> Node:
+    """A node that no kernel joins if it normalises."""
+    is_norm = any(work.kind in _NORMS for work in node.vector_works)
+    return replace(node, fusibility=Fusibility.OPAQUE) if is_norm else node
+
+
+def _only_lone_biases(groups: list[int], nodes: list[Node]) -> list[Node]:
+    """Nodes of which a matmul may take those alone that add a vector and were not merged into a longer chain."""
+    sizes = Counter(groups)
+    return [
+        replace(node, fusibility=Fusibility.OPAQUE)
+        if node.fusibility is Fusibility.ELEMENTWISE and not (sizes[group] == 1 and _is_bias(node))
+        else node
+        for group, node in zip(groups, nodes, strict=True)
+    ]
+
+
+def _is_bias(node: Node) -> bool:
+    """Whether a node adds a parameter vector and does nothing else."""
+    is_sum = [work.kind for work in node.vector_works] == [VectorKind.ADD]
+    return is_sum and sum(tensor.role is TensorRole.WEIGHT for tensor in node.inputs) == 1
+
+
+def _merge(groups: list[int], nodes: list[Node], leaving: set[str], *, taker: Fusibility) -> list[int]:
     """Merge each ``taker`` node's group into the elementwise group that alone consumes it, last nodes first.
 
     ``groups[i]`` is the group of node i, named by its last node; returned likewise.

@@ -12,14 +12,34 @@ from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import TrainingSpec
 
 
-def sharding_obstacle(model: ModelSpec, tensor_parallel: int) -> str | None:
+@dataclass(frozen=True, slots=True)
+class ShardingOptions:
+    """What sharding does beyond plain tensor parallelism; the defaults leave graphs of design searches as they are.
+
+    Attributes:
+        has_kv_replicas: whether a tensor degree above the number of key-value heads, a multiple of it, is allowed:
+            devices that share a head then each hold a copy of it (Megatron-LM does so for grouped queries).
+    """
+
+    has_kv_replicas: bool = False
+
+
+PLAIN_SHARDING = ShardingOptions()
+"""Tensor parallelism alone, every head on one device."""
+
+
+def sharding_obstacle(
+    model: ModelSpec, tensor_parallel: int, *, options: ShardingOptions = PLAIN_SHARDING
+) -> str | None:
     """Why a model cannot be sharded ``tensor_parallel`` ways, as a sentence; None if it can.
 
     Heads, key-value heads, MLP width (or experts) and a projected embedding must divide; the vocabulary need not.
     """
     if tensor_parallel < 1:
         return f"tensor parallel degree {tensor_parallel} must be at least 1"
-    divided = [("attention heads", model.num_heads), ("key-value heads", model.num_kv_heads)]
+    divided = [("attention heads", model.num_heads)]
+    if not (options.has_kv_replicas and tensor_parallel % model.num_kv_heads == 0):
+        divided.append(("key-value heads", model.num_kv_heads))
     if model.has_experts:
         divided.append(("experts", model.num_experts))
     else:
@@ -43,6 +63,12 @@ class Sharding:
     model: ModelSpec
     training: TrainingSpec
     degree: int
+    options: ShardingOptions = PLAIN_SHARDING
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Key-value heads of one device: its share, and at least one."""
+        return self.split(self.model.num_kv_heads)
 
     @property
     def tokens(self) -> int:

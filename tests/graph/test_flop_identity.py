@@ -11,6 +11,7 @@ from phaze_opt.graph.build import build_model_graph, sharding_obstacle
 from phaze_opt.graph.flops import graph_model_flops, model_flops, sequence_head_flops
 from phaze_opt.graph.operator import OperatorKind, Phase
 from phaze_opt.workload.config import load_model
+from phaze_opt.workload.stack import FusionLevel
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 
@@ -53,8 +54,8 @@ def test_flop_identity(name: str, t: int, attention: AttentionForm, is_sequence_
     model = load_model(name)
     sequence, batch = min(model.max_sequence_length, 2048), 2
     training = TrainingSpec(batch, sequence, 8, attention=attention, is_sequence_parallel=is_sequence_parallel)
-    for is_fused in (False, True):
-        graph = build_model_graph(model, training, tensor_parallel=t, is_fused=is_fused)
+    for fusion in FusionLevel:
+        graph = build_model_graph(model, training, tensor_parallel=t, fusion=fusion)
         # The pooler and next-sentence head run once a sequence, on every device of the group.
         once_a_sequence = t * batch * sequence_head_flops(model)
         per_token = (t * graph_model_flops(graph) - once_a_sequence) / (batch * sequence)

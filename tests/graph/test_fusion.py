@@ -9,6 +9,7 @@ import pytest
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.operator import CoreType, Operator
 from phaze_opt.workload.config import load_model
+from phaze_opt.workload.stack import FusionLevel
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 from phaze_opt.workload.zoo import list_models
 
@@ -104,7 +105,7 @@ def test_backward_activation_is_taken_by_the_input_gradient() -> None:
 def test_blocks_have_a_modest_number_of_operators(name: str) -> None:
     model = load_model(name)
     training = TrainingSpec(1, 512, 8, attention=AttentionForm.UNFUSED)
-    plain = build_model_graph(model, training, tensor_parallel=1, is_fused=False).layers[1]
+    plain = build_model_graph(model, training, tensor_parallel=1, fusion=FusionLevel.NONE).layers[1]
     fused = build_model_graph(model, training, tensor_parallel=1).layers[1]
     assert 30 <= len(plain.forward) + len(plain.backward) <= 60
     assert len(fused.forward) + len(fused.backward) < len(plain.forward) + len(plain.backward)
@@ -119,3 +120,54 @@ def test_building_takes_milliseconds() -> None:
         build_model_graph(model, training, tensor_parallel=8)
         times_s.append(time.perf_counter() - start_s)
     assert min(times_s) < 0.03
+
+
+def level_names(name: str, t: int, level: FusionLevel) -> list[str]:
+    training = TrainingSpec(1, TOKENS, 8, attention=AttentionForm.UNFUSED)
+    block = build_model_graph(load_model(name), training, tensor_parallel=t, fusion=level).layers[1]
+    return [op.name for graph in (block.forward, block.backward) for op in graph.operators]
+
+
+def test_elementwise_level_is_megatrons_kernels() -> None:
+    """Bias + activation and bias + dropout + residual are kernels; norms stay apart; a lone bias is its matmul's."""
+    assert level_names("megatron-gpt2-72", 2, FusionLevel.ELEMENTWISE)[:17] == [
+        "attention_norm",
+        "attention_enter",
+        "query_key_value+query_key_value_bias",
+        "scores",
+        "softmax",
+        "softmax_dropout",
+        "context",
+        "attention_output",
+        "attention_leave",
+        "attention_output_bias+attention_dropout+attention_residual",
+        "mlp_norm",
+        "mlp_enter",
+        "mlp_up",
+        "mlp_up_bias+mlp_activation",
+        "mlp_down",
+        "mlp_leave",
+        "mlp_output_bias+mlp_dropout+mlp_residual",
+    ]
+
+
+def test_elementwise_level_never_takes_norms_into_chains() -> None:
+    for name in ("bert-large", "llama-3-8b", "megatron-gpt2-72"):
+        training = TrainingSpec(1, 512, 8)
+        graph = build_model_graph(load_model(name), training, tensor_parallel=2, fusion=FusionLevel.ELEMENTWISE)
+        for op in (op for layer in graph.layers for phase in layer.phases for op in phase.operators):
+            assert "+" not in op.name or "norm" not in op.name
+
+
+@pytest.mark.parametrize("t", [1, 2])
+@pytest.mark.parametrize("name", ["bert-large", "megatron-gpt2-72", "llama-3-8b"])
+def test_each_level_moves_fewer_bytes_and_keeps_the_same(name: str, t: int) -> None:
+    blocks = [
+        build_model_graph(load_model(name), TrainingSpec(1, 512, 8), tensor_parallel=t, fusion=level).layers[1]
+        for level in (FusionLevel.NONE, FusionLevel.ELEMENTWISE, FusionLevel.EPILOGUE)
+    ]
+    traffic = [sum(op.hbm_bytes for graph in block.phases for op in graph.operators) for block in blocks]
+    # A llama block has no bias and no dropout to chain.
+    assert traffic[0] == traffic[1] if name.startswith("llama") else traffic[0] > traffic[1]
+    assert traffic[1] > traffic[2]
+    assert len({block.stash_bytes for block in blocks}) == 1

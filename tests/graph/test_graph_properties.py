@@ -17,6 +17,7 @@ from phaze_opt.graph.operator import CoreType, OperatorGraph, OperatorKind
 from phaze_opt.graph.program import Program
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.stack import FusionLevel
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 FAMILIES = ("bert", "gpt2", "opt", "llama", "mistral", "qwen2", "mixtral")
@@ -72,9 +73,9 @@ many = settings(
 )
 
 
-def built(model: ModelSpec, training: TrainingSpec, t: int, *, is_fused: bool) -> ModelGraph:
+def built(model: ModelSpec, training: TrainingSpec, t: int, *, fusion: FusionLevel) -> ModelGraph:
     assume(sharding_obstacle(model, t) is None)
-    return build_model_graph(model, training, tensor_parallel=t, is_fused=is_fused)
+    return build_model_graph(model, training, tensor_parallel=t, fusion=fusion)
 
 
 def total(graphs: tuple[OperatorGraph, ...], field: str) -> float:
@@ -89,9 +90,9 @@ def vector_elements(layer: LayerGraph) -> Counter:
 
 
 @many
-@given(model=models(), training=trainings, t=degrees, is_fused=st.booleans())
-def test_names_are_unique_and_every_operator_is_reachable(model, training, t, is_fused) -> None:
-    for layer in built(model, training, t, is_fused=is_fused).layers:
+@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
+def test_names_are_unique_and_every_operator_is_reachable(model, training, t, fusion) -> None:
+    for layer in built(model, training, t, fusion=fusion).layers:
         for graph in layer.phases:
             names = [operator.name for operator in graph.operators]
             assert len(set(names)) == len(names)
@@ -108,9 +109,9 @@ def test_names_are_unique_and_every_operator_is_reachable(model, training, t, is
 
 
 @many
-@given(model=models(), training=trainings, t=degrees, is_fused=st.booleans())
-def test_parameters_add_up(model, training, t, is_fused) -> None:
-    graph = built(model, training, t, is_fused=is_fused)
+@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
+def test_parameters_add_up(model, training, t, fusion) -> None:
+    graph = built(model, training, t, fusion=fusion)
     held = sum(graph.layers[index].num_parameters for index in graph.chain) - graph.layers[-1].num_tied_parameters
     assert held * t >= model.num_parameters
     if t == 1:
@@ -124,16 +125,16 @@ def test_parameters_add_up(model, training, t, is_fused) -> None:
 
 
 @many
-@given(model=models(), training=trainings, t=degrees, is_fused=st.booleans())
-def test_backward_multiplies_twice_as_much_as_forward(model, training, t, is_fused) -> None:
-    for layer in built(model, training, t, is_fused=is_fused).layers:
+@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
+def test_backward_multiplies_twice_as_much_as_forward(model, training, t, fusion) -> None:
+    for layer in built(model, training, t, fusion=fusion).layers:
         assert layer_model_flops(layer) == 3 * total((layer.forward,), "matmul_flops")
 
 
 @many
 @given(model=models(), training=trainings)
 def test_flops_of_one_device_are_exact(model, training) -> None:
-    graph = built(model, training, 1, is_fused=True)
+    graph = built(model, training, 1, fusion=FusionLevel.EPILOGUE)
     expected = training.micro_batch * model_flops(model, training.sequence_length)
     # Experts take their balanced load rounded up.
     slack = 1 if model.num_experts == 1 else 1 + model.num_experts
@@ -143,7 +144,7 @@ def test_flops_of_one_device_are_exact(model, training) -> None:
 @many
 @given(model=models(), training=trainings, t=degrees)
 def test_fusion_preserves_work_and_never_adds_traffic(model, training, t) -> None:
-    plain, fused = (built(model, training, t, is_fused=flag) for flag in (False, True))
+    plain, fused = (built(model, training, t, fusion=level) for level in (FusionLevel.NONE, FusionLevel.EPILOGUE))
     for before, after in zip(plain.layers, fused.layers, strict=True):
         assert vector_elements(after) == vector_elements(before)
         for graph_before, graph_after in zip(before.phases, after.phases, strict=True):
@@ -159,7 +160,7 @@ def test_fusion_preserves_work_and_never_adds_traffic(model, training, t) -> Non
 @many
 @given(model=models(), training=trainings, t=degrees)
 def test_fusion_keeps_every_dependency(model, training, t) -> None:
-    plain, fused = (built(model, training, t, is_fused=flag) for flag in (False, True))
+    plain, fused = (built(model, training, t, fusion=level) for level in (FusionLevel.NONE, FusionLevel.EPILOGUE))
     for before, after in zip(plain.layers, fused.layers, strict=True):
         for graph_before, graph_after in ((before.forward, after.forward), (before.backward, after.backward)):
             group = {part: i for i, op in enumerate(graph_after.operators) for part in op.name.split("+")}
@@ -172,7 +173,7 @@ def test_fusion_keeps_every_dependency(model, training, t) -> None:
 @many
 @given(model=models(), training=trainings, t=degrees)
 def test_fused_operators_are_a_matmul_with_vector_work_or_vector_work(model, training, t) -> None:
-    for layer in built(model, training, t, is_fused=True).layers:
+    for layer in built(model, training, t, fusion=FusionLevel.EPILOGUE).layers:
         for graph in layer.phases:
             for op in graph.operators:
                 if op.kind is OperatorKind.MATMUL:
@@ -183,10 +184,10 @@ def test_fused_operators_are_a_matmul_with_vector_work_or_vector_work(model, tra
 
 
 @many
-@given(model=models(), training=trainings, t=degrees, is_fused=st.booleans())
-def test_matmul_traffic_covers_its_operands(model, training, t, is_fused) -> None:
+@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
+def test_matmul_traffic_covers_its_operands(model, training, t, fusion) -> None:
     """The estimator charges traffic above the operands' to the epilogue: it must never be negative."""
-    for layer in built(model, training, t, is_fused=is_fused).layers:
+    for layer in built(model, training, t, fusion=fusion).layers:
         for graph in layer.phases:
             for op in graph.operators:
                 if op.kind is OperatorKind.MATMUL:
@@ -196,7 +197,7 @@ def test_matmul_traffic_covers_its_operands(model, training, t, is_fused) -> Non
 @many
 @given(model=models(), training=trainings, t=degrees)
 def test_gradients_of_a_matmul_are_independent(model, training, t) -> None:
-    for layer in built(model, training, t, is_fused=False).layers:
+    for layer in built(model, training, t, fusion=FusionLevel.NONE).layers:
         dag = nx.DiGraph(layer.backward.edges)
         dag.add_nodes_from(range(len(layer.backward)))
         index = {operator.name: i for i, operator in enumerate(layer.backward.operators)}
@@ -208,9 +209,9 @@ def test_gradients_of_a_matmul_are_independent(model, training, t) -> None:
 
 
 @many
-@given(model=models(), training=trainings, t=degrees, is_fused=st.booleans())
-def test_memory_figures_agree(model, training, t, is_fused) -> None:
-    for layer in built(model, training, t, is_fused=is_fused).layers:
+@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
+def test_memory_figures_agree(model, training, t, fusion) -> None:
+    for layer in built(model, training, t, fusion=fusion).layers:
         assert total((layer.forward,), "stash_bytes") == layer.stash_bytes
         assert layer.working_set_bytes >= layer.stash_bytes > 0
         assert layer.input_bytes > 0
@@ -219,7 +220,7 @@ def test_memory_figures_agree(model, training, t, is_fused) -> None:
 @many
 @given(model=models(), training=trainings, t=degrees)
 def test_boundaries_match(model, training, t) -> None:
-    embedding, block, head = built(model, training, t, is_fused=True).layers
+    embedding, block, head = built(model, training, t, fusion=FusionLevel.EPILOGUE).layers
     assert embedding.output_bytes == block.input_bytes == block.output_bytes == head.input_bytes
     assert head.output_bytes == 0
 
@@ -227,7 +228,7 @@ def test_boundaries_match(model, training, t) -> None:
 @many
 @given(model=models(), training=trainings)
 def test_one_device_never_communicates(model, training) -> None:
-    for layer in built(model, training, 1, is_fused=True).layers:
+    for layer in built(model, training, 1, fusion=FusionLevel.EPILOGUE).layers:
         assert all(op.core_type is not CoreType.NETWORK for graph in layer.phases for op in graph.operators)
 
 
@@ -243,11 +244,11 @@ def written_once(program: Program) -> None:
 
 
 @many
-@given(model=models(), training=trainings, t=degrees, is_fused=st.booleans())
-def test_programs_write_each_tensor_once_and_read_what_was_written(model, training, t, is_fused) -> None:
+@given(model=models(), training=trainings, t=degrees, fusion=st.sampled_from(FusionLevel))
+def test_programs_write_each_tensor_once_and_read_what_was_written(model, training, t, fusion) -> None:
     assume(sharding_obstacle(model, t) is None)
     for program in build_programs(model, training, tensor_parallel=t):
-        written_once(fuse(program) if is_fused else program)
+        written_once(fuse(program, fusion))
 
 
 def test_fuse_is_idempotent_on_a_fused_program() -> None:

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.build import build_model_graph, sharding_obstacle
+from phaze_opt.graph.build import ShardingOptions, build_model_graph, sharding_obstacle
+from phaze_opt.graph.flops import graph_model_flops
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import CollectiveKind, OperatorGraph
 from phaze_opt.workload.config import load_model
@@ -141,3 +142,42 @@ def test_grouped_queries_share_their_key_value_head_as_rows() -> None:
     assert (context.batch, context.m, context.n, context.k) == (2 * BATCH, 4 * TOKENS, 128, TOKENS)
     q, kv = TOKENS * BATCH * 1024, TOKENS * BATCH * 256
     assert (attention.bytes_read, attention.bytes_written) == (2 * (q + 2 * kv), 2 * q)
+
+
+@pytest.mark.parametrize(
+    ("name", "t", "heads"), [("llama-3-8b", 16, 8), ("llama-3-8b", 32, 8), ("llama-3-70b", 64, 8)]
+)
+def test_devices_that_share_a_key_value_head_each_hold_a_copy(name: str, t: int, heads: int) -> None:
+    """Only the key and value weights, their products and tensors are copied t / heads times."""
+    model, copies = load_model(name), ShardingOptions(has_kv_replicas=True)
+    assert model.num_kv_heads == heads
+    graph = build_model_graph(model, TrainingSpec(1, 512, 8), tensor_parallel=t, options=copies)
+    one = build_model_graph(model, TrainingSpec(1, 512, 8), tensor_parallel=1)
+    more = t // heads - 1
+    flops = 6 * 512 * 2 * model.hidden_size * model.kv_size * more * model.num_layers
+    padding = 6 * 512 * (t * -(-model.vocab_size // t) - model.vocab_size) * model.hidden_size
+    assert t * graph_model_flops(graph) == graph_model_flops(one) + flops + padding
+    bias = 2 * model.kv_size if model.has_qkv_bias else 0
+    matmuls = {op.name.split("+")[0]: op.matmuls for op in graph.layers[1].forward.operators if op.matmuls}
+    assert matmuls["key"][0].n == matmuls["value"][0].n == model.head_size
+    assert matmuls["attention"][0].batch == 1
+    assert matmuls["attention"][0].m == 512 * model.num_heads // t
+    weights = [layers[1].num_parameters for layers in (graph.layers, one.layers)]
+    norms_and_output_bias = 2 * model.norm_parameters
+    expected = (weights[1] - norms_and_output_bias + more * (2 * model.hidden_size * model.kv_size + bias)) / t
+    assert weights[0] - norms_and_output_bias == expected
+
+
+def test_copies_of_heads_change_nothing_where_heads_divide() -> None:
+    for t in (1, 4, 8):
+        plain, copied = (
+            build_model_graph(load_model("llama-3-8b"), TrainingSpec(1, 512, 8), tensor_parallel=t, options=options)
+            for options in (ShardingOptions(), ShardingOptions(has_kv_replicas=True))
+        )
+        assert plain == copied
+
+
+def test_a_degree_that_no_copies_reach_is_refused() -> None:
+    """12 is no multiple of 8 heads."""
+    words = sharding_obstacle(load_model("llama-3-8b"), 12, options=ShardingOptions(has_kv_replicas=True))
+    assert "do not divide by tensor parallel degree 12" in words

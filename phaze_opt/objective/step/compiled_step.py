@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.build import ShardingOptions, build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGraph
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.stack import FusionLevel, TrainingStack
+from phaze_opt.workload.stack import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 _OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
@@ -89,7 +89,7 @@ def compile_step(
         InputError: the model cannot be sharded this way, or has fewer blocks than stages.
     """
     graph = build_model_graph(
-        model, training, tensor_parallel=plan.tensor, is_fused=stack.fusion is FusionLevel.EPILOGUE
+        model, training, tensor_parallel=plan.tensor, fusion=stack.fusion, options=ShardingOptions(has_kv_replicas=True)
     )
     operators: list[Operator] = []
     embedding, block, head = (_compile_layer(layer, operators) for layer in graph.layers)
