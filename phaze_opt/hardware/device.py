@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import parse_toml
-from phaze_opt.units import GIGA, MEBI, TERA
+from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, TERA
 
 
 class ComputePath(StrEnum):
@@ -65,6 +65,28 @@ class MatrixStyle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ChipLayout:
+    """The same machine as arrays and lanes, for the estimator of designed chips; see `hardware.presets`.
+
+    Attributes:
+        num_tc, tc_width, tc_depth: arrays, and multiply-accumulates a cycle of each as an edge times an edge.
+        num_vc, vc_width: vector units and their fp32 lanes.
+        local_bytes: memory beside one array; 0 follows the rule of designed chips.
+        glb_bytes_per_cycle: rate of the cache; 0 where not published.
+        dtype_bytes: bytes of the operands that the arrays multiply.
+    """
+
+    num_tc: int
+    tc_width: int
+    tc_depth: int
+    num_vc: int
+    vc_width: int
+    local_bytes: int = 0
+    glb_bytes_per_cycle: float = 0.0
+    dtype_bytes: int = 2
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """A real machine as its maker and those who measured it describe it; all per device.
 
@@ -81,6 +103,10 @@ class Device:
         tdp_w, die_mm2: 0 where not published.
         network: network preset of the systems that the data were measured on.
         source, note: where the figures come from.
+        layout: the machine as arrays and lanes.
+        vector_peak_flops_per_s: fp32 rate of the ordinary cores where it differs from the peak of the fp32 path (AMD's
+            matrix cores multiply fp32, TPUs multiply it in bf16 passes); 0 where it does not.
+        process: process of the die.
     """
 
     name: str
@@ -99,6 +125,9 @@ class Device:
     network: str
     source: str
     note: str
+    layout: ChipLayout | None = None
+    vector_peak_flops_per_s: float = 0.0
+    process: str = ""
 
     def peak(self, path: ComputePath) -> float:
         """Dense peak of one path, FLOP/s.
@@ -116,7 +145,7 @@ class Device:
     @property
     def vector_flops_per_s(self) -> float:
         """Rate of its ordinary cores, two FLOPs a multiply-accumulate (fp32)."""
-        return self.peak_flops_per_s.get(ComputePath.FP32, 0.0)
+        return self.vector_peak_flops_per_s or self.peak_flops_per_s.get(ComputePath.FP32, 0.0)
 
 
 class _DeviceTable(BaseModel):
@@ -130,13 +159,23 @@ class _DeviceTable(BaseModel):
     array_width: int = 0
     array_depth: int = 0
     peak_tflops: dict[str, float]
+    vector_tflops: float = 0.0
     cache_mb: float
     hbm_gb: float
     hbm_gb_per_s: float
     clock_ghz: float
     tdp_w: float = 0.0
     die_mm2: float = 0.0
+    process: str = ""
     network: str = ""
+    num_tc: int
+    tc_width: int
+    tc_depth: int
+    num_vc: int
+    vc_width: int
+    local_kb: float = 0.0
+    glb_bytes_per_cycle: int = 0
+    dtype_bytes: int = 2
     source: str
     note: str = ""
 
@@ -180,7 +219,7 @@ def _build(name: str, table: _DeviceTable) -> Device:
         array_depth=table.array_depth,
         peak_flops_per_s=MappingProxyType({ComputePath(k): v * TERA for k, v in table.peak_tflops.items()}),
         cache_bytes=table.cache_mb * MEBI,
-        hbm_bytes=table.hbm_gb * GIGA,
+        hbm_bytes=table.hbm_gb * GIBI,
         hbm_bandwidth_bytes_per_s=table.hbm_gb_per_s * GIGA,
         clock_hz=table.clock_ghz * GIGA,
         tdp_w=table.tdp_w,
@@ -188,4 +227,20 @@ def _build(name: str, table: _DeviceTable) -> Device:
         network=table.network,
         source=table.source,
         note=table.note,
+        layout=_layout(table),
+        vector_peak_flops_per_s=table.vector_tflops * TERA,
+        process=table.process,
+    )
+
+
+def _layout(table: _DeviceTable) -> ChipLayout:
+    return ChipLayout(
+        num_tc=table.num_tc,
+        tc_width=table.tc_width,
+        tc_depth=table.tc_depth,
+        num_vc=table.num_vc,
+        vc_width=table.vc_width,
+        local_bytes=round(table.local_kb * KIBI),
+        glb_bytes_per_cycle=float(table.glb_bytes_per_cycle),
+        dtype_bytes=table.dtype_bytes,
     )
