@@ -65,4 +65,4 @@ class Row:
         return int(value)
 
     def _fault(self, column: str, rule: str) -> InputError:
-        return InputError(rule, source=self.source, line=self.line, key=column)
+        return InputError(f"column '{column}': {rule}", source=self.source, line=self.line)

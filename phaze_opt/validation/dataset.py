@@ -1,0 +1,260 @@
+"""Reading files of measurements: strict, every fault one sentence that names file, line and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.input_files import read_text_file, shorten_path
+from phaze_opt.validation.row import Row
+from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Column, ColumnType, Schema
+
+KIND = "a CSV file of measurements"
+_SHOWN = 40
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Measurements of one file.
+
+    Attributes:
+        name: stem of the file, under which results are reported.
+        like: published data set whose models predict it; ``name`` itself for the published ones.
+        schema: kind of the file.
+        rows: in the file's order; their ``dataset`` is ``like``.
+    """
+
+    name: str
+    like: str
+    schema: Schema
+    rows: tuple[Row, ...]
+
+
+def read_dataset(path: Path, *, like: str | None = None) -> Dataset:
+    """Read one file.
+
+    Args:
+        path: the file; byte-order mark and any line ends are fine.
+        like: published data set whose columns and models it has; by default the one of its name, else one that its
+            columns and devices suggest.
+
+    Raises:
+        InputError: the file or a value is faulty; names file, line and column.
+    """
+    source = shorten_path(path)
+    if like is not None and like not in DATASET_SCHEMAS:
+        message = f"no data set is named '{like}'; {suggest(like, DATASET_SCHEMAS)}"
+        raise InputError(message, source="--dataset")
+    records = _records(read_text_file(path, kind=KIND), source=source)
+    line, header = next(records)
+    stem = path.stem
+    schema = DATASET_SCHEMAS.get(like or stem) or _guess_schema(header)
+    _check_header(header, schema, source=source, line=line)
+    parsed = [(number, _values(header, fields, schema, source=source, line=number)) for number, fields in records]
+    if not parsed:
+        message = f"has a header but no rows; give {KIND}"
+        raise InputError(message, source=source, line=line)
+    model = like or (stem if stem in DATASET_SCHEMAS else _guess_like(schema, [values for _, values in parsed]))
+    rows = tuple(Row(dataset=model, source=source, line=number, values=values) for number, values in parsed)
+    _check_ids(rows, schema)
+    return Dataset(name=stem, like=model, schema=schema, rows=rows)
+
+
+def read_datasets(path: Path | None, names: Sequence[str] = ()) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
+    """Read a folder of files, one file, or the package's own data.
+
+    Args:
+        path: a folder, a file, or None for the public measurements that come with the package.
+        names: data sets wanted; of a folder which files, of one file as which published set it is predicted.
+
+    Returns:
+        The data sets in the order of reports, and sentences about files of the folder that were passed over.
+
+    Raises:
+        InputError: a fault of a file, a name that is not there, or a folder without any data set.
+    """
+    if path is None:
+        return _own(tuple(names)), ()
+    if path.is_dir():
+        return _read_folder(path, names)
+    if len(names) > 1:
+        message = f"one file is one data set, but {len(names)} names were given; give the one it is like, or a folder"
+        raise InputError(message, source="--dataset")
+    return (read_dataset(path, like=names[0] if names else None),), ()
+
+
+def _own(names: Sequence[str]) -> tuple[Dataset, ...]:
+    """The package's measurements."""
+    with resources.as_file(resources.files("phaze_opt.validation").joinpath("data")) as folder:
+        return _read_folder(folder, names)[0]
+
+
+def _read_folder(folder: Path, names: Sequence[str]) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    known = {file.stem: file for file in files if file.suffix == ".csv" and _is_known(file)}
+    if not known:
+        message = f"holds no CSV file of measurements; name files as the published sets ({_few(DATASET_SCHEMAS)})"
+        raise InputError(message, source=shorten_path(folder))
+    for name in names:
+        if name not in known:
+            message = f"no data set '{name}' in {shorten_path(folder)}; {suggest(name, known)}"
+            raise InputError(message, source="--dataset")
+    order = {name: index for index, name in enumerate(DATASET_SCHEMAS)}
+    wanted = sorted(names or known, key=lambda name: (order.get(name, len(order)), name))
+    datasets = tuple(read_dataset(known[name]) for name in dict.fromkeys(wanted))
+    ignored = [file.name for file in files if file not in known.values()]
+    note = f"{shorten_path(folder)}: not measurements, passed over: {_few(ignored)}"
+    return datasets, (note,) if ignored else ()
+
+
+def _is_known(file: Path) -> bool:
+    """Whether a file of a folder is a data set: by its name, else by its columns."""
+    if file.stem in DATASET_SCHEMAS:
+        return True
+    try:
+        _, header = next(_records(read_text_file(file, kind=KIND), source=""))
+    except InputError:
+        return False
+    return any(schema.admits(header) for schema in SCHEMAS)
+
+
+def _records(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
+    """Records with the line each begins on; blank lines are passed over."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            message = f"is not valid CSV ({error}); close every quote, and double those inside quotes"
+            raise InputError(message, source=source, line=line) from None
+        if any(field.strip() for field in fields):
+            yield line, [field.strip() for field in fields]
+
+
+def _guess_schema(header: Sequence[str]) -> Schema:
+    """The kind of file whose columns these are most."""
+    for schema in SCHEMAS:
+        if schema.admits(header):
+            return schema
+    return max(SCHEMAS, key=lambda schema: len(set(schema.columns) & set(header)) / len(schema.columns))
+
+
+def _check_header(header: Sequence[str], schema: Schema, *, source: str, line: int) -> None:
+    for number, name in enumerate(header, 1):
+        if not name:
+            message = f"column {number} has no name; name every column"
+            raise InputError(message, source=source, line=line)
+        if header.index(name) != number - 1:
+            message = f"column '{name[:_SHOWN]}' is there twice; leave one out"
+            raise InputError(message, source=source, line=line)
+        if name not in schema.columns:
+            message = f"column '{name[:_SHOWN]}' is unknown in a file of {schema.kind}; {_remedy(name, schema)}"
+            raise InputError(message, source=source, line=line)
+    missing = [name for name in schema.required if name not in header]
+    if missing:
+        message = f"column '{missing[0]}' is missing; a file of {schema.kind} needs {', '.join(schema.required)}"
+        raise InputError(message, source=source, line=line)
+
+
+def _remedy(name: str, schema: Schema) -> str:
+    if any(mark in name for mark in ";\t|"):
+        return "separate columns by commas"
+    return suggest(name, schema.columns)
+
+
+def _values(
+    header: Sequence[str], fields: Sequence[str], schema: Schema, *, source: str, line: int
+) -> Mapping[str, str]:
+    if len(fields) != len(header):
+        at = header[len(fields)] if len(fields) < len(header) else header[-1]
+        word = "missing from" if len(fields) < len(header) else "after"
+        message = f"row has {len(fields)} fields and the header {len(header)}: fields are {word} column '{at}' on"
+        raise InputError(message, source=source, line=line)
+    values = dict(zip(header, fields, strict=True))
+    for name, text in values.items():
+        rule = _fault(text, schema.columns[name])
+        if rule:
+            message = f"column '{name}': {rule}"
+            raise InputError(message, source=source, line=line)
+    return MappingProxyType(values)
+
+
+def _fault(text: str, column: Column) -> str:
+    """What is wrong with a value; empty if nothing is."""
+    if not text:
+        return "is empty; give a value" if column.is_required else ""
+    if column.type is ColumnType.TEXT:
+        return ""
+    shown = text[:_SHOWN]
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
+    if not math.isfinite(value):
+        return f"value '{shown}' is no finite number; it must be {column.type.value}"
+    is_fine = {
+        ColumnType.COUNT: value >= 1 and value == int(value),
+        ColumnType.POSITIVE: value > 0,
+        ColumnType.AMOUNT: value >= 0,
+        ColumnType.FLAG: value in (0, 1),
+    }[column.type]
+    return "" if is_fine else f"value '{shown}' must be {column.type.value}"
+
+
+def _check_ids(rows: Sequence[Row], schema: Schema) -> None:
+    """One id is one configuration; it may have been measured more than once."""
+    first: dict[str, Row] = {}
+    for row in rows:
+        if not row.values.get("id"):
+            continue
+        other = first.setdefault(row.id, row)
+        for column in schema.identity:
+            if row.text(column, " ") != other.text(column, " "):
+                message = (
+                    f"column 'id': value '{row.id[:_SHOWN]}' is the id of line {other.line} too, whose {column} "
+                    "differs; give every configuration an id of its own"
+                )
+                raise InputError(message, source=row.source, line=row.line)
+
+
+def _guess_like(schema: Schema, values: Sequence[Mapping[str, str]]) -> str:
+    """The published set whose models suit a user's file: by its kind, then by its devices and software."""
+    first = values[0]
+    if schema.kind == "operators":
+        return "op_tpu_gemm" if first["hardware"].startswith("TPU") else _like_operators(first)
+    if schema.kind == "training":
+        return _like_training(first)
+    return next(name for name, kind in DATASET_SCHEMAS.items() if kind is schema)
+
+
+def _like_operators(values: Mapping[str, str]) -> str:
+    is_device_clock = "host" not in values.get("timing", "")
+    return "op_neusight_fp32" if values["dtype"] == "fp32" and is_device_clock else "op_llmcompass"
+
+
+def _like_training(values: Mapping[str, str]) -> str:
+    device, dtype = values["hardware"].lower(), values.get("dtype", "")
+    sharding = values.get("sharding", "")
+    if device.startswith("tpu"):
+        return "train_maxtext_tpu"
+    if "shard" in sharding or "fsdp" in sharding or "zero3" in sharding:
+        return "train_llmfoundry_fsdp"
+    if dtype == "fp8":
+        return "train_nemo_h100_fp8"
+    is_hopper = device.startswith(("h100", "h200", "gh200", "b200", "b300"))
+    return "train_megatron_h100" if is_hopper else "train_megatron_sc21"
+
+
+def _few(names: Sequence[str] | Mapping[str, object], limit: int = 5) -> str:
+    listed = list(names)
+    return ", ".join(listed[:limit]) + (f", and {len(listed) - limit} more" if len(listed) > limit else "")

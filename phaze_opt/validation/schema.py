@@ -1,0 +1,163 @@
+"""What files of measurements hold: their kinds, and the type and need of every column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class ColumnType(StrEnum):
+    """What a value may be: TEXT anything, COUNT a whole number from 1, POSITIVE above 0, AMOUNT from 0, FLAG 0 or 1."""
+
+    TEXT = "text"
+    COUNT = "a whole number of at least 1"
+    POSITIVE = "a number above 0"
+    AMOUNT = "a number of at least 0"
+    FLAG = "0 or 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a kind of file; a required one must be there and never be blank."""
+
+    name: str
+    type: ColumnType
+    is_required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A kind of file.
+
+    Attributes:
+        kind: its name, such as ``operators``.
+        columns: by name.
+        identity: columns in which rows of one id must agree; measurements may be repeated, ids not reused.
+    """
+
+    kind: str
+    columns: Mapping[str, Column]
+    identity: tuple[str, ...]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Columns without which a row says nothing."""
+        return tuple(column.name for column in self.columns.values() if column.is_required)
+
+    def admits(self, names: Iterable[str]) -> bool:
+        """Whether a file with these columns can be of this kind."""
+        given = set(names)
+        return given <= set(self.columns) and given.issuperset(self.required)
+
+
+_EVERYWHERE = "id:text verified:text source:text note:text"
+_TYPES = MappingProxyType({kind.name.lower(): kind for kind in ColumnType})
+
+
+def _schema(kind: str, *, required: str, optional: str, identity: str) -> Schema:
+    columns: dict[str, Column] = {}
+    for is_required, text in ((True, required), (False, f"{optional} {_EVERYWHERE}")):
+        for entry in text.split():
+            name, _, type_name = entry.partition(":")
+            columns[name] = Column(name, _TYPES[type_name], is_required)
+    return Schema(kind, MappingProxyType(columns), tuple(identity.split()))
+
+
+OPERATORS = _schema(
+    "operators",
+    required="hardware:text op:text m:count n:count dtype:text latency_us:positive",
+    optional="n_devices:count b:count k:count tflops:amount gbytes_per_s:amount timing:text",
+    identity="hardware op b m n k dtype",
+)
+COLLECTIVES = _schema(
+    "collectives",
+    required="hardware:text n_devices:count bytes:count latency_us:positive",
+    optional="n_nodes:count collective:text dtype:text algbw_gbytes_per_s:amount busbw_gbytes_per_s:amount fabric:text",
+    identity="hardware n_devices bytes",
+)
+# MaxText counts micro-batches per chip, which may be a fraction of a sequence.
+TRAINING = _schema(
+    "training",
+    required="hardware:text n_devices:count layers:count hidden:count heads:count seq:count global_batch:count "
+    "iter_time_s:positive",
+    optional="model:text head_dim:count kv_heads:count ffn:count mlp_matrices:count vocab:count tp:count pp:count "
+    "dp:count cp:count interleave:count sharding:text micro_batch:positive recompute:text seq_parallel:flag "
+    "dtype:text tokens_per_s_per_dev:amount tflops_per_dev:amount tflops_kind:text mfu:amount hfu:amount "
+    "time_kind:text",
+    identity="hardware n_devices model",
+)
+LAYER = _schema(
+    "layer",
+    required="hardware:text hidden:count heads:count seq:count tp:count micro_batch:count forward_ms:positive",
+    optional="n_devices:count model:text recompute:text seq_parallel:flag dtype:text backward_ms:positive",
+    identity="hardware hidden heads seq tp",
+)
+WHOLE_MODEL = _schema(
+    "whole model",
+    required="hardware:text mode:text layers:count hidden:count heads:count seq:count batch:count e2e_ms:positive",
+    optional="n_devices:count model:text ffn:count vocab:count tp:count pp:count dp:count option:text dtype:text "
+    "forward_ms:positive backward_ms:positive",
+    identity="hardware model mode seq batch",
+)
+DIE_AREA = _schema(
+    "die area",
+    required="die:text component:text area_mm2:positive",
+    optional="process:text",
+    identity="die component",
+)
+NVDLA = _schema(
+    "accelerator estimates",
+    required="macs_int8:count area_16nm_mm2:positive",
+    optional="conv_buffer_kb:count dram_gbytes_per_s:positive clock_ghz:positive area_28nm_mm2:positive "
+    "resnet50_frames_per_s:positive peak_power_mw_16nm:positive avg_power_mw_16nm:positive",
+    identity="macs_int8",
+)
+EYERISS = _schema(
+    "convolution layers",
+    required="hardware:text layer:text batch:count in_ch_per_group:count in_hw_padded:count out_ch:count out_hw:count "
+    "kernel:count total_latency_ms:positive",
+    optional="network:text stride:count groups:count processing_latency_ms:positive gmacs:positive active_pes:count "
+    "global_buffer_mb:positive dram_mb:positive power_mw:positive",
+    identity="hardware layer",
+)
+MLPERF = _schema(
+    "time to train",
+    required="hardware:text n_devices:count minutes:positive",
+    optional="benchmark:text round:text",
+    identity="hardware n_devices",
+)
+
+SCHEMAS = (OPERATORS, COLLECTIVES, TRAINING, LAYER, WHOLE_MODEL, DIE_AREA, NVDLA, EYERISS, MLPERF)
+
+DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
+    {
+        "op_llmcompass": OPERATORS,
+        "op_gpt3_layer_llmcompass": OPERATORS,
+        "op_neusight_fp32": OPERATORS,
+        "op_tpu_gemm": OPERATORS,
+        "op_best_matmul": OPERATORS,
+        "collective_all_reduce": COLLECTIVES,
+        "train_vtrain_multinode": TRAINING,
+        "train_vtrain_singlenode": TRAINING,
+        "train_megatron_sc21": TRAINING,
+        "train_megatron_tp_scaling": TRAINING,
+        "train_korthikanti22": TRAINING,
+        "layer_korthikanti22": LAYER,
+        "train_megatron_h100": TRAINING,
+        "train_nemo_h100_fp8": TRAINING,
+        "train_llmfoundry_fsdp": TRAINING,
+        "train_maxtext_tpu": TRAINING,
+        "train_large_runs": TRAINING,
+        "e2e_neusight_fp32": WHOLE_MODEL,
+        "die_area": DIE_AREA,
+        "nvdla_estimates": NVDLA,
+        "eyeriss_alexnet": EYERISS,
+        "mlperf_gpt3": MLPERF,
+    }
+)
+"""The published data sets, by file stem, in the order of reports."""
+
+CONTEXT = frozenset({"die_area", "nvdla_estimates", "eyeriss_alexnet", "mlperf_gpt3"})
+"""Sets of other quantities than latency: context, outside the goals."""
