@@ -1,0 +1,39 @@
+"""Which families predict which data sets; loaded when asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.validation.family import Family
+
+FAMILIES: tuple[str, ...] = ()
+"""Class of every family as ``module:name``, in the order of fitting: later ones may build on what earlier ones fitted."""
+
+
+def load_families(names: Sequence[str] = ()) -> tuple[Family, ...]:
+    """The families, or some of them by name, in the order of fitting.
+
+    Raises:
+        InputError: an unknown name, with a near miss.
+    """
+    families = tuple(_load(entry) for entry in FAMILIES)
+    known = [family.name for family in families]
+    for name in names:
+        if name not in known:
+            message = f"no family of models is named '{name}'; {suggest(name, known)}"
+            raise InputError(message, source="--only")
+    return tuple(family for family in families if not names or family.name in names)
+
+
+def family_of(dataset: str, families: Sequence[Family]) -> Family | None:
+    """The family that predicts a data set; None if none does."""
+    return next((family for family in families if dataset in family.datasets), None)
+
+
+def _load(entry: str) -> Family:
+    module, name = entry.split(":")
+    family: Family = getattr(importlib.import_module(module), name)()
+    return family
