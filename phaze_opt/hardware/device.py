@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import parse_toml
+from phaze_opt.hardware.toml_file import parse_toml, shorten
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, TERA
 
 
@@ -185,21 +185,31 @@ def list_devices() -> tuple[str, ...]:
     return tuple(sorted(_devices()))
 
 
+def list_data_names() -> tuple[str, ...]:
+    """What data sets call the real machines, sorted."""
+    return tuple(sorted(name for device in _devices().values() for name in device.data_names))
+
+
 def load_device(name: str) -> Device:
     """A real machine by preset name or by the name that data sets give it.
 
     Raises:
         InputError: an unknown name, with a near miss.
     """
+    device = find_device(name)
+    if device is None:
+        hint = suggest(name, list_devices(), aliases=list_data_names())
+        message = f"no machine is named {shorten(name)}; {hint}"
+        raise InputError(message, key="hardware")
+    return device
+
+
+def find_device(name: str) -> Device | None:
+    """A real machine by preset name or by the name that data sets give it; None if there is none."""
     devices = _devices()
     if name in devices:
         return devices[name]
-    for device in devices.values():
-        if name in device.data_names:
-            return device
-    known = [*devices, *(alias for device in devices.values() for alias in device.data_names)]
-    message = f"no machine is named '{name}'; {suggest(name, known)}"
-    raise InputError(message, key="hardware")
+    return next((device for device in devices.values() if name in device.data_names), None)
 
 
 @cache

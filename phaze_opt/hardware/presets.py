@@ -11,18 +11,27 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.architecture_file import check_architecture, parse_inline, read_architecture_file
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.design import DTYPE_BYTES, HbmForm, build_accelerator
+from phaze_opt.hardware.device import find_device, list_data_names, list_devices, load_device
+from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import TomlDocument, parse_toml, shorten
 
 
 def list_architectures() -> tuple[str, ...]:
-    """Names of the presets, sorted."""
+    """Names of the presets, sorted: those with a file of their own and every real machine of devices.toml."""
+    return tuple(sorted({*_list_files(), *list_devices()}))
+
+
+def _list_files() -> tuple[str, ...]:
     files = resources.files("phaze_opt.hardware").joinpath("presets").iterdir()
-    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+    return tuple(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def architecture_source(name: str) -> str:
     """Where a preset's figures come from, with the note on how the machine was mapped."""
+    if name not in _list_files():
+        device = load_device(name)
+        return "; ".join(words for words in (device.source, device.note) if words)
     values = _read_preset(name).values
     return "; ".join(str(values[key]) for key in ("source", "note") if key in values)
 
@@ -36,16 +45,20 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
     ``architecture`` object that ``--json`` prints, and the whole printed line, are accepted as files too.
 
     Args:
-        text: ``tpu-v4``, ``chip.toml``, ``chip.json`` or ``num_tc=4,num_vc=8,...``.
+        text: ``tpu-v4``, ``mi210`` (or what data sets call it, ``MI210``), a file, or ``num_tc=4,num_vc=8,...``.
         constants: what the description leaves open; the package's own unless given.
         hbm_form: how HBM bandwidth follows from the capacity where it is not given.
 
     Raises:
         InputError: an unknown preset (with a near miss), a faulty file, or a faulty, missing, unknown or repeated key.
     """
-    if text in list_architectures():
+    known = constants if constants is not None else load_constants()
+    device = find_device(text)
+    if text in _list_files():
         document = _read_preset(text)
         default_name = text
+    elif device is not None:
+        return accelerator_of(device, known)
     elif _looks_like_file(text):
         document = read_architecture_file(Path(text))
         default_name = Path(text).stem
@@ -53,10 +66,9 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
         document = TomlDocument(values=parse_inline(text), text="", source="architecture")
         default_name = ""
     else:
-        hint = suggest(text, list_architectures())
+        hint = suggest(text, list_architectures(), aliases=list_data_names())
         message = f"no architecture is named {shorten(text)}; {hint} or give a file or num_tc=...,num_vc=..."
         raise InputError(message)
-    known = constants if constants is not None else load_constants()
     return _build(document, constants=known, hbm_form=hbm_form, default_name=default_name)
 
 
@@ -70,9 +82,6 @@ def _looks_like_file(text: str) -> bool:
 
 
 def _read_preset(name: str) -> TomlDocument:
-    if name not in list_architectures():
-        message = f"no architecture is named {shorten(name)}; {suggest(name, list_architectures())}"
-        raise InputError(message)
     file = resources.files("phaze_opt.hardware").joinpath("presets", f"{name}.toml")
     return parse_toml(file.read_text(encoding="utf-8"), source=name)
 

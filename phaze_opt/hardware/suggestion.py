@@ -6,10 +6,17 @@ import difflib
 from collections.abc import Iterable
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """``did you mean x?`` when a known name is close to ``name``, else ``known: a, b, c`` (shortened beyond 30)."""
+def suggest(name: str, known: Iterable[str], *, aliases: Iterable[str] = ()) -> str:
+    """``did you mean x?`` when a known name is close to ``name``, else ``known: a, b, c`` (shortened beyond 30).
+
+    Args:
+        name: what was given; case does not count.
+        known: names to suggest or list.
+        aliases: names that are accepted too: suggested when close, never listed.
+    """
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower(), names, n=2, cutoff=0.6)
+    lowered = {candidate.lower(): candidate for candidate in (*sorted(aliases), *names)}
+    near = [lowered[key] for key in difflib.get_close_matches(name.lower(), lowered, n=2, cutoff=0.6)]
     if near:
         return f"did you mean {' or '.join(near)}?"
     listed = ", ".join(names[:30])

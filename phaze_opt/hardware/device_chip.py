@@ -1,0 +1,47 @@
+"""Real machines as accelerators: tensor cores as arrays, ordinary cores as lanes, the last cache as global buffer."""
+
+from __future__ import annotations
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.design import build_accelerator
+from phaze_opt.hardware.device import Device, MatrixStyle
+
+CACHE_BYTES_PER_CYCLE = 64.0
+"""Bytes a multiprocessor takes from its chip's cache in a cycle, where a cache's rate is not published (assumed)."""
+
+
+def accelerator_of(device: Device, constants: Constants) -> Accelerator:
+    """The chip of a machine as the estimator of designed chips sees it.
+
+    Args:
+        device: the machine, with its layout.
+        constants: L2 of an array whose local memory is not published, cache rate of systolic machines likewise.
+
+    Raises:
+        InputError: the device has no layout.
+    """
+    layout = device.layout
+    if layout is None:
+        message = f"{device.name} has no layout of arrays and lanes, so it is no architecture"
+        raise InputError(message, key="arch")
+    per_cycle: float | None = layout.glb_bytes_per_cycle or None
+    if per_cycle is None and device.style is MatrixStyle.TILES:
+        per_cycle = CACHE_BYTES_PER_CYCLE * device.num_multiprocessors
+    return build_accelerator(
+        layout.num_tc,
+        layout.num_vc,
+        tc_width=layout.tc_width,
+        tc_depth=layout.tc_depth,
+        vc_width=layout.vc_width,
+        glb_bytes=round(device.cache_bytes),
+        hbm_bytes=round(device.hbm_bytes),
+        constants=constants,
+        name=device.name,
+        clock_hz=device.clock_hz,
+        hbm_bandwidth_bytes_per_s=device.hbm_bandwidth_bytes_per_s,
+        glb_bytes_per_cycle=per_cycle,
+        l2_bytes=layout.local_bytes or None,
+        dtype_bytes=layout.dtype_bytes,
+    )
