@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.machine import MachineModel, matmul_s
+from phaze_opt.estimate.machine import MachineModel
+from phaze_opt.estimate.machine_attention import attention_s
+from phaze_opt.estimate.machine_matmul import matmul_terms
 from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.graph.operator import CoreType, OperatorKind
 
@@ -13,20 +15,17 @@ from phaze_opt.graph.operator import CoreType, OperatorKind
 def operator_seconds(compiled: CompiledOperators, machine: MachineModel) -> NDArray[np.float64]:
     """Time of every operator run alone on the whole machine, shape (num_operators,), s; 0 off the cores.
 
-    A matmul with an epilogue takes the longer of both; fused attention its matmuls at the attention efficiency.
+    A matmul's epilogue moves its own operands after the product; fused attention runs at an efficiency of its own.
     """
     shapes = compiled.shapes
     batch, m, n, k = (column.astype(np.float64) for column in (shapes.batch, shapes.m, shapes.n, shapes.k))
-    alone = matmul_s(batch, m, n, k, machine) - machine.launch_s
-    products = compiled.add_up(alone[None, :])[0]
-    kinds = np.array([operator.kind for operator in compiled.operators], dtype=object)
-    is_attention = kinds == OperatorKind.ATTENTION
-    flops = 2.0 * compiled.macs
-    products = np.where(is_attention, flops / (machine.peak_flops_per_s * machine.attention_efficiency), products)
-    moved = compiled.hbm_bytes / (machine.hbm_bandwidth_bytes_per_s * machine.vector_memory_efficiency)
-    has_products = compiled.macs > 0
+    products = compiled.add_up(matmul_terms(batch, m, n, k, machine).busy_s[None, :])[0]
+    vector_rate = machine.hbm_bandwidth_bytes_per_s * machine.vector_memory_efficiency
     excess = np.maximum(0.0, compiled.hbm_bytes - compiled.tiled_elements * machine.element_bytes)
-    epilogue = excess / (machine.hbm_bandwidth_bytes_per_s * machine.vector_memory_efficiency)
-    busy = np.where(has_products, products + np.where(is_attention, 0.0, epilogue), moved)
-    off = np.array([o.core_type in (CoreType.NETWORK, CoreType.NONE) for o in compiled.operators])
+    attention = attention_s(2.0 * compiled.macs, compiled.hbm_bytes, machine)
+    moved = compiled.hbm_bytes / vector_rate
+    has_products = compiled.macs > 0
+    is_attention = np.array([o.kind is OperatorKind.ATTENTION for o in compiled.operators], dtype=np.bool_)
+    busy = np.where(is_attention, attention, np.where(has_products, products + excess / vector_rate, moved))
+    off = np.array([o.core_type in (CoreType.NETWORK, CoreType.NONE) for o in compiled.operators], dtype=np.bool_)
     return np.where(off, 0.0, busy + machine.launch_s)

@@ -1,0 +1,91 @@
+"""Matmuls on real machines: tiles in waves over multiprocessors, or folds over systolic arrays; memory beside them.
+
+A matmul is busy for max(C, M) + exposed x min(C, M): C computes, M moves operands and result once.
+
+Tiles: C = 2 SM t_m t_n waves (k + k0) penalty / (peak e), waves = ceil(tiles / SM), minimised over the output tiles
+that libraries have; k0 is the k at which filling and draining doubles the time.
+Systolic: C = 2 A w d (rounds stream + w + d) / (peak e): folds of one operand onto w x d arrays, ``rounds`` of them
+over A arrays, each streaming the other operand behind which the next fold loads (never less than d cycles).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from phaze_opt.estimate.machine import Floats, MachineModel
+from phaze_opt.hardware.device import MatrixStyle
+
+TILES = ((256, 128, 1.0), (128, 128, 1.05), (128, 64, 1.2), (64, 64, 1.5))
+"""Rows, columns and relative time a FLOP of the output tiles that GPU matmul libraries have; also turned."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulTerms:
+    """What a matmul's time is made of; arrays of one shape, s.
+
+    Attributes:
+        ideal_s: FLOPs at the peak.
+        waste_s: tiles that stick out, waves or arrays that are not full, and smaller tiles' lower rate, at the peak.
+        ramp_s: filling and draining, at the peak.
+        below_peak_s: what reaching only a share of the peak adds to the three.
+        memory_s: operands and result moved at the bandwidth reached.
+        busy_s: all of it, without the launch.
+    """
+
+    ideal_s: Floats
+    waste_s: Floats
+    ramp_s: Floats
+    below_peak_s: Floats
+    memory_s: Floats
+    busy_s: Floats
+
+
+def matmul_s(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> Floats:
+    """Time of ``batch`` products of m x k by k x n, s, shape as broadcast."""
+    return np.asarray(machine.launch_s + matmul_terms(batch, m, n, k, machine).busy_s)
+
+
+def matmul_terms(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> MatmulTerms:
+    """The same, without the launch and by term."""
+    batch, m, n, k = np.broadcast_arrays(batch, m, n, k)
+    if machine.style is MatrixStyle.SYSTOLIC:
+        filled, ramp = _folds(batch, m, n, k, machine)
+    else:
+        filled, ramp = _tiles(batch, m, n, k, machine)
+    ideal = 2.0 * batch * m * n * k / machine.peak_flops_per_s
+    compute = (filled + ramp) / machine.matmul_efficiency
+    memory = memory_s(batch, m, n, k, machine)
+    busy = np.maximum(compute, memory) + machine.exposed_share * np.minimum(compute, memory)
+    return MatmulTerms(ideal, filled - ideal, ramp, compute - filled - ramp, memory, busy)
+
+
+def memory_s(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> Floats:
+    """Time to move both operands and the result once, s."""
+    result_bytes = machine.result_bytes or machine.element_bytes
+    num_bytes = batch * (machine.element_bytes * (m * k + k * n) + result_bytes * m * n)
+    rate = machine.hbm_bandwidth_bytes_per_s * machine.matmul_memory_efficiency
+    return np.asarray(num_bytes / rate)
+
+
+def _tiles(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> tuple[Floats, Floats]:
+    """Time at the peak in full waves of the best tiles, and of their ramps."""
+    per_k = np.full(m.shape, np.inf)
+    for rows, columns, penalty in TILES:
+        for a, b in {(rows, columns), (columns, rows)}:
+            waves = np.ceil(batch * np.ceil(m / a) * np.ceil(n / b) / machine.num_units)
+            per_k = np.minimum(per_k, waves * (a * b * penalty))
+    per_k = per_k * (2.0 * machine.num_units / machine.peak_flops_per_s)
+    return per_k * k, per_k * machine.k_ramp
+
+
+def _folds(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> tuple[Floats, Floats]:
+    """Time at the peak of streaming through the arrays, the better operand at rest, and of filling and draining."""
+    width, depth, arrays = machine.array_width, machine.array_depth, machine.num_units
+    cycle_s = 1.0 / (machine.peak_flops_per_s / (2.0 * arrays * width * depth))
+    cycles = np.full(m.shape, np.inf)
+    for across, stream in ((n, m), (m, n)):
+        folds = batch * np.ceil(k / depth) * np.ceil(across / width)
+        cycles = np.minimum(cycles, np.ceil(folds / arrays) * np.maximum(stream, depth))
+    return cycles * cycle_s, np.full(m.shape, (width + depth) * cycle_s)
