@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,4 +91,25 @@ class Family(Protocol):
 
     def cell(self, row: Row) -> str:
         """What folds of a cross-validation may not split: rows of one cell are near copies of each other."""
+        ...
+
+
+@runtime_checkable
+class FitsItself(Protocol):
+    """What a family may offer besides: its own fit, such as one in steps or with weights by data set."""
+
+    def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+        """``start`` with the family's parameters fitted to these rows; deterministic."""
+        ...
+
+
+@runtime_checkable
+class HoldsOut(Protocol):
+    """What a family may offer besides: what generalisation is tested over, such as devices or hidden sizes."""
+
+    def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
+        """By name of a test (``device``), the label of every row; each label is kept out of a fit in turn.
+
+        Rows with an empty label are always fitted and never scored in that test.
+        """
         ...

@@ -10,7 +10,7 @@ from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.validation.family import Family
 
 FAMILIES: tuple[str, ...] = ()
-"""Class of every family as ``module:name``, in the order of fitting: later ones may build on what earlier ones fitted."""
+"""Class of every family as ``module:name``, in the order of fitting: later ones may build on earlier ones."""
 
 
 def load_families(names: Sequence[str] = ()) -> tuple[Family, ...]:

@@ -1,0 +1,101 @@
+"""A small family of models for tests: one operator set, a launch time and a rate for each device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.units import MICRO
+from phaze_opt.validation.family import Parameter, Part
+from phaze_opt.validation.row import Row
+
+UNKNOWN_OP = "no model of this operator"
+REFUSED_OP = "refused"
+LAUNCH_S = Parameter("", "launch_s", "s", 1e-6, 1e-3, 1e-5, "time of a call without work", is_log=True)
+RATE = Parameter("", "rate", "1/s", 1e6, 1e14, 1e10, "elements a second", is_log=True)
+
+
+def group_of(hardware: str) -> str:
+    """Name of the toy's group of constants for a device."""
+    return f"toy/{hardware}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToyRows:
+    """Rows of the toy family, prepared."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def measured_s(self) -> NDArray[np.float64]:
+        """Measured times, s."""
+        return np.array([row.number("latency_us") * MICRO for row in self.rows])
+
+    @property
+    def unscored(self) -> Mapping[int, str]:
+        """Rows of operators called ``mystery``."""
+        return {index: UNKNOWN_OP for index, row in enumerate(self.rows) if row.text("op") == "mystery"}
+
+    def seconds(self, fitted: FittedConstants) -> NDArray[np.float64]:
+        """Launch time and elements over the rate."""
+        times = [sum(part.seconds for part in self.explain(fitted, index)) for index in range(len(self.rows))]
+        times = [np.nan if index in self.unscored else time for index, time in enumerate(times)]
+        return np.array(times)
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """Launch and work."""
+        row = self.rows[index]
+        group = group_of(row.text("hardware"))
+        elements = row.number("m") * row.number("n")
+        return (
+            Part("launch", fitted.value(group, LAUNCH_S.name)),
+            Part("work", elements / fitted.value(group, RATE.name)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToyFamily:
+    """Predicts rows by a launch time and a rate for each device; rows of ``refused`` are refused."""
+
+    name: str = "toy"
+    datasets: tuple[str, ...] = ("op_llmcompass",)
+
+    def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
+        """Two a device."""
+        devices = sorted({row.text("hardware") for row in rows})
+        return tuple(
+            Parameter(
+                group_of(device), kind.name, kind.unit, kind.low, kind.high, kind.start, kind.meaning, is_log=True
+            )
+            for device in devices
+            for kind in (LAUNCH_S, RATE)
+        )
+
+    def compile(self, rows: Sequence[Row]) -> ToyRows:
+        """Prepare rows.
+
+        Raises:
+            InputError: the operator ``refused``.
+        """
+        for row in rows:
+            if row.text("op") == REFUSED_OP:
+                message = "column 'op': the toy refuses this"
+                raise InputError(message, source=row.source, line=row.line)
+        return ToyRows(tuple(rows))
+
+    def regime(self, row: Row) -> str:
+        """Small or large."""
+        return "small" if row.number("m") * row.number("n") < 1e6 else "large"
+
+    def cell(self, row: Row) -> str:
+        """Rows of equal ``m``."""
+        return row.text("m")
+
+    def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
+        """Leave one device out."""
+        return {"device": [row.text("hardware") for row in rows]}

@@ -1,0 +1,100 @@
+"""Predictions of rows that were kept out of the fit: by cells, or a device, a size or a model at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.validation.family import Family, FitsItself, HoldsOut, Parameter
+from phaze_opt.validation.fit import fit_parameters
+from phaze_opt.validation.folds import Fold, fold_by_cell
+from phaze_opt.validation.predict import predict_rows
+from phaze_opt.validation.row import Row
+
+Floats = NDArray[np.float64]
+Progress = Callable[[str], None]
+
+
+def fit_family(family: Family, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+    """Fit a family's parameters to rows by its own method, else by bounded least squares."""
+    if isinstance(family, FitsItself):
+        return family.fit(rows, start)
+    return fit_parameters(family.compile(rows), family.parameters(rows), start)
+
+
+def without_groups(fitted: FittedConstants, names: Collection[str]) -> FittedConstants:
+    """The constants without some groups."""
+    return FittedConstants({name: values for name, values in fitted.groups.items() if name not in names})
+
+
+def cells_of(family: Family, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Cell of every row; cells of different data sets are different."""
+    return tuple(f"{row.dataset}|{family.cell(row)}" for row in rows)
+
+
+def splits_of(family: Family, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
+    """Labels to leave out one at a time, by name of the test; none unless the family offers them."""
+    return family.splits(rows) if isinstance(family, HoldsOut) else {}
+
+
+def predict_held_out(
+    family: Family,
+    rows: Sequence[Row],
+    folds: Sequence[Fold],
+    start: FittedConstants,
+    *,
+    on_progress: Progress | None = None,
+) -> Floats:
+    """Predict every row by constants fitted without it; nan where no fold holds it out or it is unscored.
+
+    Args:
+        family: what predicts.
+        rows: all rows of the family.
+        folds: parts to keep out in turn.
+        start: constants of other families; the family's own are dropped, so that nothing is known of rows kept out.
+        on_progress: told the label of each fold.
+
+    Returns:
+        Shape (num_rows,), s.
+    """
+    parameters = family.parameters(rows)
+    bare = without_groups(start, {parameter.group for parameter in parameters})
+    predicted = np.full(len(rows), np.nan)
+    for fold in folds:
+        if on_progress is not None:
+            on_progress(fold.label)
+        fitted = fit_family(family, [rows[index] for index in fold.kept], bare)
+        held_out = [rows[index] for index in fold.held_out]
+        predicted[list(fold.held_out)] = _predict_unseen(family, held_out, fitted, parameters)
+    return predicted
+
+
+def cross_validate(
+    family: Family, rows: Sequence[Row], start: FittedConstants, *, on_progress: Progress | None = None
+) -> Floats:
+    """Predict every row by constants fitted to the other four fifths of the cells; see `predict_held_out`."""
+    folds = fold_by_cell(cells_of(family, rows))
+    return predict_held_out(family, rows, folds, start, on_progress=on_progress)
+
+
+def _predict_unseen(
+    family: Family, rows: Sequence[Row], fitted: FittedConstants, parameters: Sequence[Parameter]
+) -> Floats:
+    """Predict rows of perhaps unseen groups: by what the family makes of it, else by the parameters' starts."""
+    try:
+        return predict_rows(family, rows, fitted).predicted_s
+    except InputError:
+        return predict_rows(family, rows, with_starts(fitted, parameters)).predicted_s
+
+
+def with_starts(fitted: FittedConstants, parameters: Sequence[Parameter]) -> FittedConstants:
+    """The constants, and the start of every parameter that has no value."""
+    missing: dict[str, dict[str, float]] = {}
+    for parameter in parameters:
+        if parameter.name not in fitted.groups.get(parameter.group, {}):
+            missing.setdefault(parameter.group, {})[parameter.name] = parameter.start
+    return fitted.updated(missing)
