@@ -70,11 +70,11 @@ def _architecture_row(row: dict[str, Any]) -> dict[str, Any]:
     """What a person compares architectures by."""
     return {
         "name": row["name"],
-        "tensor cores": f"{row['num_tc']:,} of {row['tc_width']}x{row['tc_depth']}",
-        "vector cores": f"{row['num_vc']:,} of {row['vc_width']:,}",
+        "tensor cores": f"{row['num_tc']:,} {row['tc_width']}x{row['tc_depth']}",
+        "vector cores": f"{row['num_vc']:,} x {row['vc_width']:,}",
         "GLB, MB": row["glb_mb"],
         "HBM, GB": row["hbm_gb"],
-        "peak, TFLOP/s": row["peak_tflops"],
+        "peak, TFLOP/s": row["peak_tflops"] if row["peak_tflops"] < 100 else round(row["peak_tflops"]),
     }
 
 
@@ -168,7 +168,8 @@ def _print_table(title: str, rows: list[dict[str, Any]]) -> None:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for key in rows[0]:
         is_number = all(isinstance(row[key], int | float) for row in rows)
-        table.add_column(key.replace("_", " "), justify="right" if is_number else "left", no_wrap=key == "name")
+        is_narrow = key == "name" or key.endswith("cores")
+        table.add_column(key.replace("_", " "), justify="right" if is_number else "left", no_wrap=is_narrow)
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int | float) else str(value) for value in row.values()))
     out().print(table)

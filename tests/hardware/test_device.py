@@ -12,6 +12,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device import ComputePath, MatrixStyle, find_device, list_data_names, list_devices, load_device
 from phaze_opt.hardware.device_chip import CACHE_BYTES_PER_CYCLE, accelerator_of
+from phaze_opt.hardware.networks import list_networks
 from phaze_opt.hardware.presets import architecture_source, load_architecture
 
 CONSTANTS = load_constants()
@@ -68,6 +69,12 @@ def test_every_machine_has_a_source_and_is_an_architecture(name: str) -> None:
 @pytest.mark.parametrize("name", ["a100-80g", "h100", "tpu-v4-published"])
 def test_presets_with_a_file_of_their_own_agree_with_the_table(name: str) -> None:
     assert accelerator_of(load_device(name), CONSTANTS) == load_architecture(name, constants=CONSTANTS)
+
+
+def test_networks_of_the_machines_exist() -> None:
+    named = {load_device(name).network for name in list_devices()} - {""}
+    assert named <= set(list_networks())
+    assert {"dgx-a100", "dgx-h100"} <= named
 
 
 def test_names_are_unambiguous() -> None:
