@@ -2,34 +2,95 @@
 
 With interleave 1, no ZeRO and no overlap this is `batch_time` of semantics 5, except that the pipeline fills through
 the stages' own times rather than the slowest one's; equal stages make both equal.
+
+Everything here works on many steps at once, (steps, stages); a single step is one row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from phaze_opt.workload.plan import ParallelPlan
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class StageLoad:
-    """What one pipeline stage does; times in s.
+class StageLoads:
+    """What the pipeline stages do; shape (steps, stages), 0 behind a step's last stage; s.
 
     Attributes:
-        forward_s, backward_s: one micro-batch, with exposed tensor-parallel collectives and recomputation.
-        transfer_s: boundary transfers of one micro-batch.
+        matmul_s: matmuls, and whatever is not told apart, of one micro-batch, recomputation inside.
+        attention_s, vector_s: attention and other operators of one micro-batch.
+        launch_s: what the host's launches add to them.
+        tensor_s: exposed collectives inside the tensor (context, expert) group.
+        backward_s: the backward part of those five together, which gradients hide behind.
+        transfer_s: exposed boundary transfers of one micro-batch.
         parameter_s: ZeRO 3 parameter traffic of one micro-batch (gathers forward and backward).
         gradient_s: gradient reduction and (ZeRO 1, 2) parameter gather, once a step.
         update_s: optimizer update, once a step.
     """
 
-    forward_s: float
-    backward_s: float
-    transfer_s: float = 0.0
-    parameter_s: float = 0.0
-    gradient_s: float = 0.0
-    update_s: float = 0.0
+    matmul_s: Floats
+    attention_s: Floats
+    vector_s: Floats
+    launch_s: Floats
+    tensor_s: Floats
+    backward_s: Floats
+    transfer_s: Floats
+    parameter_s: Floats
+    gradient_s: Floats
+    update_s: Floats
+
+    @property
+    def busy_s(self) -> Floats:
+        """One micro-batch without transfers and parameter traffic, shape (steps, stages), s."""
+        return self.matmul_s + self.attention_s + self.vector_s + self.launch_s + self.tensor_s
+
+
+@dataclass(frozen=True, slots=True)
+class StepRules:
+    """What a step is made of besides its stages; each of shape (steps,).
+
+    Attributes:
+        num_micro_batches: m, of one replica.
+        interleave: model chunks of a stage v.
+        data_overlap, parameter_overlap: shares of gradient and of ZeRO 3 traffic that hide behind compute.
+        overhead_s: fixed time.
+    """
+
+    num_micro_batches: Floats
+    interleave: Floats
+    data_overlap: Floats
+    parameter_overlap: Floats
+    overhead_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Times of many steps and where they go, each of shape (steps,), s; see `StepTime`."""
+
+    matmul_s: Floats
+    attention_s: Floats
+    vector_s: Floats
+    launch_s: Floats
+    tensor_s: Floats
+    transfer_s: Floats
+    bubble_s: Floats
+    parameter_s: Floats
+    gradient_s: Floats
+    update_s: Floats
+    overhead_s: Floats
+
+    @property
+    def seconds(self) -> Floats:
+        """The steps, shape (steps,), s."""
+        return np.asarray(sum(getattr(self, name) for name in PARTS))
+
+    def one(self, index: int) -> StepTime:
+        """One of the steps."""
+        return StepTime(*(float(getattr(self, name)[index]) for name in PARTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +98,11 @@ class StepTime:
     """Time of a step and where it goes; the parts add up to ``seconds``.
 
     Attributes:
-        seconds: the step.
-        compute_s: micro-batches of the slowest stage.
+        matmul_s: matmuls of the slowest stage's micro-batches, and whatever is not told apart.
+        attention_s, vector_s: its attention and its other operators.
+        launch_s: what waiting for the host's launches adds.
+        tensor_s: exposed tensor-parallel (context, expert) collectives.
+        transfer_s: exposed transfers between stages.
         bubble_s: filling and draining of the pipeline.
         parameter_s: exposed ZeRO 3 traffic.
         gradient_s: exposed gradient and parameter collectives.
@@ -46,44 +110,84 @@ class StepTime:
         overhead_s: fixed time.
     """
 
-    seconds: float
-    compute_s: float
+    matmul_s: float
+    attention_s: float
+    vector_s: float
+    launch_s: float
+    tensor_s: float
+    transfer_s: float
     bubble_s: float
     parameter_s: float
     gradient_s: float
     update_s: float
     overhead_s: float
 
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by the name of each part, in order."""
+        return {name: getattr(self, name) for name in PARTS}
 
-def step_time(
-    stages: Sequence[StageLoad],
-    plan: ParallelPlan,
-    *,
-    num_micro_batches: int,
-    data_overlap: float = 0.0,
-    parameter_overlap: float = 0.0,
-    overhead_s: float = 0.0,
-) -> StepTime:
-    """Time of one step.
+    @property
+    def seconds(self) -> float:
+        """The step, s."""
+        return sum(self.parts.values())
 
-    m micro-batches through stages of time s_i (forward + backward + transfers): m max s_i, plus the fill of the other
-    stages, sum of s_i without the largest, divided by the interleave v (Narayanan et al. 2021, section 2.2).
-    Exposed collectives: max(compute, traffic) + (1 - overlap) min(compute, traffic) - compute.
+    @property
+    def compute_s(self) -> float:
+        """Micro-batches of the slowest stage, without waiting for the pipeline or the network between stages."""
+        return self.matmul_s + self.attention_s + self.vector_s + self.launch_s + self.tensor_s
+
+
+PARTS = (
+    "matmul_s",
+    "attention_s",
+    "vector_s",
+    "launch_s",
+    "tensor_s",
+    "transfer_s",
+    "bubble_s",
+    "parameter_s",
+    "gradient_s",
+    "update_s",
+    "overhead_s",
+)
+"""Parts of a step's time, in the order of `StepTime`."""
+
+
+def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
+    """Times of steps.
+
+    m micro-batches through stages of time s_i (forward + backward + transfers + exposed parameters): m max s_i, plus
+    the fill of the other stages, sum of s_i without the largest, divided by the interleave v (Narayanan et al. 2021,
+    section 2.2). Gradients of a replica hide behind the backward pass of its last micro-batch.
     """
-    exposed = [_exposed(load.forward_s + load.backward_s, load.parameter_s, parameter_overlap) for load in stages]
-    own = [load.forward_s + load.backward_s + load.transfer_s for load in stages]
-    loads = [time + extra for time, extra in zip(own, exposed, strict=True)]
-    slowest = max(range(len(loads)), key=loads.__getitem__)
-    compute_s = num_micro_batches * own[slowest]
-    parameter_s = num_micro_batches * exposed[slowest]
-    bubble_s = (sum(loads) - loads[slowest]) / plan.interleave
-    # Gradients of a replica hide behind the backward pass of its last micro-batch.
-    syncs = [(_exposed(load.backward_s, load.gradient_s, data_overlap), load.update_s) for load in stages]
-    gradient_s, update_s = max(syncs, key=sum)
-    seconds = compute_s + bubble_s + parameter_s + gradient_s + update_s + overhead_s
-    return StepTime(seconds, compute_s, bubble_s, parameter_s, gradient_s, update_s, overhead_s)
+    exposed = _exposed(stages.busy_s, stages.parameter_s, rules.parameter_overlap[:, None])
+    loads = stages.busy_s + stages.transfer_s + exposed
+    rows = np.arange(len(loads))
+    slowest = loads.argmax(axis=1)
+    bubble_s = (loads.sum(axis=1) - loads[rows, slowest]) / rules.interleave
+    gradient_s = _exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None])
+    last = (gradient_s + stages.update_s).argmax(axis=1)
+
+    def of_slowest(values: Floats) -> Floats:
+        return np.asarray(rules.num_micro_batches * values[rows, slowest])
+
+    return StepTimes(
+        matmul_s=of_slowest(stages.matmul_s),
+        attention_s=of_slowest(stages.attention_s),
+        vector_s=of_slowest(stages.vector_s),
+        launch_s=of_slowest(stages.launch_s),
+        tensor_s=of_slowest(stages.tensor_s),
+        transfer_s=of_slowest(stages.transfer_s),
+        bubble_s=bubble_s,
+        parameter_s=of_slowest(exposed),
+        gradient_s=gradient_s[rows, last],
+        update_s=stages.update_s[rows, last],
+        overhead_s=rules.overhead_s,
+    )
 
 
-def _exposed(compute_s: float, traffic_s: float, overlap: float) -> float:
-    """What traffic adds to a computation it may overlap with."""
-    return max(compute_s, traffic_s) + (1.0 - overlap) * min(compute_s, traffic_s) - compute_s
+def _exposed(compute_s: Floats, traffic_s: Floats, overlap: Floats) -> Floats:
+    """What traffic adds to a computation it may overlap with: max + (1 - overlap) min - compute."""
+    longer, shorter = np.maximum(compute_s, traffic_s), np.minimum(compute_s, traffic_s)
+    return np.asarray(longer + (1.0 - overlap) * shorter - compute_s)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.graph.attention_core import is_attention_core
 from phaze_opt.graph.build import ShardingOptions, build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGraph
@@ -80,14 +81,20 @@ def compile_step(
 
     Args:
         model: what is trained.
-        training: batches, sequence and optimizer; its micro-batch is the plan's.
+        training: batches, sequence and optimizer; micro-batch and sequence shards are the plan's.
         plan: degrees.
-        stack: fusion and attention form.
+        stack: fusion and attention form, which takes the place of that of ``training``.
         blocks: blocks of each stage; split as evenly as they can be unless given.
 
     Raises:
         InputError: the model cannot be sharded this way, or has fewer blocks than stages.
     """
+    training = replace(
+        training,
+        micro_batch=plan.micro_batch,
+        is_sequence_parallel=plan.is_sequence_parallel,
+        attention=stack.attention,
+    )
     graph = build_model_graph(
         model, training, tensor_parallel=plan.tensor, fusion=stack.fusion, options=ShardingOptions(has_kv_replicas=True)
     )
@@ -118,14 +125,8 @@ def _compile_pass(graph: OperatorGraph, operators: list[Operator]) -> CompiledPa
             collectives.append(operator.collective)
         if operator.core_type in _OFF_CORE:
             continue
-        if _is_attention(operator):
+        if is_attention_core(operator.name):
             attention.append(len(operators))
         columns.append(len(operators))
         operators.append(operator)
     return CompiledPass(np.array(columns, np.intp), np.array(attention, np.intp), tuple(collectives))
-
-
-def _is_attention(operator: Operator) -> bool:
-    """Whether selective recomputation runs it again: scores, softmax, dropout and context, fused or not."""
-    parts = operator.name.split("+")
-    return parts[0] in ("attention", "scores", "softmax", "softmax_dropout", "context")

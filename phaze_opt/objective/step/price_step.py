@@ -1,34 +1,29 @@
-"""Time of a compiled step from the times of its operators and the network."""
+"""Time of compiled steps from the times of their operators and their networks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.collectives import collective_s, group_dimensions, transfer_s
-from phaze_opt.graph.operator import Collective, CollectiveKind
+from phaze_opt.graph.attention_core import is_attention_core
+from phaze_opt.graph.operator import Operator, OperatorKind
 from phaze_opt.hardware.network import Network
-from phaze_opt.objective.step.compiled_step import CompiledPass, CompiledStep
-from phaze_opt.placement.step_time import StageLoad, StepTime, step_time
-from phaze_opt.workload.plan import Recompute
-from phaze_opt.workload.stack import RankOrder, TrainingStack
+from phaze_opt.objective.step.compiled_step import CompiledStep
+from phaze_opt.objective.step.step_batch import NUM_LAYERS, StepBatch, Traffic, build_batch
+from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, StepTimes, step_times
+from phaze_opt.workload.stack import TrainingStack
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 LAUNCH_NORM = 12.0
-"""A block takes the 12-norm of its device time and of the host's time to launch it: near the larger of both."""
+"""A pass takes the 12-norm of its device time and of the host's time to launch it: near the larger of both."""
 
-
-@dataclass(frozen=True, slots=True)
-class LayerTime:
-    """Forward, backward and update of one layer, s, tensor-parallel collectives and recomputation inside."""
-
-    forward_s: float
-    backward_s: float
-    update_s: float
+MATMUL, ATTENTION, VECTOR = range(3)
+"""Classes of operators that times are told apart by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +33,21 @@ class DeviceTimes:
     Attributes:
         pass_s: of embedding, block and head (rows) in forward, backward and update (columns), shape (3, 3), s.
         attention_s: what selective recomputation runs again in each, shape (3,), s.
+        attention_pass_s, vector_pass_s: shares of ``pass_s`` in attention and in other operators than matmuls, same
+            shape; None where they are not told apart.
     """
 
     pass_s: Floats
     attention_s: Floats
+    attention_pass_s: Floats | None = None
+    vector_pass_s: Floats | None = None
+
+    def by_class(self) -> Floats:
+        """Matmuls (and what is not told apart), attention, others: shape (layers, passes, classes), s."""
+        nothing = np.zeros_like(self.pass_s)
+        attention = nothing if self.attention_pass_s is None else self.attention_pass_s
+        vector = nothing if self.vector_pass_s is None else self.vector_pass_s
+        return np.stack([self.pass_s - attention - vector, attention, vector], axis=-1)
 
 
 def serial_times(step: CompiledStep, operator_s: Floats) -> DeviceTimes:
@@ -51,10 +57,48 @@ def serial_times(step: CompiledStep, operator_s: Floats) -> DeviceTimes:
         step: of `compile_step`.
         operator_s: time of every operator alone on the whole device, shape (num_operators,), s.
     """
-    passes = [(layer.forward, layer.backward, layer.update) for layer in step.layers]
-    pass_s = np.array([[float(operator_s[each.columns].sum()) for each in layer] for layer in passes])
-    attention_s = np.array([float(operator_s[layer.forward.attention_columns].sum()) for layer in step.layers])
-    return DeviceTimes(pass_s, attention_s)
+    classes, attention = SerialSums([step]).add_up(operator_s)
+    return DeviceTimes(classes[0].sum(axis=-1), attention[0], classes[0, ..., ATTENTION], classes[0, ..., VECTOR])
+
+
+class SerialSums:
+    """Which operators' times add up to which pass and class of many steps, for `serial_times` of all of them."""
+
+    def __init__(self, steps: Sequence[CompiledStep]) -> None:
+        """Number the segments once; operators of the steps lie one step behind the other."""
+        columns: list[Indices] = []
+        segments: list[Indices] = []
+        again: list[Indices] = []
+        again_segments: list[Indices] = []
+        offset = 0
+        for number, step in enumerate(steps):
+            classes = np.array([_class_of(operator) for operator in step.operators], np.intp)
+            for row, layer in enumerate(step.layers):
+                for column, each in enumerate((layer.forward, layer.backward, layer.update)):
+                    place = (number * NUM_LAYERS + row) * 3 + column
+                    columns.append(each.columns + offset)
+                    segments.append(place * 3 + classes[each.columns])
+                repeated = layer.forward.attention_columns
+                again.append(repeated + offset)
+                again_segments.append(np.full(len(repeated), number * NUM_LAYERS + row, np.intp))
+            offset += len(step.operators)
+        self._num_steps = len(steps)
+        self._columns, self._segments = np.concatenate(columns), np.concatenate(segments)
+        self._again, self._again_segments = np.concatenate(again), np.concatenate(again_segments)
+
+    def add_up(self, operator_s: Floats) -> tuple[Floats, Floats]:
+        """Times by class, shape (steps, layers, passes, classes), and repeated attention, (steps, layers), s."""
+        size = self._num_steps * NUM_LAYERS
+        classes = np.bincount(self._segments, operator_s[self._columns], minlength=size * 9)
+        again = np.bincount(self._again_segments, operator_s[self._again], minlength=size)
+        shape = (self._num_steps, NUM_LAYERS)
+        return np.asarray(classes.reshape(*shape, 3, 3), float), np.asarray(again.reshape(shape), float)
+
+
+def _class_of(operator: Operator) -> int:
+    if is_attention_core(operator.name):
+        return ATTENTION
+    return MATMUL if operator.kind is OperatorKind.MATMUL else VECTOR
 
 
 def price_step(step: CompiledStep, device: DeviceTimes, network: Network) -> StepTime:
@@ -65,87 +109,92 @@ def price_step(step: CompiledStep, device: DeviceTimes, network: Network) -> Ste
         device: times of its layers on one device: `serial_times`, or makespans of schedules.
         network: that the plan's devices are on.
     """
-    plan, stack = step.plan, step.stack
-    times = [layer_time(row, step, device, network) for row in range(len(step.layers))]
-    loads = []
-    for number, blocks in enumerate(step.blocks):
-        counts = (int(number == 0), blocks, int(number == len(step.blocks) - 1))
-        loads.append(_stage_load(step, times, counts, number=number, network=network))
-    return step_time(
-        loads,
-        plan,
-        num_micro_batches=step.num_micro_batches,
-        data_overlap=stack.data_overlap,
-        parameter_overlap=stack.parameter_overlap,
-        overhead_s=stack.step_overhead_s,
+    batch = build_batch([step], [network])
+    times = price_batch(batch, device.by_class()[None], device.attention_s[None], StackColumns.of([step.stack]))
+    return times.one(0)
+
+
+@dataclass(frozen=True, slots=True)
+class StackColumns:
+    """The numbers of every step's stack, each of shape (steps,); names as in `TrainingStack`."""
+
+    tensor_overlap: Floats
+    data_overlap: Floats
+    parameter_overlap: Floats
+    transfer_overlap: Floats
+    collective_efficiency: Floats
+    network_efficiency: Floats
+    collective_latency_s: Floats
+    host_s_per_operator: Floats
+    host_s_per_collective: Floats
+    step_overhead_s: Floats
+
+    @classmethod
+    def of(cls, stacks: Sequence[TrainingStack]) -> StackColumns:
+        """Columns of the steps' stacks."""
+        return cls(*(np.array([getattr(stack, name) for stack in stacks], float) for name in cls.__slots__))
+
+
+def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack: StackColumns) -> StepTimes:
+    """Times of many steps.
+
+    Args:
+        batch: of `build_batch`.
+        classes_s: device time, shape (steps, layers, passes, classes), s.
+        attention_s: what selective recomputation runs again, shape (steps, layers), s.
+        stack: of the steps' software.
+    """
+    tensor_s = (1.0 - stack.tensor_overlap)[:, None, None] * _traffic_s(batch.tensor, stack, has_own_latency=True)
+    host_s = batch.launches * stack.host_s_per_operator[:, None, None]
+    host_s = host_s + batch.tensor.count * stack.host_s_per_collective[:, None, None]
+    busy_s = classes_s[:, :, :2].sum(axis=-1) + tensor_s
+    launch_s = _norm(busy_s, host_s) - busy_s
+    again_s = attention_s * batch.is_selective[:, None]
+
+    def of_stages(forward: Floats, backward: Floats) -> Floats:
+        layers = batch.forwards * forward + backward
+        return np.asarray((batch.layers @ layers[:, :, None])[..., 0])
+
+    def per_class(number: int) -> Floats:
+        extra = again_s if number == ATTENTION else 0.0
+        return of_stages(classes_s[:, :, 0, number], classes_s[:, :, 1, number] + extra)
+
+    transfer_s = (1.0 - stack.transfer_overlap)[:, None] * _traffic_s(batch.transfers, stack)
+    one_forward = (batch.layers @ (busy_s + launch_s)[:, :, 0, None])[..., 0]
+    stages = StageLoads(
+        matmul_s=per_class(MATMUL),
+        attention_s=per_class(ATTENTION),
+        vector_s=per_class(VECTOR),
+        launch_s=of_stages(launch_s[:, :, 0], launch_s[:, :, 1]),
+        tensor_s=of_stages(tensor_s[:, :, 0], tensor_s[:, :, 1]),
+        backward_s=np.zeros_like(one_forward),
+        transfer_s=transfer_s,
+        parameter_s=_traffic_s(batch.parameters, stack),
+        gradient_s=_traffic_s(batch.gradients, stack),
+        update_s=(batch.layers @ classes_s[:, :, 2].sum(axis=-1)[..., None])[..., 0] / batch.update_shards[:, None],
     )
-
-
-def layer_time(row: int, step: CompiledStep, device: DeviceTimes, network: Network) -> LayerTime:
-    """Layer ``row`` under the plan's recomputation."""
-    recompute, is_block = step.plan.recompute, row == 1
-    layer = step.layers[row]
-    forward = _pass_s(layer.forward, float(device.pass_s[row, 0]), step, network)
-    backward = _pass_s(layer.backward, float(device.pass_s[row, 1]), step, network)
-    if recompute is Recompute.FULL and is_block:
-        backward += forward
-    elif recompute is Recompute.SELECTIVE:
-        backward += float(device.attention_s[row])
-    return LayerTime(forward, backward, float(device.pass_s[row, 2]))
-
-
-def _pass_s(compiled: CompiledPass, device_s: float, step: CompiledStep, network: Network) -> float:
-    """Device time against launch time, plus the exposed part of the collectives."""
-    stack = step.stack
-    host_s = len(compiled.columns) * stack.host_s_per_operator
-    busy_s = float(np.hypot(device_s ** (LAUNCH_NORM / 2), host_s ** (LAUNCH_NORM / 2)) ** (2.0 / LAUNCH_NORM))
-    return busy_s + (1.0 - stack.tensor_overlap) * _collectives_s(compiled.collectives, step, network)
-
-
-def _collectives_s(collectives: Sequence[Collective], step: CompiledStep, network: Network) -> float:
-    if step.plan.tensor == 1:
-        return 0.0
-    dimensions = group_dimensions(network, size=step.plan.tensor, stride=1)
-    return sum(collective_s(c.kind, c.payload_bytes, dimensions) for c in collectives) / _efficiency(step.stack)
-
-
-def _efficiency(stack: TrainingStack) -> float:
-    return stack.collective_efficiency
-
-
-def _stage_load(
-    step: CompiledStep, times: Sequence[LayerTime], counts: tuple[int, int, int], *, number: int, network: Network
-) -> StageLoad:
-    """One stage: its layers' times, its boundary transfers and its synchronisation."""
-    plan, optimizer = step.plan, step.training.optimizer
-    parameters = float(sum(c * layer.graph.num_parameters for c, layer in zip(counts, step.layers, strict=True)))
-    if counts[0] and counts[2]:
-        parameters -= step.layers[2].graph.num_tied_parameters
-    stride = plan.tensor * plan.context * (plan.pipeline if step.stack.order is RankOrder.PIPELINE_INNER else 1)
-    group = group_dimensions(network, size=plan.data * plan.context, stride=stride, is_aligned=True)
-    gather_s = collective_s(CollectiveKind.ALL_GATHER, parameters * optimizer.weight_bytes, group)
-    reduce_s = collective_s(CollectiveKind.REDUCE_SCATTER, parameters * step.stack.gradient_bytes, group)
-    efficiency = _efficiency(step.stack)
-    is_sharded = plan.zero == 3
-    if plan.zero == 0:
-        reduce_s *= 2.0
-        gather_s = 0.0
-    update_s = sum(c * t.update_s for c, t in zip(counts, times, strict=True)) / (plan.shards if plan.zero else 1)
-    return StageLoad(
-        forward_s=sum(c * t.forward_s for c, t in zip(counts, times, strict=True)),
-        backward_s=sum(c * t.backward_s for c, t in zip(counts, times, strict=True)),
-        transfer_s=_transfers_s(step, number=number, network=network) / efficiency,
-        parameter_s=(2.0 * gather_s + reduce_s) / efficiency if is_sharded else 0.0,
-        gradient_s=0.0 if is_sharded else (gather_s + reduce_s) / efficiency,
-        update_s=update_s,
+    rules = StepRules(
+        batch.num_micro_batches, batch.interleave, stack.data_overlap, stack.parameter_overlap, stack.step_overhead_s
     )
+    return step_times(_with_backward(stages, one_forward), rules)
 
 
-def _transfers_s(step: CompiledStep, *, number: int, network: Network) -> float:
-    """Boundary transfers of one stage and micro-batch: in front and behind, once for each model chunk."""
-    plan = step.plan
-    width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
-    payload = step.layers[1].graph.output_bytes
-    boundaries = [edge for edge in (number, number + 1) if 0 < edge < len(step.blocks)]
-    each = [transfer_s(network, position=edge * width, payload_bytes=payload) for edge in boundaries]
-    return plan.interleave * sum(each)
+def _with_backward(stages: StageLoads, forward_s: Floats) -> StageLoads:
+    return replace(stages, backward_s=stages.busy_s - forward_s)
+
+
+def _traffic_s(traffic: Traffic, stack: StackColumns, *, has_own_latency: bool = False) -> Floats:
+    """Traffic at the rates that the stack reaches, same shape as its fields, s."""
+    shape = (-1,) + (1,) * (traffic.count.ndim - 1)
+    seconds = traffic.latency_s + traffic.inner_s / stack.collective_efficiency.reshape(shape)
+    seconds = seconds + traffic.outer_s / stack.network_efficiency.reshape(shape)
+    if has_own_latency:
+        seconds = seconds + traffic.count * stack.collective_latency_s.reshape(shape)
+    return np.asarray(seconds)
+
+
+def _norm(left: Floats, right: Floats) -> Floats:
+    """The `LAUNCH_NORM`-norm of two times, scaled by the larger so that no power underflows."""
+    larger, smaller = np.maximum(left, right), np.minimum(left, right)
+    ratio = np.divide(smaller, larger, out=np.zeros_like(larger), where=larger > 0)
+    return np.asarray(larger * (1.0 + ratio**LAUNCH_NORM) ** (1.0 / LAUNCH_NORM))

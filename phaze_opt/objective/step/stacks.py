@@ -1,0 +1,69 @@
+"""Training software by name: choices that its documentation states, and numbers fitted to measurements."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from types import MappingProxyType
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.workload.stack import IDEAL_STACK, FusionLevel, RankOrder, TrainingStack
+from phaze_opt.workload.training import AttentionForm
+
+_MEGATRON_2021 = TrainingStack(
+    name="megatron-2021",
+    fusion=FusionLevel.ELEMENTWISE,
+    attention=AttentionForm.UNFUSED,
+    order=RankOrder.DATA_INNER,
+    gradient_bytes=4,
+    has_scatter_gather=True,
+)
+"""Megatron-LM of 2021 and 2022 (Narayanan et al. 2021; Korthikanti et al. 2022): elementwise chains fused, attention
+not, fp32 gradients all-reduced after the last micro-batch, stage boundaries scattered over the tensor group."""
+
+_STACKS = MappingProxyType(
+    {
+        stack.name: stack
+        for stack in (
+            IDEAL_STACK,
+            _MEGATRON_2021,
+            replace(_MEGATRON_2021, name="megatron-deepspeed-2021", gradient_bytes=4, has_scatter_gather=False),
+            replace(_MEGATRON_2021, name="vtrain-profile", gradient_bytes=2, has_scatter_gather=False),
+        )
+    }
+)
+
+_NUMBERS = frozenset(field.name for field in fields(TrainingStack) if field.type == "float")
+
+PARENTS = MappingProxyType({"megatron-deepspeed-2021": "megatron-2021", "vtrain-profile": "megatron-2021"})
+"""Stacks that share the constants of another and state only what differs."""
+
+
+def list_stacks() -> tuple[str, ...]:
+    """Names of the stacks."""
+    return tuple(_STACKS)
+
+
+def stack_group(name: str) -> str:
+    """Name of a stack's group of fitted constants."""
+    return f"stack/{name}"
+
+
+def load_stack(name: str, fitted: FittedConstants) -> TrainingStack:
+    """A stack with what was fitted to it.
+
+    Raises:
+        InputError: an unknown name, with a near miss, or a fitted constant that stacks do not have.
+    """
+    if name not in _STACKS:
+        message = f"no training software is named '{name}'; {suggest(name, tuple(_STACKS))}"
+        raise InputError(message, key="software")
+    values: dict[str, float] = {}
+    for each in (PARENTS.get(name, name), name):
+        values.update(fitted.groups.get(stack_group(each), {}))
+    for key in values:
+        if key not in _NUMBERS:
+            message = f"group '{stack_group(name)}' has no constant '{key}'; {suggest(key, tuple(sorted(_NUMBERS)))}"
+            raise InputError(message, key=key)
+    return replace(_STACKS[name], **values)  # type: ignore[arg-type]

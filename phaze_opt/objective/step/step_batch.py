@@ -1,0 +1,236 @@
+"""Many compiled steps as arrays, for pricing all of them at once; nothing here depends on fitted constants.
+
+Rows are steps. Layers are embedding, block and head; directions are forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.estimate.collectives import collective_coefficients, group_dimensions, transfer_coefficients
+from phaze_opt.graph.operator import Collective, CollectiveKind
+from phaze_opt.hardware.network import Network, NetworkDimension
+from phaze_opt.objective.step.compiled_step import CompiledLayer, CompiledStep
+from phaze_opt.workload.plan import Recompute
+from phaze_opt.workload.stack import RankOrder
+
+Floats = NDArray[np.float64]
+NUM_LAYERS = 3
+BLOCK = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Collectives or transfers at the networks' specified rates; the arrays share one shape.
+
+    Attributes:
+        count: how many.
+        latency_s: the networks' own latencies.
+        inner_s: time of the bytes on the innermost dimension.
+        outer_s: the same on all others.
+    """
+
+    count: Floats
+    latency_s: Floats
+    inner_s: Floats
+    outer_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """Steps ready to be priced.
+
+    Attributes:
+        steps: the steps, in order.
+        layers: embedding, blocks and head of every stage, shape (steps, stages, layers).
+        num_micro_batches, interleave: shape (steps,).
+        forwards: forward passes of each layer a micro-batch, 2 with full recomputation, shape (steps, layers).
+        is_selective: whether attention runs again, shape (steps,), 0 or 1.
+        launches: operators on cores, shape (steps, layers, directions).
+        tensor: collectives inside the layers, shape (steps, layers, directions).
+        transfers: boundary transfers of a micro-batch, shape (steps, stages).
+        parameters: ZeRO 3 gathers and reductions of a micro-batch, shape (steps, stages).
+        gradients: reduction of gradients and gather of parameters once a step, shape (steps, stages).
+        update_shards: replicas that share an update, shape (steps,).
+    """
+
+    steps: tuple[CompiledStep, ...]
+    layers: Floats
+    num_micro_batches: Floats
+    interleave: Floats
+    forwards: Floats
+    is_selective: Floats
+    launches: Floats
+    tensor: Traffic
+    transfers: Traffic
+    parameters: Traffic
+    gradients: Traffic
+    update_shards: Floats
+
+
+Cost = tuple[float, float, float, float]
+_NO_COST: Cost = (0.0, 0.0, 0.0, 0.0)
+
+
+def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> StepBatch:
+    """Arrays of steps, each on its network."""
+    num_stages = max(len(step.blocks) for step in steps)
+    is_full = np.array([step.plan.recompute is Recompute.FULL for step in steps], float)
+    forwards = np.ones((len(steps), NUM_LAYERS))
+    forwards[:, BLOCK] += is_full
+    both = list(zip(steps, networks, strict=True))
+    return StepBatch(
+        steps=tuple(steps),
+        layers=np.array([_layer_counts(step, num_stages) for step in steps]),
+        num_micro_batches=np.array([step.num_micro_batches for step in steps], float),
+        interleave=np.array([step.plan.interleave for step in steps], float),
+        forwards=forwards,
+        is_selective=np.array([step.plan.recompute is Recompute.SELECTIVE for step in steps], float),
+        launches=np.array([[_launches(layer) for layer in step.layers] for step in steps], float),
+        tensor=_traffic([_tensor_costs(step, network) for step, network in both]),
+        transfers=_traffic([_pad(_transfer_costs(step, network), num_stages) for step, network in both]),
+        parameters=_traffic([_pad(_parameter_costs(step, network), num_stages) for step, network in both]),
+        gradients=_traffic([_pad(_gradient_costs(step, network), num_stages) for step, network in both]),
+        update_shards=np.array([step.plan.shards if step.plan.zero else 1 for step in steps], float),
+    )
+
+
+def _layer_counts(step: CompiledStep, num_stages: int) -> Floats:
+    counts = np.zeros((num_stages, NUM_LAYERS))
+    counts[: len(step.blocks), BLOCK] = step.blocks
+    counts[0, 0] = counts[len(step.blocks) - 1, 2] = 1.0
+    return counts
+
+
+def _launches(layer: CompiledLayer) -> list[int]:
+    return [len(layer.forward.columns), len(layer.backward.columns)]
+
+
+def _traffic(costs: Sequence[object]) -> Traffic:
+    """Columns of nested lists of costs."""
+    table = np.array(costs, float)
+    return Traffic(table[..., 0], table[..., 1], table[..., 2], table[..., 3])
+
+
+def _pad(costs: list[Cost], num_stages: int) -> list[Cost]:
+    return costs + [_NO_COST] * (num_stages - len(costs))
+
+
+def _cost(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]) -> Cost:
+    """A collective's latency and its time on the innermost and on the outer dimensions."""
+    whole = collective_coefficients(kind, dimensions)
+    inner = collective_coefficients(kind, dimensions[:1])
+    outer_s = (whole.s_per_byte - inner.s_per_byte) * payload_bytes
+    return (1.0, whole.latency_s, inner.s_per_byte * payload_bytes, outer_s)
+
+
+def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
+    count, latency, inner, outer = (factor * sum(column) for column in zip(_NO_COST, *costs, strict=True))
+    return (count, latency, inner, outer)
+
+
+def _tensor_costs(step: CompiledStep, network: Network) -> list[list[Cost]]:
+    """Of each layer, forward and backward."""
+    if step.plan.tensor == 1:
+        return [[_NO_COST, _NO_COST]] * NUM_LAYERS
+    dimensions = group_dimensions(network, size=step.plan.tensor, stride=1)
+
+    def total(collectives: Sequence[Collective]) -> Cost:
+        return _add([_cost(each.kind, each.payload_bytes, dimensions) for each in collectives])
+
+    passes = [(layer.forward, layer.backward) for layer in step.layers]
+    return [[total(each.collectives) for each in both] for both in passes]
+
+
+def _transfer_costs(step: CompiledStep, network: Network) -> list[Cost]:
+    """Boundary transfers of each stage and micro-batch: in front and behind, once for each model chunk.
+
+    With scatter-gather every device of the tensor group sends its share, and the group gathers it on arrival.
+    """
+    plan = step.plan
+    width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
+    payload = step.layers[BLOCK].graph.output_bytes
+    is_scattered = step.stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel
+    share = payload / plan.tensor if is_scattered else payload
+    group = group_dimensions(network, size=plan.tensor, stride=1)
+    gather = _cost(CollectiveKind.ALL_GATHER, payload, group) if is_scattered else _NO_COST
+    costs = []
+    for number in range(len(step.blocks)):
+        edges = [edge for edge in (number, number + 1) if 0 < edge < len(step.blocks)]
+        each = [_boundary_cost(network, edge * width, share) for edge in edges]
+        costs.append(_add([*each, *[gather] * len(edges)], plan.interleave))
+    return costs
+
+
+def _boundary_cost(network: Network, position: int, payload_bytes: float) -> Cost:
+    cost = transfer_coefficients(network, position=position)
+    seconds = cost.s_per_byte * payload_bytes
+    is_inner = len(network.dimensions) > 1 and position % network.dimensions[0].size != 0
+    return (1.0, cost.latency_s, seconds, 0.0) if is_inner else (1.0, cost.latency_s, 0.0, seconds)
+
+
+def _parameters_of(step: CompiledStep, number: int) -> float:
+    """Parameters that one device of a stage holds; a tied head on the embedding's stage counts once."""
+    is_first, is_last = number == 0, number == len(step.blocks) - 1
+    counts = (int(is_first), step.blocks[number], int(is_last))
+    total = float(sum(c * layer.graph.num_parameters for c, layer in zip(counts, step.layers, strict=True)))
+    return total - step.layers[2].graph.num_tied_parameters if is_first and is_last else total
+
+
+def _replica_group(step: CompiledStep, network: Network) -> tuple[NetworkDimension, ...]:
+    """The devices that hold the same parameters: data parallel replicas and context shards."""
+    plan = step.plan
+    stride = plan.tensor * (plan.pipeline if step.stack.order is RankOrder.PIPELINE_INNER else 1)
+    return group_dimensions(network, size=plan.data * plan.context, stride=stride, is_aligned=True)
+
+
+def _parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
+    """ZeRO 3: parameters gathered forward and backward, gradients scattered, every micro-batch."""
+    if step.plan.zero != 3:
+        return [_NO_COST] * len(step.blocks)
+    group = _replica_group(step, network)
+    costs = []
+    for number in range(len(step.blocks)):
+        parameters = _parameters_of(step, number)
+        gather = _cost(CollectiveKind.ALL_GATHER, parameters * step.training.optimizer.weight_bytes, group)
+        reduce = _cost(CollectiveKind.REDUCE_SCATTER, parameters * step.stack.gradient_bytes, group)
+        costs.append(_add([gather, gather, reduce]))
+    return costs
+
+
+def _gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
+    """Gradients all-reduced, or (ZeRO 1, 2) scattered and parameters gathered; a tied table over its two stages."""
+    if step.plan.zero == 3:
+        return [_NO_COST] * len(step.blocks)
+    group = _replica_group(step, network)
+    costs = []
+    for number in range(len(step.blocks)):
+        parameters = _parameters_of(step, number)
+        gradient_bytes = parameters * step.stack.gradient_bytes
+        if step.plan.data * step.plan.context == 1:
+            parts = []
+        elif step.plan.zero == 0:
+            parts = [_cost(CollectiveKind.ALL_REDUCE, gradient_bytes, group)]
+        else:
+            weight_bytes = parameters * step.training.optimizer.weight_bytes
+            reduce = _cost(CollectiveKind.REDUCE_SCATTER, gradient_bytes, group)
+            parts = [reduce, _cost(CollectiveKind.ALL_GATHER, weight_bytes, group)]
+        if number in (0, len(step.blocks) - 1):
+            parts.append(_tied_cost(step, network))
+        costs.append(_add(parts))
+    return costs
+
+
+def _tied_cost(step: CompiledStep, network: Network) -> Cost:
+    """Gradients of a tied table, added up between the first and the last stage."""
+    payload = step.layers[2].graph.num_tied_parameters * step.stack.gradient_bytes
+    if len(step.blocks) == 1 or not payload:
+        return _NO_COST
+    plan = step.plan
+    width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
+    group = group_dimensions(network, size=2, stride=width * (len(step.blocks) - 1), is_aligned=True)
+    return _cost(CollectiveKind.ALL_REDUCE, payload, group)
