@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phaze_opt.graph.attention_core import CONTEXT, FUSED_ATTENTION, SCORES, SOFTMAX, SOFTMAX_DROPOUT
 from phaze_opt.graph.operations import attention, bias, dropout, elementwise, matmul, split_matmul
 from phaze_opt.graph.operator import Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tensor
@@ -65,12 +66,12 @@ def _record_unfused(tape: Tape, sharding: Sharding, qkv: tuple[Tensor, Tensor, T
     """Scores, softmax, dropout and context apart; probabilities are written and kept."""
     query, key, value = qkv
     scores_shape, context_shape = _shapes(sharding)
-    scores = matmul(tape, "scores", query, key, shape=scores_shape, output="scores")
+    scores = matmul(tape, SCORES, query, key, shape=scores_shape, output="scores")
     rule = softmax_rule(scores.elements)
-    probabilities = elementwise(tape, "softmax", (scores,), elements=scores.elements, rule=rule)
+    probabilities = elementwise(tape, SOFTMAX, (scores,), elements=scores.elements, rule=rule)
     if sharding.model.has_attention_dropout:
-        probabilities = dropout(tape, "softmax_dropout", probabilities)
-    return matmul(tape, "context", probabilities, value, shape=context_shape, output="context")
+        probabilities = dropout(tape, SOFTMAX_DROPOUT, probabilities)
+    return matmul(tape, CONTEXT, probabilities, value, shape=context_shape, output="context")
 
 
 def _record_fused(tape: Tape, sharding: Sharding, qkv: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -82,7 +83,7 @@ def _record_fused(tape: Tape, sharding: Sharding, qkv: tuple[Tensor, Tensor, Ten
     backward = (VectorWork(VectorKind.SOFTMAX_BACKWARD, elements), *dropout)
     return attention(
         tape,
-        "attention",
+        FUSED_ATTENTION,
         qkv,
         elements=qkv[0].elements,
         forward=((scores, context), forward),

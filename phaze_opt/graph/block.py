@@ -21,7 +21,9 @@ def record_block(sharding: Sharding) -> Program:
     end = _record_half(tape, sharding, middle, half="mlp")
     tape.run_backward(end)
     outputs = (end, tape.gradient(start))
-    return Program("block", tape.nodes, start, outputs, end.num_bytes, tape.num_parameters, 0)
+    return Program(
+        "block", tape.nodes, start, outputs, end.num_bytes, tape.num_parameters, 0, tape.num_expert_parameters
+    )
 
 
 def record_norm(tape: Tape, sharding: Sharding, name: str, tensor: Tensor) -> Tensor:

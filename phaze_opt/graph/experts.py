@@ -33,9 +33,11 @@ def record_experts(tape: Tape, sharding: Sharding, normed: Tensor) -> Tensor:
     rule = copy_rule(copies * hidden)
     sent = elementwise(tape, "dispatch", (own,), elements=num_sent * hidden, rule=rule)
     arrived = _exchange(tape, sharding, "dispatch_all_to_all", sent, elements=batch * load * hidden)
+    shared = tape.num_parameters
     done = record_feed_forward(
         tape, sharding, arrived, batch=batch, rows=load, width=model.ffn_size, has_bias=model.has_mlp_bias
     )
+    tape.count_experts(tape.num_parameters - shared)
     back = _exchange(tape, sharding, "combine_all_to_all", done, elements=copies * hidden)
     rule = weighted_sum_rule(copies * hidden)
     combined = elementwise(tape, "combine", (back, probabilities), elements=rows * hidden, rule=rule)

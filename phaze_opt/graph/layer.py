@@ -18,7 +18,9 @@ class LayerGraph:
         num_parameters: parameters held by one device.
         num_tied_parameters: those of ``num_parameters`` that are a copy of the first layer's (a tied head);
             counted once when first and last layer share a stage.
+        num_expert_parameters: those of ``num_parameters`` that belong to experts.
         stash_bytes: activations kept for backward when nothing is recomputed.
+        selective_bytes: those kept when the attention core is recomputed (`attention_core`).
         input_bytes: activations kept when the layer is recomputed (its input).
         working_set_bytes: activations live while one recomputed layer runs backward (at least its stash).
         output_bytes: boundary transfer to the next layer, one direction.
@@ -30,7 +32,9 @@ class LayerGraph:
     update: OperatorGraph
     num_parameters: int
     num_tied_parameters: int
+    num_expert_parameters: int
     stash_bytes: float
+    selective_bytes: float
     input_bytes: float
     working_set_bytes: float
     output_bytes: float

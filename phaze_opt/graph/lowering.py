@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from phaze_opt.graph.attention_core import is_attention_core
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase
 from phaze_opt.graph.program import Node, Program, Tensor, TensorRole
@@ -26,7 +27,9 @@ def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
         update=build_update_graph(program.num_parameters, optimizer=optimizer),
         num_parameters=program.num_parameters,
         num_tied_parameters=program.num_tied_parameters,
+        num_expert_parameters=program.num_expert_parameters,
         stash_bytes=float(stash_bytes),
+        selective_bytes=float(stash_bytes - sum(kept[name] for name in core_tensors(forward, backward) & kept.keys())),
         input_bytes=float(program.input.num_bytes),
         working_set_bytes=float(stash_bytes + peak_gradient_bytes(backward)),
         output_bytes=float(program.output_bytes),
@@ -42,6 +45,15 @@ def kept_bytes(backward: Sequence[Node]) -> dict[str, int]:
                 name = tensor.kept_as or tensor.name
                 kept[name] = tensor.kept_bytes if tensor.kept_as else tensor.num_bytes
     return kept
+
+
+def core_tensors(forward: Sequence[Node], backward: Sequence[Node]) -> set[str]:
+    """Tensors that only the attention core writes and reads: selective recomputation makes them again."""
+    inside = {tensor.name for node in forward if is_attention_core(node.name) for tensor in node.outputs}
+    outside = {
+        tensor.kept_as or tensor.name for node in backward if not is_attention_core(node.name) for tensor in node.inputs
+    }
+    return inside - outside
 
 
 def peak_gradient_bytes(backward: Sequence[Node]) -> int:

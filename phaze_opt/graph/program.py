@@ -83,6 +83,7 @@ class Program:
         output_bytes: boundary transfer to the next layer, one direction, bytes.
         num_parameters: parameters held by the device.
         num_tied_parameters: those of them that copy the first layer's.
+        num_expert_parameters: those of them that belong to experts.
     """
 
     name: str
@@ -92,3 +93,4 @@ class Program:
     output_bytes: int
     num_parameters: int
     num_tied_parameters: int
+    num_expert_parameters: int = 0

@@ -24,6 +24,7 @@ class Tape:
         self._rules: list[Callable[[], None]] = []
         self._gradients: dict[str, list[Tensor]] = {}
         self._num_parameters = 0
+        self._num_expert_parameters = 0
 
     @property
     def dtype_bytes(self) -> int:
@@ -39,6 +40,15 @@ class Tape:
     def num_parameters(self) -> int:
         """Parameters declared so far."""
         return self._num_parameters
+
+    @property
+    def num_expert_parameters(self) -> int:
+        """Parameters of experts declared so far."""
+        return self._num_expert_parameters
+
+    def count_experts(self, num_parameters: int) -> None:
+        """Say that ``num_parameters`` of those declared belong to experts."""
+        self._num_expert_parameters += num_parameters
 
     def tensor(self, name: str, elements: int, *, element_bytes: int | None = None) -> Tensor:
         """An activation (or, during backward, a gradient)."""

@@ -32,7 +32,7 @@ class ParallelPlan:
         interleave: model chunks a stage v (1 is plain 1F1B).
         micro_batch: sequences a micro-batch and replica.
         zero: ZeRO stage: 0 nothing sharded, 1 optimizer state, 2 and gradients, 3 and parameters (FSDP).
-        state_shards: replicas that the state is sharded over, 0 for all ``data`` (hybrid sharding otherwise).
+        state_shards: replicas that the state is sharded over, 0 for all ``data x context`` (hybrid sharding otherwise).
         recompute: which activations are recomputed.
         is_sequence_parallel: whether activations between tensor-parallel regions are split.
     """
@@ -79,8 +79,18 @@ class ParallelPlan:
 
     @property
     def shards(self) -> int:
-        """Replicas that the sharded state is spread over."""
-        return self.state_shards or self.data
+        """Devices that the sharded state of all but the experts is spread over: context shards are replicas too."""
+        return self.state_shards or self.data * self.context
+
+    @property
+    def expert_replicas(self) -> int:
+        """Devices that hold the same experts."""
+        return self.data * self.context // self.expert
+
+    @property
+    def expert_shards(self) -> int:
+        """Devices that the sharded state of experts is spread over."""
+        return min(self.shards, self.expert_replicas)
 
     def num_micro_batches(self, global_batch: int) -> int:
         """Micro-batches of one replica, rounded up."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from phaze_opt.graph.attention_core import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.operator import VectorKind
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.stack import FusionLevel
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 GPT_LIKE = ["gpt2-xl", "megatron-gpt2-72", "gpt3-175b"]
@@ -88,3 +91,31 @@ def test_embedding_keeps_ids_and_dropout_mask() -> None:
     model = load_model("gpt3-175b")
     embedding = build_model_graph(model, TrainingSpec(BATCH, 1024, 6), tensor_parallel=1).layers[0]
     assert embedding.stash_bytes == 8 * 1024 * BATCH + sbh(model)
+
+
+@pytest.mark.parametrize("fusion", list(FusionLevel))
+@pytest.mark.parametrize("attention", list(AttentionForm))
+@pytest.mark.parametrize("name", ["megatron-gpt2-72", "llama-3-8b", "bert-large", "mixtral-8x7b"])
+def test_the_attention_core_is_every_product_of_queries_with_keys_and_values(name, attention, fusion) -> None:
+    """Found by their work: the core's MACs are 2 b s^2 x query channels forward, whatever is fused with what."""
+    model, training = load_model(name), TrainingSpec(2, 512, 6, attention=attention)
+    block = build_model_graph(model, training, tensor_parallel=4, fusion=fusion).layers[1]
+    core = [op for op in block.forward.operators if is_attention_core(op.name)]
+    assert sum(op.macs for op in core) == 2 * 2 * 512 * 512 * model.query_size // 4
+    kinds = {work.kind for op in core for work in op.vector_works}
+    assert kinds <= {VectorKind.SOFTMAX_FORWARD, VectorKind.ADD}
+    softmaxes = [w for op in core for w in op.vector_works if w.kind is VectorKind.SOFTMAX_FORWARD]
+    assert sum(work.elements for work in softmaxes) == 2 * 512 * 512 * model.num_heads // 4
+    assert not any(op.parameter_bytes for op in core)
+    if attention is AttentionForm.FUSED:
+        assert block.selective_bytes == block.stash_bytes
+
+
+@pytest.mark.parametrize(("name", "t"), [("megatron-gpt2-72", 1), ("megatron-gpt2-72", 8), ("gpt3-175b", 4)])
+def test_selective_recomputation_drops_5_a_s_over_h(name: str, t: int) -> None:
+    """Section 5: sbh (10 + 24 / t), or 34 sbh / t with sequence parallelism, stay."""
+    model = load_model(name)
+    plain = block_of(model, t, attention=AttentionForm.UNFUSED, is_sequence_parallel=False)
+    assert plain.selective_bytes == pytest.approx(sbh(model) * (10 + 24 / t), rel=1e-12)
+    block = block_of(model, t, attention=AttentionForm.UNFUSED, is_sequence_parallel=True)
+    assert block.selective_bytes == pytest.approx(sbh(model) * 34 / t, rel=1e-12)

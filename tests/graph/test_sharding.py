@@ -144,9 +144,7 @@ def test_grouped_queries_share_their_key_value_head_as_rows() -> None:
     assert (attention.bytes_read, attention.bytes_written) == (2 * (q + 2 * kv), 2 * q)
 
 
-@pytest.mark.parametrize(
-    ("name", "t", "heads"), [("llama-3-8b", 16, 8), ("llama-3-8b", 32, 8), ("llama-3-70b", 64, 8)]
-)
+@pytest.mark.parametrize(("name", "t", "heads"), [("llama-3-8b", 16, 8), ("llama-3-8b", 32, 8), ("llama-3-70b", 64, 8)])
 def test_devices_that_share_a_key_value_head_each_hold_a_copy(name: str, t: int, heads: int) -> None:
     """Only the key and value weights, their products and tensors are copied t / heads times."""
     model, copies = load_model(name), ShardingOptions(has_kv_replicas=True)
