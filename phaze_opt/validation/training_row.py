@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, load_device
+from phaze_opt.units import MICRO
 from phaze_opt.validation.row import Row
 from phaze_opt.workload.model import ModelFamily, ModelSpec, NormKind
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -140,3 +141,27 @@ def zero_stage(sharding: str) -> int:
     if any(word in sharding for word in ("zero2", "zero-2", "grad_op")):
         return 2
     return 1 if any(word in sharding for word in ("zero1", "zero-1", "optimizer")) else 0
+
+
+def read_layer_row(row: Row) -> TrainingRow | str:
+    """A row of one block, forward and backward, as a model of one block on one tensor-parallel group.
+
+    Raises:
+        InputError: a malformed value, by file, line and column.
+    """
+    both_s = (row.number("forward_ms") + row.number("backward_ms")) * 1e3 * MICRO
+    try:
+        device = load_device(row.text("hardware"))
+        model = read_model(row)
+        plan = ParallelPlan(
+            tensor=row.integer("tp", 1),
+            micro_batch=row.integer("micro_batch", 1),
+            recompute=_RECOMPUTE.get(row.text("recompute", "none").lower(), Recompute.NONE),
+            is_sequence_parallel=bool(row.integer("seq_parallel", 0)) and row.integer("tp", 1) > 1,
+        )
+        training = TrainingSpec(plan.micro_batch, row.integer("seq"), plan.micro_batch)
+    except InputError as error:
+        if error.line is not None:
+            raise
+        return str(error)
+    return TrainingRow(row, device, row.text("dtype", "bf16").lower(), model, training, plan, both_s)

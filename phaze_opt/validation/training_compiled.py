@@ -1,0 +1,208 @@
+"""Rows of training sets compiled once and priced together: the seam's `CompiledRows` for every training family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.operator_table import CompiledOperators, compile_operators
+from phaze_opt.hardware.device import ComputePath, Device
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.network import Network
+from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step, split_blocks
+from phaze_opt.objective.step.estimate_step import attention_core, training_machine, training_seconds
+from phaze_opt.objective.step.price_step import SerialSums, StackColumns, price_batch
+from phaze_opt.objective.step.stacks import load_stack
+from phaze_opt.objective.step.step_batch import NUM_LAYERS, StepBatch, build_batch
+from phaze_opt.placement.step_time import StepTimes
+from phaze_opt.validation.family import Part
+from phaze_opt.validation.training_row import TrainingRow
+from phaze_opt.workload.stack import TrainingStack
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingEntry:
+    """How one row is predicted.
+
+    Attributes:
+        row: what it describes.
+        stack: name of the software.
+        network: that the devices are on.
+        path: units and precision of the matmuls.
+        is_lone_block: whether forward and backward of one block alone were measured.
+    """
+
+    row: TrainingRow
+    stack: str
+    network: Network
+    path: ComputePath
+    is_lone_block: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows on one device, path and stack; they share graphs and operators."""
+
+    device: Device
+    path: ComputePath
+    stack: str
+    operators: CompiledOperators
+    is_attention: NDArray[np.bool_]
+    sums: SerialSums
+    rows: Indices
+    graph_of_row: Indices
+
+
+class CompiledTraining:
+    """Rows of training sets, predicted again and again under other constants."""
+
+    def __init__(self, entries: Sequence[TrainingEntry | str], measured_s: Sequence[float]) -> None:
+        """Compile the graphs; an entry that is a sentence, or whose model cannot be sharded, stays unscored.
+
+        Args:
+            entries: one for each row, or why there is none.
+            measured_s: of every row.
+        """
+        self._measured_s = np.array(measured_s, float)
+        self._unscored = {index: each for index, each in enumerate(entries) if isinstance(each, str)}
+        compiler = _StepCompiler()
+        scored: list[tuple[int, TrainingEntry, CompiledStep]] = []
+        for index, entry in enumerate(entries):
+            if isinstance(entry, str):
+                continue
+            try:
+                scored.append((index, entry, compiler.compile(entry)))
+            except InputError as error:
+                self._unscored[index] = str(error)
+        self._indices = np.array([index for index, _, _ in scored], np.intp)
+        self._entries = [entry for _, entry, _ in scored]
+        self._groups = _build_groups([(entry, step) for _, entry, step in scored])
+        self._batch = _build(self._entries, [step for _, _, step in scored])
+
+    @property
+    def measured_s(self) -> Floats:
+        """Measured time of every row, shape (num_rows,), s."""
+        return self._measured_s
+
+    @property
+    def unscored(self) -> Mapping[int, str]:
+        """Why rows are not predicted, by index."""
+        return self._unscored
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
+        seconds = np.full(len(self._measured_s), np.nan)
+        if self._batch is not None:
+            seconds[self._indices] = self.times(fitted).seconds
+        return seconds
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """Parts of the predicted time of one row."""
+        place = int(np.flatnonzero(self._indices == index)[0])
+        parts = self.times(fitted).one(place).parts
+        return tuple(Part(name.removesuffix("_s"), seconds) for name, seconds in parts.items())
+
+    def times(self, fitted: FittedConstants) -> StepTimes:
+        """Times of all scored rows and their parts, in the rows' order."""
+        assert self._batch is not None, "no row is scored"
+        stacks = {name: load_stack(name, fitted) for name in {entry.stack for entry in self._entries}}
+        classes_s = np.zeros((len(self._entries), NUM_LAYERS, 3, 3))
+        attention_s = np.zeros((len(self._entries), NUM_LAYERS))
+        for group in self._groups:
+            classes_s[group.rows], attention_s[group.rows] = _device_times(group, stacks[group.stack], fitted)
+        columns = StackColumns.of([stacks[entry.stack] for entry in self._entries])
+        return price_batch(self._batch, classes_s, attention_s, _without_overhead(columns, self._entries))
+
+
+def _device_times(group: _Group, stack: TrainingStack, fitted: FittedConstants) -> tuple[Floats, Floats]:
+    machine = training_machine(group.device, path=group.path, stack=stack, fitted=fitted)
+    seconds = training_seconds(group.operators, machine, group.is_attention, stack)
+    classes, attention = group.sums.add_up(seconds)
+    return classes[group.graph_of_row], attention[group.graph_of_row]
+
+
+class _StepCompiler:
+    """Compiles each distinct graph once; rows that differ in depth, batch or replicas share it."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, CompiledStep] = {}
+
+    def compile(self, entry: TrainingEntry) -> CompiledStep:
+        row, plan = entry.row, entry.row.plan
+        stack = load_stack(entry.stack, FittedConstants({}))
+        layer = replace(row.model, num_layers=1, name="", source="")
+        training = replace(row.training, global_batch=1)
+        alone = replace(plan, pipeline=1, data=plan.expert, interleave=1, zero=0, state_shards=0)
+        key = (layer, training, replace(alone, recompute=type(plan.recompute).NONE), stack)
+        if key not in self._known:
+            self._known[key] = compile_step(row.model, row.training, plan, stack=stack)
+        blocks = split_blocks(row.model.num_layers, plan.pipeline)
+        return replace(self._known[key], model=row.model, training=row.training, plan=plan, stack=stack, blocks=blocks)
+
+
+def _build_groups(scored: Sequence[tuple[TrainingEntry, CompiledStep]]) -> tuple[_Group, ...]:
+    members: dict[tuple[str, ComputePath, str], list[int]] = {}
+    for place, (entry, _) in enumerate(scored):
+        members.setdefault((entry.row.device.name, entry.path, entry.stack), []).append(place)
+    groups = []
+    for (_, path, stack), places in members.items():
+        graphs: dict[int, CompiledStep] = {}
+        for place in places:
+            graphs.setdefault(id(scored[place][1].operators), scored[place][1])
+        number = {key: index for index, key in enumerate(graphs)}
+        operators = compile_operators([each for step in graphs.values() for each in step.operators])
+        groups.append(
+            _Group(
+                device=scored[places[0]][0].row.device,
+                path=path,
+                stack=stack,
+                operators=operators,
+                is_attention=attention_core(operators),
+                sums=SerialSums(list(graphs.values())),
+                rows=np.array(places, np.intp),
+                graph_of_row=np.array([number[id(scored[place][1].operators)] for place in places], np.intp),
+            )
+        )
+    return tuple(groups)
+
+
+def _build(entries: Sequence[TrainingEntry], steps: Sequence[CompiledStep]) -> StepBatch | None:
+    """The batch; rows of lone blocks are left with one block, one micro-batch and nothing once a step."""
+    if not steps:
+        return None
+    batch = build_batch(steps, [entry.network for entry in entries])
+    alone = np.array([entry.is_lone_block for entry in entries], np.bool_)
+    if not alone.any():
+        return batch
+    layers = batch.layers.copy()
+    layers[alone] = 0.0
+    layers[alone, 0, 1] = 1.0
+    shards = np.where(alone, np.inf, batch.update_shards)
+    once = np.where(alone, 0.0, 1.0)[:, None]
+    gradients = replace(
+        batch.gradients,
+        count=batch.gradients.count * once,
+        latency_s=batch.gradients.latency_s * once,
+        inner_s=batch.gradients.inner_s * once,
+        outer_s=batch.gradients.outer_s * once,
+    )
+    return replace(
+        batch,
+        layers=layers,
+        num_micro_batches=np.where(alone, 1.0, batch.num_micro_batches),
+        update_shards=shards,
+        gradients=gradients,
+    )
+
+
+def _without_overhead(columns: StackColumns, entries: Sequence[TrainingEntry]) -> StackColumns:
+    """A lone block has no step around it."""
+    alone = np.array([entry.is_lone_block for entry in entries], np.bool_)
+    return replace(columns, step_overhead_s=np.where(alone, 0.0, columns.step_overhead_s))
