@@ -1,0 +1,134 @@
+"""Ranking parallel plans on a fixed machine: price every plan that fits its memory, and sort."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.network import Network
+from phaze_opt.objective.step.clocks import LayerClock
+from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step, split_blocks
+from phaze_opt.objective.step.price_step import DeviceTimes, StackColumns, price_batch
+from phaze_opt.objective.step.step_batch import build_batch
+from phaze_opt.placement.plan_memory import PlanMemory, plan_memory
+from phaze_opt.placement.step_time import StepTime
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.training import TrainingSpec
+
+BATCH = 4096
+"""Plans priced at once: bounds the memory that their arrays take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What plans are priced on.
+
+    Attributes:
+        clock: times layers on one device.
+        memory_bytes: capacity of one device.
+        network: of the cluster.
+        stack: training software.
+    """
+
+    clock: LayerClock
+    memory_bytes: float
+    network: Network
+    stack: TrainingStack
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPlan:
+    """A plan that fits, its step, and the memory of every stage."""
+
+    plan: ParallelPlan
+    time: StepTime
+    memory: PlanMemory
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRanking:
+    """All plans that fit, fastest first.
+
+    Attributes:
+        ranked: the plans.
+        num_misfits: plans that do not fit the memory.
+        least_bytes: what the smallest of those needs, 0 if there is none.
+    """
+
+    ranked: tuple[RankedPlan, ...]
+    num_misfits: int
+    least_bytes: float
+
+    def rank_of(self, plan: ParallelPlan) -> int | None:
+        """One-based rank of a plan, None if it is not among them."""
+        return next((rank for rank, each in enumerate(self.ranked, start=1) if each.plan == plan), None)
+
+
+def rank_plans(
+    model: ModelSpec, training: TrainingSpec, plans: Iterable[ParallelPlan], *, machine: Machine
+) -> PlanRanking:
+    """Every plan that fits the memory, fastest step first; ties in the order given.
+
+    Plans that differ in pipeline, data, interleave, ZeRO or recomputation alone share the times of their layers.
+
+    Args:
+        model: what is trained.
+        training: batches, sequence and optimizer; each plan brings its micro-batch.
+        plans: such as `plan_space.enumerate_plans` gives.
+        machine: devices and their network.
+
+    Raises:
+        InputError: no plan is given.
+    """
+    known: dict[tuple[int, ...], tuple[CompiledStep, DeviceTimes]] = {}
+    fitting: list[tuple[CompiledStep, DeviceTimes, PlanMemory]] = []
+    misfits: list[float] = []
+    for plan in plans:
+        key = (plan.tensor, plan.context, plan.expert, plan.micro_batch, int(plan.is_sequence_parallel))
+        if key not in known:
+            compiled = compile_step(model, training, plan, stack=machine.stack)
+            known[key] = compiled, machine.clock.times(compiled)
+        compiled, times = known[key]
+        step = replace(compiled, plan=plan, blocks=split_blocks(model.num_layers, plan.pipeline))
+        memory = step_memory(step)
+        if memory.fits(machine.memory_bytes):
+            fitting.append((step, times, memory))
+        else:
+            misfits.append(memory.peak_bytes)
+    if not known:
+        message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
+        raise InputError(message)
+    priced = _price([(step, times) for step, times, _ in fitting], machine)
+    ranked = [RankedPlan(step.plan, time, memory) for (step, _, memory), time in zip(fitting, priced, strict=True)]
+    ranked.sort(key=lambda each: each.time.seconds)
+    return PlanRanking(tuple(ranked), len(misfits), min(misfits, default=0.0))
+
+
+def step_memory(step: CompiledStep) -> PlanMemory:
+    """Memory of every stage of a compiled step."""
+    return plan_memory(
+        [layer.graph for layer in step.layers],
+        step.plan,
+        blocks=step.blocks,
+        num_micro_batches=step.num_micro_batches,
+        optimizer=step.training.optimizer,
+        gradient_bytes=step.stack.gradient_bytes,
+    )
+
+
+def _price(steps: Sequence[tuple[CompiledStep, DeviceTimes]], machine: Machine) -> list[StepTime]:
+    """Times of the steps, `BATCH` at a time."""
+    times: list[StepTime] = []
+    for start in range(0, len(steps), BATCH):
+        part = steps[start : start + BATCH]
+        batch = build_batch([step for step, _ in part], [machine.network] * len(part))
+        classes = np.array([each.by_class() for _, each in part])
+        attention = np.array([each.attention_s for _, each in part])
+        priced = price_batch(batch, classes, attention, StackColumns.of([machine.stack] * len(part)))
+        times += [priced.one(index) for index in range(len(part))]
+    return times
