@@ -1,6 +1,7 @@
 """Collectives and point-to-point transfers on a network (semantics 6).
 
-Every cost is affine in its payload, so the primary form is `AffineCost`: a fixed latency and seconds per byte.
+On specified links every cost is affine in its payload, so the primary form is `AffineCost`: a fixed latency and
+seconds per byte. Dimensions with a measured curve add what `collective_curves` says, in `collective_s` only.
 A collective over several dimensions runs dimension by dimension: reduce-scatter from the inside out, all-gather
 back; after dimension i the payload has shrunk to S / p_i.
 """
@@ -15,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.collective_curves import Bytes, pass_latency_s, pass_s_per_byte, ramp_s
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.hardware.network import MeasuredDimension, Network, NetworkDimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +41,15 @@ FREE = AffineCost(latency_s=0.0, s_per_byte=0.0)
 """What a collective over one device costs."""
 
 
-def _num_hops(dimension: NetworkDimension) -> int:
-    """Latency steps of a reduce-scatter or an all-gather: p-1 (ring), ceil(log2 p) (halving-doubling), 1 (direct)."""
-    if dimension.size == 1:
-        return 0
-    if dimension.topology is Topology.RING:
-        return dimension.size - 1
-    if dimension.topology is Topology.SWITCH:
-        return (dimension.size - 1).bit_length()
-    return 1
-
-
 def _scatter_cost(dimensions: Sequence[NetworkDimension]) -> AffineCost:
     """A reduce-scatter inside out, or an all-gather back: both move (p_i - 1)/p_i of what the inner ones left."""
     latency_s = 0.0
     s_per_byte = 0.0
     share = 1.0
     for dimension in dimensions:
-        size = dimension.size
-        latency_s += _num_hops(dimension) * dimension.latency_s
-        s_per_byte += share * (size - 1) / size / dimension.bandwidth_bytes_per_s
-        share /= size
+        latency_s += pass_latency_s(dimension)
+        s_per_byte += pass_s_per_byte(dimension, share)
+        share /= dimension.size
     return AffineCost(latency_s, s_per_byte)
 
 
@@ -68,7 +58,7 @@ def _all_to_all_cost(dimensions: Sequence[NetworkDimension]) -> AffineCost:
 
     Conservative: the dimensions' links work one after the other, never together. Semantics 6 gives it no latency.
     """
-    return AffineCost(0.0, sum((d.size - 1) / d.size / d.bandwidth_bytes_per_s for d in dimensions))
+    return AffineCost(0.0, sum(pass_s_per_byte(dimension) for dimension in dimensions))
 
 
 def collective_coefficients(kind: CollectiveKind, dimensions: Sequence[NetworkDimension]) -> AffineCost:
@@ -81,7 +71,8 @@ def collective_coefficients(kind: CollectiveKind, dimensions: Sequence[NetworkDi
     Returns:
         One dimension of p devices: ring all-reduce 2(p-1) latency + 2(p-1)/p S/B; halving-doubling (switch)
         2 ceil(log2 p) latency and the same bandwidth term; direct (fully connected) 2 latency and the same;
-        all-gather and reduce-scatter half of it; all-to-all (p-1)/p S/B. Zero for a single device.
+        all-gather and reduce-scatter half of it; all-to-all (p-1)/p S/B. Zero for a single device. A measured curve
+        is replaced by its asymptote: placement asks for affine costs, and gradients are large.
     """
     if kind is CollectiveKind.ALL_TO_ALL:
         return _all_to_all_cost(dimensions)
@@ -92,9 +83,36 @@ def collective_coefficients(kind: CollectiveKind, dimensions: Sequence[NetworkDi
 
 
 def collective_s(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]) -> float:
-    """Time of a collective with payload S = ``payload_bytes`` over a group, s; see `collective_coefficients`."""
+    """Time of a collective with payload S = ``payload_bytes`` over a group, s.
+
+    `collective_coefficients` at S, plus what measured curves add to their asymptotes.
+    """
     _check_payload(payload_bytes)
-    return collective_coefficients(kind, dimensions).seconds(payload_bytes)
+    seconds = collective_coefficients(kind, dimensions).seconds(payload_bytes)
+    if any(isinstance(dimension, MeasuredDimension) for dimension in dimensions):
+        seconds += _ramps_s(kind, payload_bytes, dimensions)
+    return seconds
+
+
+def collective_seconds(
+    kind: CollectiveKind, payload_bytes: NDArray[np.float64], dimensions: Sequence[NetworkDimension]
+) -> NDArray[np.float64]:
+    """`collective_s` of many payloads, same shape, s."""
+    return collective_coefficients(kind, dimensions).seconds_each(payload_bytes) + _ramps_s(
+        kind, payload_bytes, dimensions
+    )
+
+
+def _ramps_s(kind: CollectiveKind, payload_bytes: Bytes, dimensions: Sequence[NetworkDimension]) -> Bytes:
+    """What the curves of all dimensions add, inside out with the payload that enters each, s."""
+    passes = 2.0 if kind is CollectiveKind.ALL_REDUCE else 1.0
+    total = 0.0 * payload_bytes
+    share = 1.0
+    for dimension in dimensions:
+        total = total + passes * ramp_s(dimension, payload_bytes * pass_s_per_byte(dimension, share))
+        if kind is not CollectiveKind.ALL_TO_ALL:
+            share /= dimension.size
+    return total
 
 
 def sent_bytes(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]) -> float:

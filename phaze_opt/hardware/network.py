@@ -31,12 +31,59 @@ class NetworkDimension:
         if self.size < 1:
             message = f"size = {self.size} must be at least 1"
             raise InputError(message, key="size")
-        if not (math.isfinite(self.bandwidth_bytes_per_s) and self.bandwidth_bytes_per_s > 0):
-            message = f"bandwidth_bytes_per_s = {self.bandwidth_bytes_per_s} must be positive and finite"
-            raise InputError(message, key="bandwidth_bytes_per_s")
-        if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
-            message = f"latency_s = {self.latency_s} must be finite and not negative"
-            raise InputError(message, key="latency_s")
+        _require_positive("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
+        _require_non_negative("latency_s", self.latency_s)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCurve:
+    """Measured time of collectives in one dimension, against the affine form that specified links give.
+
+    One pass (a reduce-scatter or an all-gather; an all-reduce is both) over p devices that moves v bytes a device takes
+
+        doubling_s log2 p + x + ramp_s**(2/3) x**(1/3),   x = (v + endpoint_share S / 2) / (r_p bandwidth),
+
+    with S the payload that enters the dimension. With endpoint_share, ramp_s and ring_shares at their defaults it is
+    affine. docs/networks.md says where the form comes from and how well it fits.
+
+    Attributes:
+        bandwidth_bytes_per_s: what a device reaches one way on large payloads.
+        doubling_s: latency for each doubling of the group.
+        ramp_s: time scale on which bandwidth builds up.
+        endpoint_share: passes over the payload that every device makes at its ends whatever the group's size.
+        ring_shares: r_p for p = 2, 3, ...: share of the bandwidth that a group of p finds where links join pairs of
+            devices (`count_rings`); 1 beyond its end.
+    """
+
+    bandwidth_bytes_per_s: float
+    doubling_s: float
+    ramp_s: float = 0.0
+    endpoint_share: float = 0.0
+    ring_shares: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse dead links and negative times."""
+        _require_positive("bandwidth_bytes_per_s", self.bandwidth_bytes_per_s)
+        for name in ("doubling_s", "ramp_s", "endpoint_share"):
+            _require_non_negative(name, getattr(self, name))
+        for share in self.ring_shares:
+            _require_positive("ring_shares", share)
+
+    def ring_share(self, size: int) -> float:
+        """r_p of a group of ``size`` devices."""
+        return self.ring_shares[size - 2] if 2 <= size < len(self.ring_shares) + 2 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredDimension(NetworkDimension):
+    """A dimension whose collectives were measured: a field more, nothing overridden.
+
+    Bandwidth and latency of the links stay as specified; transfers between two devices and the energy of links use
+    them. A class of its own, so that networks without curves are kept in certificates and hashed as they always were
+    (docs/decisions/0162).
+    """
+
+    curve: CollectiveCurve
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +91,7 @@ class Network:
     """Dimensions from the innermost outwards; the outermost grows to hold whatever devices the cluster has."""
 
     name: str
-    dimensions: tuple[NetworkDimension, ...]
+    dimensions: tuple[NetworkDimension | MeasuredDimension, ...]
 
     def __post_init__(self) -> None:
         """A network has at least one dimension."""
@@ -65,3 +112,15 @@ class Cluster:
         if self.num_devices < 1:
             message = f"devices = {self.num_devices} must be at least 1"
             raise InputError(message, key="devices")
+
+
+def _require_positive(key: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        message = f"{key} = {value} must be positive and finite"
+        raise InputError(message, key=key)
+
+
+def _require_non_negative(key: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        message = f"{key} = {value} must be finite and not negative"
+        raise InputError(message, key=key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -13,33 +13,38 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.hardware.network_file import MAX_DEVICES, parse_dimensions, parse_network
 from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, read_toml, shorten
-from phaze_opt.units import MICRO, gb_per_s_to_bytes_per_s
+from phaze_opt.hardware.toml_file import parse_toml, read_toml, shorten
 
-MAX_DEVICES = 1 << 18
-"""Largest cluster accepted: beyond any built; the time and memory of a placement grow with it."""
-_FILE_KEYS = frozenset({"name", "dimensions"})
-_DIMENSION_KEYS = ("topology", "size", "bandwidth_gb_per_s", "latency_us")
+_REAL_SOURCE = "networks.toml"
 
 
 def list_networks() -> tuple[str, ...]:
     """Names that `load_network` knows: two of assumed clusters, then those of real ones (networks.toml)."""
-    return (*_BUILDERS, *_real_networks())
+    return (*_BUILDERS, *_real_tables())
 
 
-def load_network(name_or_path: str, *, num_devices: int, constants: Constants | None = None) -> Network:
+def load_network(
+    name_or_path: str,
+    *,
+    num_devices: int,
+    constants: Constants | None = None,
+    fitted: FittedConstants | None = None,
+) -> Network:
     """A network that holds ``num_devices``.
 
     A file has ``name`` and ``[[dimensions]]`` from the innermost outwards, each with topology (ring, switch,
-    fully_connected), size, bandwidth_gb_per_s (10**9 bytes/s per device, one way) and latency_us. The outermost size
-    is grown, never shrunk, until all devices fit.
+    fully_connected), size, bandwidth_gb_per_s (10**9 bytes/s per device, one way) and latency_us, and maybe a measured
+    ``curve``. The outermost size is grown, never shrunk, until all devices fit.
 
     Args:
         name_or_path: ``two-level``, ``phaze``, a real cluster's name (`list_networks`) or a TOML file.
         num_devices: devices of the cluster.
-        constants: bandwidths and latencies of the named networks; the package's own unless given.
+        constants: bandwidths and latencies of the assumed networks; the package's own unless given.
+        fitted: constants of curves that go by a fabric's name; the package's own unless given.
 
     Raises:
         InputError: an unknown name (with a near miss), a faulty file, or a device count that is no positive integer.
@@ -49,16 +54,31 @@ def load_network(name_or_path: str, *, num_devices: int, constants: Constants | 
         raise InputError(message, key="devices")
     if name_or_path in _BUILDERS:
         network = _BUILDERS[name_or_path](constants if constants is not None else load_constants())
-    elif name_or_path in _real_networks():
-        network = _real_networks()[name_or_path]
+    elif name_or_path in _real_tables():
+        table = _real_tables()[name_or_path]
+        network = Network(name_or_path, parse_dimensions(table, fitted or load_fitted(), source=_REAL_SOURCE))
     elif _looks_like_file(name_or_path):
-        network = _parse_network(read_toml(Path(name_or_path), kind="a network file (TOML)"))
+        document = read_toml(Path(name_or_path), kind="a network file (TOML)")
+        network = parse_network(document, fitted or load_fitted())
     else:
         message = (
             f"no network is named {shorten(name_or_path)}; {suggest(name_or_path, list_networks())} or give a TOML file"
         )
         raise InputError(message)
-    return _grow(network, num_devices=num_devices)
+    return grow_network(network, num_devices=num_devices)
+
+
+def network_source(name: str) -> str:
+    """Where the figures of a real cluster's network come from; empty for others."""
+    return str(_real_tables().get(name, {}).get("source", ""))
+
+
+def grow_network(network: Network, *, num_devices: int) -> Network:
+    """The network with its outermost dimension grown, never shrunk, until ``num_devices`` fit."""
+    *inner, outermost = network.dimensions
+    islands = math.ceil(num_devices / math.prod(dimension.size for dimension in inner))
+    grown = replace(outermost, size=max(outermost.size, islands))
+    return Network(network.name, (*inner, grown))
 
 
 def _looks_like_file(text: str) -> bool:
@@ -94,65 +114,7 @@ _BUILDERS = MappingProxyType({"two-level": _build_two_level, "phaze": _build_pha
 
 
 @cache
-def _real_networks() -> MappingProxyType[str, Network]:
-    """Networks of real clusters, from the package's own file."""
-    text = resources.files("phaze_opt.hardware").joinpath("networks.toml").read_text(encoding="utf-8")
-    source = "networks.toml"
-    tables = parse_toml(text, source=source).values
-    return MappingProxyType(
-        {name: Network(name, _parse_dimensions(table, source=source)) for name, table in tables.items()}
-    )
-
-
-def _grow(network: Network, *, num_devices: int) -> Network:
-    *inner, outermost = network.dimensions
-    islands = math.ceil(num_devices / math.prod(dimension.size for dimension in inner))
-    grown = replace(outermost, size=max(outermost.size, islands))
-    return Network(network.name, (*inner, grown))
-
-
-def _parse_network(document: TomlDocument) -> Network:
-    for key in document.values:
-        if key not in _FILE_KEYS:
-            message = f"is unknown; {suggest(key, _FILE_KEYS)}"
-            raise InputError(message, source=document.source, line=document.line_of((key,)), key=key)
-    dimensions = _parse_dimensions(document.values, source=document.source)
-    return Network(str(document.values.get("name", Path(document.source).stem)), dimensions)
-
-
-def _parse_dimensions(values: dict[str, Any], *, source: str) -> tuple[NetworkDimension, ...]:
-    tables = values.get("dimensions")
-    if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
-        message = "must be one or more [[dimensions]] tables, innermost first"
-        raise InputError(message, source=source, key="dimensions")
-    return tuple(_parse_dimension(table, index, source=source) for index, table in enumerate(tables))
-
-
-def _parse_dimension(table: dict[str, Any], index: int, *, source: str) -> NetworkDimension:
-    for key, rule in _find_faults(table):
-        raise InputError(rule, source=source, key=f"dimensions[{index}].{key}")
-    return NetworkDimension(
-        Topology(table["topology"]),
-        table["size"],
-        gb_per_s_to_bytes_per_s(float(table["bandwidth_gb_per_s"])),
-        float(table["latency_us"]) * MICRO,
-    )
-
-
-def _find_faults(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Key and broken rule of every fault of a dimension's table, most basic first."""
-    for key in table:
-        if key not in _DIMENSION_KEYS:
-            yield key, f"is unknown; {suggest(key, _DIMENSION_KEYS)}"
-    for key in _DIMENSION_KEYS:
-        if key not in table:
-            yield key, "is missing"
-    topology, size = table["topology"], table["size"]
-    if topology not in list(Topology):
-        yield "topology", f"value {shorten(topology)} is unknown; {suggest(str(topology), list(Topology))}"
-    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_DEVICES:
-        yield "size", f"value {shorten(size)} must be an integer from 1 to {MAX_DEVICES}"
-    for key, rule in (("bandwidth_gb_per_s", "positive"), ("latency_us", "non-negative")):
-        value = table[key]
-        if not (is_number(value) and (value > 0 or (key == "latency_us" and value == 0))):
-            yield key, f"value {shorten(value)} must be a finite {rule} number"
+def _real_tables() -> Mapping[str, dict[str, Any]]:
+    """Tables of the networks of real clusters, from the package's own file."""
+    text = resources.files("phaze_opt.hardware").joinpath(_REAL_SOURCE).read_text(encoding="utf-8")
+    return MappingProxyType(parse_toml(text, source=_REAL_SOURCE).values)

@@ -9,7 +9,7 @@ import math
 from enum import StrEnum
 
 from phaze_opt.errors import VerificationError
-from phaze_opt.estimate.collectives import collective_s, group_dimensions, transfer_s
+from phaze_opt.estimate.collectives import collective_coefficients, group_dimensions, transfer_s
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.placement.problem import (
     LayerCosts,
@@ -166,7 +166,7 @@ def stage_terms(problem: PlacementProblem, result: PlacementResult, number: int)
         TimeTerm.RECOMPUTE: forward_s if stage.is_recomputed else 0.0,
         TimeTerm.FRONT_TRANSFER: front_s,
         TimeTerm.BACK_TRANSFER: back_s,
-        TimeTerm.ALL_REDUCE: collective_s(CollectiveKind.ALL_REDUCE, gradient, group),
+        TimeTerm.ALL_REDUCE: collective_coefficients(CollectiveKind.ALL_REDUCE, group).seconds(gradient),
         TimeTerm.UPDATE: update_s,
     }
 
