@@ -59,8 +59,7 @@ class VectorMachine:
         bandwidth_bytes_per_s: main memory as reached by streams.
         cache_bytes: of the last cache before it, as far as it holds rows in flight.
         launch_s: no operator shows less: the host's launch, as far as the clock sees it.
-        start_s: device time before and after the stream.
-        elementwise_start_s: the same of elementwise kernels, whose blocks are simpler.
+        elementwise_start_s, softmax_start_s, norm_start_s: device time before and after the stream of each operator.
         block_s: latency of a thread block: its launch and reductions.
         loop_s: latency of one loop over the row in full vectors.
         tail_s: latency of one loop over the row's rest, element by element.
@@ -73,8 +72,9 @@ class VectorMachine:
     bandwidth_bytes_per_s: Floats | float
     cache_bytes: Floats | float
     launch_s: Floats | float = 0.0
-    start_s: Floats | float = 0.0
     elementwise_start_s: Floats | float = 0.0
+    softmax_start_s: Floats | float = 0.0
+    norm_start_s: Floats | float = 0.0
     block_s: Floats | float = 0.0
     loop_s: Floats | float = 0.0
     tail_s: Floats | float = 0.0
@@ -115,17 +115,19 @@ def softmax_s(rows: Floats, length: Floats, element_bytes: int, machine: VectorM
     again = again + np.where(length % lanes > 0, machine.misaligned_passes, 0.0)
     passes = 2.0 + np.where(is_short, 0.0, again)
     stream_s = passes * rows * length * element_bytes / machine.bandwidth_bytes_per_s
-    return _norm(machine.launch_s, machine.start_s + _norm(stream_s, row_s, OVERLAP_NORM), FLOOR_NORM)
+    body = machine.softmax_start_s + _norm(stream_s, row_s, OVERLAP_NORM)
+    return _norm(machine.launch_s, body, FLOOR_NORM)
 
 
 def layer_norm_s(rows: Floats, length: Floats, element_bytes: int, machine: VectorMachine) -> Floats:
     """Time of a layer norm over rows, s."""
     loops = np.ceil(length * element_bytes / (VECTOR_BYTES * LAYER_NORM_THREADS))
-    resident = _resident_blocks(machine, np.float64(LAYER_NORM_THREADS))
+    resident = _resident_blocks(machine, np.asarray(LAYER_NORM_THREADS, np.float64))
     block_s = rows * (machine.block_s + loops * machine.loop_s) / (machine.num_units * resident)
     passes = 2.0 + _miss(length * element_bytes * resident, machine)
     stream_s = passes * rows * length * element_bytes / machine.bandwidth_bytes_per_s
-    return _norm(machine.launch_s, machine.start_s + _norm(stream_s, block_s, OVERLAP_NORM), FLOOR_NORM)
+    body = machine.norm_start_s + _norm(stream_s, block_s, OVERLAP_NORM)
+    return _norm(machine.launch_s, body, FLOOR_NORM)
 
 
 def softmax_block_threads(length: Floats, lanes: int) -> Floats:

@@ -107,6 +107,7 @@ class Device:
         vector_peak_flops_per_s: fp32 rate of the ordinary cores where it differs from the peak of the fp32 path (AMD's
             matrix cores multiply fp32, TPUs multiply it in bf16 passes); 0 where it does not.
         process: process of the die.
+        threads_per_multiprocessor: threads that one multiprocessor of a GPU holds at a time.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Device:
     layout: ChipLayout | None = None
     vector_peak_flops_per_s: float = 0.0
     process: str = ""
+    threads_per_multiprocessor: int = 2048
 
     def peak(self, path: ComputePath) -> float:
         """Dense peak of one path, FLOP/s.
@@ -167,6 +169,7 @@ class _DeviceTable(BaseModel):
     tdp_w: float = 0.0
     die_mm2: float = 0.0
     process: str = ""
+    threads_per_multiprocessor: int = 2048
     network: str = ""
     num_tc: int
     tc_width: int
@@ -240,6 +243,7 @@ def _build(name: str, table: _DeviceTable) -> Device:
         layout=_layout(table),
         vector_peak_flops_per_s=table.vector_tflops * TERA,
         process=table.process,
+        threads_per_multiprocessor=table.threads_per_multiprocessor,
     )
 
 

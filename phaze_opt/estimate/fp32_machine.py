@@ -1,0 +1,190 @@
+"""Real GPUs in fp32: the constants of `machine_simt` and `machine_vector`, shared by all, by maker, or a device's own.
+
+A constant is looked up in the group of the device (``fp32/v100-pcie``), then of its maker (``fp32/nvidia``), then of
+all (``fp32/shared``), then in `FP32_CONSTANTS`. So a device that was never measured is priced by its kin and its data
+sheet. Its matmul efficiency then follows from power: a device that has W watts for each TFLOP/s of its peak, and
+spends c picojoules a FLOP, sustains no more than W / c of it:
+
+    efficiency = sustained_share / (1 + (c / W)^2)^(1/2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.estimate.machine_simt import SimtMachine
+from phaze_opt.estimate.machine_vector import VectorMachine
+from phaze_opt.hardware.device import ComputePath, Device
+from phaze_opt.hardware.fitted import FittedConstants
+
+Floats = NDArray[np.float64]
+
+POWER_NORM = 2.0
+"""How the limit of power and that of the pipelines combine."""
+
+DEFAULT_TDP_W = 300.0
+"""Of a device whose maker publishes none."""
+
+SHARED_GROUP = "fp32/shared"
+
+
+class Scope(StrEnum):
+    """Whose a constant is: of all devices, of a maker's, or of one device (and of its maker's where unmeasured)."""
+
+    SHARED = "shared"
+    MAKER = "maker"
+    DEVICE = "device"
+
+
+@dataclass(frozen=True, slots=True)
+class Fp32Constant:
+    """A constant: physical bounds, value where nothing was fitted, unit, meaning, and whose it is; SI units."""
+
+    name: str
+    scope: Scope
+    low: float
+    default: float
+    high: float
+    unit: str
+    meaning: str
+
+
+FP32_CONSTANTS = (
+    Fp32Constant("launch_s", Scope.DEVICE, 2e-6, 2.5e-5, 1e-4, "s", "host time of a launch as device events see it"),
+    Fp32Constant("matmul_efficiency", Scope.DEVICE, 0.1, 0.8, 1.1, "1", "share of the peak with full waves, large k"),
+    Fp32Constant("vector_share", Scope.DEVICE, 0.5, 0.85, 1.0, "1", "share of the memory bandwidth of streams"),
+    Fp32Constant("matmul_memory_share", Scope.DEVICE, 0.2, 0.8, 1.3, "1", "the same of matmul operands"),
+    Fp32Constant("k_ramp", Scope.DEVICE, 1.0, 10.0, 400.0, "1", "k at which fill and drain double the time"),
+    Fp32Constant("lone_tile", Scope.DEVICE, 0.01, 0.3, 3.0, "1", "extra time of a single wave"),
+    Fp32Constant("medium_tile", Scope.DEVICE, 0.7, 1.1, 4.0, "1", "time a FLOP of 128 x 64 tiles over 128 x 128"),
+    Fp32Constant("cache_ratio", Scope.DEVICE, 0.3, 4.0, 30.0, "1", "bandwidth of the last cache over memory's"),
+    Fp32Constant("overlap_norm", Scope.DEVICE, 1.0, 4.0, 20.0, "1", "order in which compute and memory combine"),
+    Fp32Constant("long_k", Scope.DEVICE, 1e4, 2e5, 1e8, "1", "k at which outliving panels double the compute"),
+    Fp32Constant("cache_share", Scope.DEVICE, 0.05, 0.5, 3.0, "1", "share of the last cache that keeps rows in flight"),
+    Fp32Constant("slice_cost", Scope.DEVICE, 1e-3, 0.05, 5.0, "1", "extra time of cutting k"),
+    Fp32Constant("matmul_start", Scope.MAKER, 0.2, 1.0, 3.0, "1", "launch of a matmul over launch_s"),
+    Fp32Constant("elementwise_start", Scope.MAKER, 0.1, 0.6, 3.0, "1", "time beside the stream, over launch_s"),
+    Fp32Constant("softmax_start", Scope.MAKER, 0.1, 1.0, 3.0, "1", "the same of softmax"),
+    Fp32Constant("norm_start", Scope.MAKER, 0.1, 1.0, 3.0, "1", "the same of layer norm"),
+    Fp32Constant("block_s", Scope.MAKER, 1e-7, 5e-6, 4e-5, "s", "latency of a row's thread block"),
+    Fp32Constant("loop_s", Scope.MAKER, 1e-8, 2e-6, 2e-5, "s", "latency of a loop over a row in vectors"),
+    Fp32Constant("tail_s", Scope.MAKER, 1e-8, 1.5e-6, 2e-5, "s", "latency of a loop over a row's rest"),
+    Fp32Constant("warp_row_s", Scope.MAKER, 1e-11, 5e-10, 1e-8, "s", "time of a softmax row in one warp"),
+    Fp32Constant("misaligned_passes", Scope.MAKER, 1e-3, 0.3, 3.0, "1", "passes added by rows off the vector"),
+    Fp32Constant("large_tile", Scope.MAKER, 0.85, 1.0, 1.3, "1", "time a FLOP of 256 x 128 tiles over 128 x 128"),
+    Fp32Constant("small_tile", Scope.MAKER, 0.7, 1.1, 3.0, "1", "factor of 64 x 64 tiles over 128 x 64"),
+    Fp32Constant("tiny_tile", Scope.MAKER, 0.7, 1.1, 3.0, "1", "factor of each further halving"),
+    Fp32Constant("slim_tile", Scope.MAKER, 0.7, 1.0, 3.0, "1", "factor of tiles four times as long as wide"),
+    Fp32Constant("long_k_power", Scope.MAKER, 0.5, 1.0, 4.0, "1", "how sharply long k costs"),
+    Fp32Constant("long_k_rows", Scope.MAKER, 1.0, 100.0, 1e4, "1", "rows below which it costs less"),
+    Fp32Constant("conflict_cost", Scope.MAKER, 1e-3, 0.1, 2.0, "1", "extra time of rows on few memory channels"),
+    Fp32Constant("odd_k_cost", Scope.MAKER, 1e-4, 1e-2, 4.0, "1", "extra time of a k off the vectors"),
+    Fp32Constant("picojoule_per_flop", Scope.SHARED, 0.3, 6.0, 30.0, "pJ", "energy of a multiplication at the limit"),
+    Fp32Constant("sustained_share", Scope.SHARED, 0.8, 0.95, 1.0, "1", "share of the peak with power to spare"),
+)
+"""Every constant of fp32 operators."""
+
+
+def maker_of(device: Device) -> str:
+    """Whose libraries run on it: ``amd`` or ``nvidia``."""
+    return "amd" if device.name.startswith("mi") else "nvidia"
+
+
+def group_of(constant: Fp32Constant, device: Device) -> str:
+    """Group that a fit of this constant on rows of this device writes to."""
+    if constant.scope is Scope.SHARED:
+        return SHARED_GROUP
+    return f"fp32/{maker_of(device) if constant.scope is Scope.MAKER else device.name}"
+
+
+def fp32_machines(
+    devices: Sequence[Device], index: NDArray[np.intp], fitted: FittedConstants
+) -> tuple[SimtMachine, VectorMachine]:
+    """Machines of rows: row i is on ``devices[index[i]]``.
+
+    Args:
+        devices: distinct ones.
+        index: of the rows, shape (num_rows,).
+        fitted: constants; what is missing is looked up as the module says.
+
+    Raises:
+        InputError: a device without an fp32 path.
+    """
+    table = {c.name: np.array([_lookup(c, device, fitted) for device in devices])[index] for c in FP32_CONSTANTS}
+    table["matmul_efficiency"] = np.array([matmul_efficiency(device, fitted) for device in devices])[index]
+    units = np.array([float(device.num_multiprocessors) for device in devices])[index]
+    bandwidth = np.array([device.hbm_bandwidth_bytes_per_s for device in devices])[index]
+    peak = np.array([device.peak(ComputePath.FP32) for device in devices])[index]
+    cache = np.array([device.cache_bytes for device in devices])[index]
+    threads = np.array([float(device.threads_per_multiprocessor) for device in devices])[index]
+    return _simt(table, units, bandwidth, peak), _vector(table, units, bandwidth, (cache, threads))
+
+
+def matmul_efficiency(device: Device, fitted: FittedConstants) -> float:
+    """Its own fitted share of the peak, or what its power sustains."""
+    own = fitted.groups.get(f"fp32/{device.name}", {})
+    if "matmul_efficiency" in own:
+        return own["matmul_efficiency"]
+    shared = {c.name: _lookup(c, device, fitted) for c in FP32_CONSTANTS if c.scope is Scope.SHARED}
+    watts_per_tflops = (device.tdp_w or DEFAULT_TDP_W) / (device.peak(ComputePath.FP32) / 1e12)
+    limit = (shared["picojoule_per_flop"] / watts_per_tflops) ** POWER_NORM
+    return float(shared["sustained_share"] / (1.0 + limit) ** (1.0 / POWER_NORM))
+
+
+def _lookup(constant: Fp32Constant, device: Device, fitted: FittedConstants) -> float:
+    for group in (f"fp32/{device.name}", f"fp32/{maker_of(device)}", SHARED_GROUP):
+        value = fitted.groups.get(group, {}).get(constant.name)
+        if value is not None:
+            return value
+    return constant.default
+
+
+def _simt(table: dict[str, Floats], units: Floats, bandwidth: Floats, peak: Floats) -> SimtMachine:
+    return SimtMachine(
+        num_units=units,
+        peak_flops_per_s=peak,
+        bandwidth_bytes_per_s=bandwidth,
+        launch_s=table["launch_s"] * table["matmul_start"],
+        efficiency=table["matmul_efficiency"],
+        k_ramp=table["k_ramp"],
+        memory_share=table["matmul_memory_share"],
+        lone_tile=table["lone_tile"],
+        large_tile=table["large_tile"],
+        medium_tile=table["medium_tile"],
+        small_tile=table["small_tile"],
+        tiny_tile=table["tiny_tile"],
+        slim_tile=table["slim_tile"],
+        cache_ratio=table["cache_ratio"],
+        overlap_norm=table["overlap_norm"],
+        slice_cost=table["slice_cost"],
+        long_k=table["long_k"],
+        long_k_power=table["long_k_power"],
+        long_k_rows=table["long_k_rows"],
+        conflict_cost=table["conflict_cost"],
+        odd_k_cost=table["odd_k_cost"],
+    )
+
+
+def _vector(table: dict[str, Floats], units: Floats, bandwidth: Floats, sizes: tuple[Floats, Floats]) -> VectorMachine:
+    cache, threads = sizes
+    launch = table["launch_s"]
+    return VectorMachine(
+        num_units=units,
+        threads_per_unit=threads,
+        bandwidth_bytes_per_s=bandwidth * table["vector_share"],
+        cache_bytes=cache * table["cache_share"],
+        launch_s=launch,
+        elementwise_start_s=launch * table["elementwise_start"],
+        softmax_start_s=launch * table["softmax_start"],
+        norm_start_s=launch * table["norm_start"],
+        block_s=table["block_s"],
+        loop_s=table["loop_s"],
+        tail_s=table["tail_s"],
+        warp_row_s=table["warp_row_s"],
+        misaligned_passes=table["misaligned_passes"],
+    )
