@@ -1,8 +1,8 @@
 """A real machine as operators see it: rates, launch, and the fitted shares of them that are reached.
 
 The terms (names as in docs/validation.md): an operator takes ``launch + busy``; a matmul is busy for the longer of
-computing and moving its operands plus the share of the shorter that is not hidden (`estimate.machine_matmul`), a
-vector operator for ``bytes / (bandwidth x efficiency)``. Every share is 1, and every extra 0, unless something was
+computing (and storing what is not hidden) and moving its operands (`estimate.machine_matmul`), a vector operator for
+``bytes / (bandwidth x efficiency)``. Every share is 1, and every extra 0, unless something was
 fitted: then the model is the roofline with tiles.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, list_devices, load_device
 from phaze_opt.hardware.fitted import FittedConstants
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,8 @@ class MachineModel:
         attention_efficiency: share of the peak in fused attention.
         style: whether output tiles go to multiprocessors or operands stream through systolic arrays.
         array_width, array_depth: of a systolic array; 0 for tiles.
-        exposed_share: share of the shorter of compute and memory that a matmul does not hide behind the longer.
+        exposed_store: how much of storing its result a matmul does not hide behind compute; above 1 where results
+            leave at less than the memory's bandwidth.
         result_bytes: bytes of a result's element; 0: those of an operand's.
     """
 
@@ -60,7 +61,7 @@ class MachineModel:
     style: MatrixStyle = MatrixStyle.TILES
     array_width: int = 0
     array_depth: int = 0
-    exposed_share: float = 0.0
+    exposed_store: float = 0.0
     result_bytes: int = 0
 
 
@@ -68,8 +69,8 @@ def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants,
     """A device on one path with what was fitted to it under a setting.
 
     Constants come from the group ``operators/<device>/<setting>``; where there is none, from the nearest kin's
-    (`KIN`) under the same setting; a constant that neither has is neutral. An efficiency fitted for one path alone
-    has the path in its name (``matmul_efficiency.int8``).
+    (`KIN`) under the same setting, else from any machine's of the style; a constant that none has is neutral. An
+    efficiency fitted for one path alone has the path in its name (``matmul_efficiency.int8``).
 
     Args:
         device: the machine.
@@ -100,14 +101,15 @@ def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants,
         style=device.style,
         array_width=device.array_width,
         array_depth=device.array_depth,
-        exposed_share=value("exposed_share", 0.0),
+        exposed_store=value("exposed_store", 0.0),
         result_bytes=ACCUMULATOR_BYTES if path is ComputePath.INT8 else 0,
     )
 
 
 def fitted_values(device: Device, *, fitted: FittedConstants, setting: str) -> dict[str, float]:
-    """What was fitted to a device under a setting, else to its kin; empty if nothing was."""
-    for name in (device.name, KIN[device.style]):
+    """What was fitted to a device under a setting, else to its kin, else to any of its style; empty if nothing was."""
+    others = [name for name in list_devices() if load_device(name).style is device.style]
+    for name in (device.name, KIN[device.style], *others):
         group = operator_group(name, setting)
         if fitted.has(group):
             return dict(fitted.group(group))

@@ -1,11 +1,13 @@
 """Matmuls on real machines: tiles in waves over multiprocessors, or folds over systolic arrays; memory beside them.
 
-A matmul is busy for max(C, M) + exposed x min(C, M): C computes, M moves operands and result once.
+A matmul is busy for max(C + exposed x S, M): C computes, M moves operands and result once, S stores the result, which
+waits for the last products of a tile and so is hidden behind nothing but other tiles.
 
 Tiles: C = 2 SM t_m t_n waves (k + k0) penalty / (peak e), waves = ceil(tiles / SM), minimised over the output tiles
 that libraries have; k0 is the k at which filling and draining doubles the time.
 Systolic: C = 2 A w d (rounds stream + w + d) / (peak e): folds of one operand onto w x d arrays, ``rounds`` of them
 over A arrays, each streaming the other operand behind which the next fold loads (never less than d cycles).
+S = result bytes / (bandwidth e_m); on tiles as far as the result outgrows the cache, which else takes it in.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from phaze_opt.hardware.device import MatrixStyle
 TILES = ((256, 128, 1.0), (128, 128, 1.05), (128, 64, 1.2), (64, 64, 1.5))
 """Rows, columns and relative time a FLOP of the output tiles that GPU matmul libraries have; also turned."""
 
+SPILL_STEEPNESS = 4.0
+"""How sharply storing goes from cache to memory as the result outgrows the cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class MatmulTerms:
@@ -30,6 +35,7 @@ class MatmulTerms:
         waste_s: tiles that stick out, waves or arrays that are not full, and smaller tiles' lower rate, at the peak.
         ramp_s: filling and draining, at the peak.
         below_peak_s: what reaching only a share of the peak adds to the three.
+        store_s: storing the result, as far as compute waits for it.
         memory_s: operands and result moved at the bandwidth reached.
         busy_s: all of it, without the launch.
     """
@@ -38,6 +44,7 @@ class MatmulTerms:
     waste_s: Floats
     ramp_s: Floats
     below_peak_s: Floats
+    store_s: Floats
     memory_s: Floats
     busy_s: Floats
 
@@ -56,17 +63,34 @@ def matmul_terms(batch: Floats, m: Floats, n: Floats, k: Floats, machine: Machin
         filled, ramp = _tiles(batch, m, n, k, machine)
     ideal = 2.0 * batch * m * n * k / machine.peak_flops_per_s
     compute = (filled + ramp) / machine.matmul_efficiency
+    store = machine.exposed_store * _store(batch * m * n, machine)
     memory = memory_s(batch, m, n, k, machine)
-    busy = np.maximum(compute, memory) + machine.exposed_share * np.minimum(compute, memory)
-    return MatmulTerms(ideal, filled - ideal, ramp, compute - filled - ramp, memory, busy)
+    busy = np.maximum(compute + store, memory)
+    return MatmulTerms(ideal, filled - ideal, ramp, compute - filled - ramp, store, memory, busy)
 
 
 def memory_s(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> Floats:
     """Time to move both operands and the result once, s."""
-    result_bytes = machine.result_bytes or machine.element_bytes
-    num_bytes = batch * (machine.element_bytes * (m * k + k * n) + result_bytes * m * n)
-    rate = machine.hbm_bandwidth_bytes_per_s * machine.matmul_memory_efficiency
-    return np.asarray(num_bytes / rate)
+    num_bytes = batch * (machine.element_bytes * (m * k + k * n) + _result_bytes(machine) * m * n)
+    return np.asarray(num_bytes / _memory_rate(machine))
+
+
+def _memory_rate(machine: MachineModel) -> float:
+    return machine.hbm_bandwidth_bytes_per_s * machine.matmul_memory_efficiency
+
+
+def _result_bytes(machine: MachineModel) -> int:
+    return machine.result_bytes or machine.element_bytes
+
+
+def _store(elements: Floats, machine: MachineModel) -> Floats:
+    """Time to store the result to memory, s."""
+    num_bytes = elements * _result_bytes(machine)
+    store = num_bytes / _memory_rate(machine)
+    if machine.style is MatrixStyle.SYSTOLIC:
+        return store
+    spilled = 1.0 / (1.0 + (machine.cache_bytes / np.maximum(num_bytes, 1.0)) ** SPILL_STEEPNESS)
+    return store * spilled
 
 
 def _tiles(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> tuple[Floats, Floats]:
