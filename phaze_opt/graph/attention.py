@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from phaze_opt.graph.attention_core import CONTEXT, FUSED_ATTENTION, SCORES, SOFTMAX, SOFTMAX_DROPOUT
 from phaze_opt.graph.operations import attention, bias, dropout, elementwise, matmul, split_matmul
-from phaze_opt.graph.operator import Matmul, VectorKind, VectorWork
+from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tensor
+from phaze_opt.graph.regions import collective
 from phaze_opt.graph.sharding import Sharding
 from phaze_opt.graph.tape import Tape
 from phaze_opt.graph.vector_rules import rotary_rule, softmax_rule
@@ -19,6 +20,10 @@ def record_attention(tape: Tape, sharding: Sharding, entered: Tensor) -> Tensor:
     if model.has_rotary_positions:
         query = elementwise(tape, "rotary_query", (query,), elements=query.elements, rule=rotary_rule(query.elements))
         key = elementwise(tape, "rotary_key", (key,), elements=key.elements, rule=rotary_rule(key.elements))
+    if sharding.options.context > 1:
+        key, value = (
+            _pass_round(tape, sharding, f"{name}_ring", each) for name, each in (("key", key), ("value", value))
+        )
     if sharding.training.attention is AttentionForm.FUSED:
         context = _record_fused(tape, sharding, (query, key, value))
     else:
@@ -49,6 +54,23 @@ def _record_query_key_value(tape: Tape, sharding: Sharding, entered: Tensor) -> 
     return found["query"], found["key"], found["value"]
 
 
+def _pass_round(tape: Tape, sharding: Sharding, name: str, tensor: Tensor) -> Tensor:
+    """Keys or values of the whole sequence: every shard's pass by every device, beside the attention they serve.
+
+    The ring sends (c - 1) / c of them, as an all-gather does, again in backward, and their gradients likewise.
+    """
+    return collective(
+        tape,
+        name,
+        tensor,
+        kind=CollectiveKind.ALL_GATHER,
+        elements=tensor.elements * sharding.options.context,
+        group=CollectiveGroup.CONTEXT,
+        is_overlapped=True,
+        has_regather=True,
+    )
+
+
 def _shapes(sharding: Sharding) -> tuple[Matmul, Matmul]:
     """Scores and context products: the queries that share a key-value head are rows of one product.
 
@@ -56,7 +78,7 @@ def _shapes(sharding: Sharding) -> tuple[Matmul, Matmul]:
     """
     model, sequence = sharding.model, sharding.training.sequence_length
     batch = sharding.training.micro_batch * sharding.num_kv_heads
-    rows = sequence * (model.num_heads // sharding.degree // sharding.num_kv_heads)
+    rows = sharding.own_sequence * (model.num_heads // sharding.degree // sharding.num_kv_heads)
     scores = Matmul(batch, m=rows, n=sequence, k=model.head_size)
     context = Matmul(batch, m=rows, n=model.head_size, k=sequence)
     return scores, context

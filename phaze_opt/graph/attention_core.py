@@ -13,5 +13,9 @@ _CORE = frozenset({SCORES, SOFTMAX, SOFTMAX_DROPOUT, CONTEXT, FUSED_ATTENTION})
 
 
 def is_attention_core(name: str) -> bool:
-    """Whether an operator or node of a block, fused or not, forward or backward, lies wholly in the attention core."""
-    return all(part.partition(".")[0] in _CORE for part in name.split("+"))
+    """Whether an operator or node of a block, forward or backward, computes a part of the attention core.
+
+    No forward operator mixes the core with anything else, whatever is fused; a backward product may take the gradient
+    of a rotary position as its epilogue.
+    """
+    return any(part.partition(".")[0] in _CORE for part in name.split("+"))

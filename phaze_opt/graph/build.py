@@ -61,5 +61,10 @@ def build_programs(
             f"of {model.name}; give at most that"
         )
         raise InputError(message, key="sequence_length")
+    if training.sequence_length % options.context:
+        message = (
+            f"sequence length {training.sequence_length} does not divide by context parallel degree {options.context}"
+        )
+        raise InputError(message, key="sequence_length")
     sharding = Sharding(model, training, tensor_parallel, options)
     return record_embedding(sharding), record_block(sharding), record_head(sharding)

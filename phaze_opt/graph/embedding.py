@@ -24,7 +24,7 @@ def record_embedding(sharding: Sharding) -> Program:
     end = _record_lookup(tape, sharding, ids)
     if model.num_position_rows:
         size = model.num_position_rows * model.hidden_size
-        num_read = min(sharding.training.sequence_length * model.hidden_size, size)
+        num_read = min(sharding.own_sequence * model.hidden_size, size)
         end = bias(tape, "positions", (end,), size=size, num_read=num_read)[0]
     if model.num_token_types:
         end = bias(tape, "token_types", (end,), size=model.num_token_types * model.hidden_size)[0]

@@ -53,8 +53,16 @@ class VectorKind(StrEnum):
     ADAM = "adam"
 
 
+class CollectiveGroup(StrEnum):
+    """Which devices take part: a tensor-parallel group, the shards of a sequence, or those that share the experts."""
+
+    TENSOR = "tensor"
+    CONTEXT = "context"
+    EXPERT = "expert"
+
+
 class CollectiveKind(StrEnum):
-    """Collectives over the tensor-parallel group."""
+    """What a group of devices exchanges."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -105,10 +113,20 @@ class VectorWork:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective over the tensor-parallel group; ``payload_bytes`` is the whole tensor S of semantics 6."""
+    """A collective over a group of devices.
+
+    Attributes:
+        kind: what is exchanged.
+        payload_bytes: the whole tensor S of semantics 6.
+        group: over which devices.
+        is_overlapped: whether software runs it beside the compute of its phase, so that only what exceeds that
+            compute shows; else it stands between operators.
+    """
 
     kind: CollectiveKind
     payload_bytes: float
+    group: CollectiveGroup = CollectiveGroup.TENSOR
+    is_overlapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phaze_opt.graph.operator import Collective, CollectiveKind, OperatorKind
+from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, OperatorKind
 from phaze_opt.graph.program import Fusibility, Tensor, TensorRole
 from phaze_opt.graph.tape import Tape
 
@@ -13,22 +13,37 @@ _ADJOINT = {
 }
 
 
-def collective(tape: Tape, name: str, tensor: Tensor, *, kind: CollectiveKind, elements: int) -> Tensor:
+def collective(
+    tape: Tape,
+    name: str,
+    tensor: Tensor,
+    *,
+    kind: CollectiveKind,
+    elements: int,
+    group: CollectiveGroup = CollectiveGroup.TENSOR,
+    is_overlapped: bool = False,
+    has_regather: bool = False,
+) -> Tensor:
     """All-gather, reduce-scatter or all-to-all to ``elements`` elements; backward is the adjoint collective.
 
     Of an all-gathered tensor only the shard is kept: it is gathered again during backward, behind the matmuls
-    (Korthikanti et al. 2022, section 4.2.2), which is why that gather is no operator here.
+    (Korthikanti et al. 2022, section 4.2.2). That gather is an operator, overlapped, if ``has_regather``; nothing
+    waits for it, so designs that are searched without it lose nothing but traffic that is hidden.
     """
     result = tape.tensor(name, elements)
     if kind is CollectiveKind.ALL_GATHER:
         result = Tensor(name, elements, tape.dtype_bytes, result.role, tensor.name, tensor.num_bytes)
     payload = float(max(tensor.num_bytes, result.num_bytes))
-    _collective(tape, name, tensor, result, Collective(kind, payload))
+    _collective(tape, name, tensor, result, Collective(kind, payload, group, is_overlapped))
 
     def differentiate() -> None:
         gradient = tape.gradient(result)
         target = tape.add_gradient(tensor, name)
-        _collective(tape, f"{name}.gradient", gradient, target, Collective(_ADJOINT[kind], payload))
+        if has_regather:
+            again = Collective(CollectiveKind.ALL_GATHER, payload, group, is_overlapped=True)
+            tape.emit(f"{name}.again", OperatorKind.COLLECTIVE, Fusibility.OPAQUE, (tensor,), (), collective=again)
+        adjoint = Collective(_ADJOINT[kind], payload, group, is_overlapped)
+        _collective(tape, f"{name}.gradient", gradient, target, adjoint)
 
     tape.on_backward(differentiate)
     return result

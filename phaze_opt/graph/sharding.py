@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.graph.program import Tensor
 from phaze_opt.graph.regions import all_reduce, collective, view
@@ -17,11 +18,27 @@ class ShardingOptions:
     """What sharding does beyond plain tensor parallelism; the defaults leave graphs of design searches as they are.
 
     Attributes:
+        context: shards of every sequence c. A device has 1/c of the tokens; queries meet all keys, which ring attention
+            passes round (Liu et al. 2023), forward and again backward with their gradients, beside the attention. The
+            shards are of equal work: with a causal mask each takes an early and a late part of the sequence.
+        expert: shards of the experts e over context and data parallel replicas, each expert then split over the
+            tensor group by channels; None for whole experts over the tensor group.
         has_kv_replicas: whether a tensor degree above the number of key-value heads, a multiple of it, is allowed:
             devices that share a head then each hold a copy of it (Megatron-LM does so for grouped queries).
+        has_regathers: whether backward's second gather of sequence shards is an operator.
     """
 
+    context: int = 1
+    expert: int | None = None
     has_kv_replicas: bool = False
+    has_regathers: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse degrees below 1."""
+        for name, value in (("context", self.context), ("expert", self.expert)):
+            if value is not None and value < 1:
+                message = f"{name} parallel degree {value} must be at least 1"
+                raise InputError(message, key=name)
 
 
 PLAIN_SHARDING = ShardingOptions()
@@ -34,13 +51,14 @@ def sharding_obstacle(
     """Why a model cannot be sharded ``tensor_parallel`` ways, as a sentence; None if it can.
 
     Heads, key-value heads, MLP width (or experts) and a projected embedding must divide; the vocabulary need not.
+    Shards of experts over replicas must divide their number.
     """
     if tensor_parallel < 1:
         return f"tensor parallel degree {tensor_parallel} must be at least 1"
     divided = [("attention heads", model.num_heads)]
     if not (options.has_kv_replicas and tensor_parallel % model.num_kv_heads == 0):
         divided.append(("key-value heads", model.num_kv_heads))
-    if model.has_experts:
+    if model.has_experts and options.expert is None:
         divided.append(("experts", model.num_experts))
     else:
         divided.append(("MLP channels", model.ffn_size))
@@ -53,6 +71,15 @@ def sharding_obstacle(
                 f"{model.name}: {count} {what} do not divide by tensor parallel degree {tensor_parallel}; "
                 f"its divisors up to that are {', '.join(degrees)}"
             )
+    return _expert_obstacle(model, options.expert or 1)
+
+
+def _expert_obstacle(model: ModelSpec, expert: int) -> str | None:
+    """Why experts cannot be sharded ``expert`` ways over replicas."""
+    if expert > 1 and not model.has_experts:
+        return f"{model.name} has no experts to shard {expert} ways; give expert parallel degree 1"
+    if model.num_experts % expert:
+        return f"{model.name}: {model.num_experts} experts do not divide by expert parallel degree {expert}"
     return None
 
 
@@ -71,9 +98,14 @@ class Sharding:
         return self.split(self.model.num_kv_heads)
 
     @property
+    def own_sequence(self) -> int:
+        """Tokens of one sequence that this device, or its tensor group, has."""
+        return self.training.sequence_length // self.options.context
+
+    @property
     def tokens(self) -> int:
-        """Tokens of one micro-batch."""
-        return self.training.micro_batch * self.training.sequence_length
+        """Tokens of one micro-batch that this device, or its tensor group, has."""
+        return self.training.micro_batch * self.own_sequence
 
     @property
     def has_sequence_shards(self) -> bool:
@@ -94,7 +126,14 @@ class Sharding:
         if self.degree == 1:
             return tensor
         if self.has_sequence_shards:
-            return collective(tape, name, tensor, kind=CollectiveKind.ALL_GATHER, elements=self.tokens * channels)
+            return collective(
+                tape,
+                name,
+                tensor,
+                kind=CollectiveKind.ALL_GATHER,
+                elements=self.tokens * channels,
+                has_regather=self.options.has_regathers,
+            )
         return view(tape, name, tensor, adjoint=CollectiveKind.ALL_REDUCE)
 
     def leave(self, tape: Tape, name: str, tensor: Tensor, *, channels: int) -> Tensor:

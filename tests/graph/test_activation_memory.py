@@ -107,6 +107,9 @@ def test_the_attention_core_is_every_product_of_queries_with_keys_and_values(nam
     softmaxes = [w for op in core for w in op.vector_works if w.kind is VectorKind.SOFTMAX_FORWARD]
     assert sum(work.elements for work in softmaxes) == 2 * 512 * 512 * model.num_heads // 4
     assert not any(op.parameter_bytes for op in core)
+    backward = [op for op in block.backward.operators if is_attention_core(op.name)]
+    repeated = 1 if attention is AttentionForm.FUSED else 0
+    assert sum(op.macs for op in backward) == (4 + repeated) * 2 * 512 * 512 * model.query_size // 4
     if attention is AttentionForm.FUSED:
         assert block.selective_bytes == block.stash_bytes
 

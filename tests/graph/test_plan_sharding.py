@@ -1,0 +1,225 @@
+"""Context and expert parallelism: work shared out exactly, what is exchanged with whom, parameters and memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from phaze_opt.errors import InputError
+from phaze_opt.graph.build import ShardingOptions, build_model_graph, sharding_obstacle
+from phaze_opt.graph.flops import graph_model_flops, model_flops
+from phaze_opt.graph.layer import ModelGraph
+from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGraph
+from phaze_opt.workload.config import load_model, parse_config
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.stack import FusionLevel
+from phaze_opt.workload.training import AttentionForm, TrainingSpec
+
+TOKENS, BATCH = 512, 2
+GATHER, SCATTER, EXCHANGE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
+TENSOR, CONTEXT, EXPERT = CollectiveGroup.TENSOR, CollectiveGroup.CONTEXT, CollectiveGroup.EXPERT
+many = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+
+def built(model: ModelSpec | str, t: int = 1, *, training: TrainingSpec | None = None, **options: object) -> ModelGraph:
+    training = TrainingSpec(BATCH, TOKENS, 8) if training is None else training
+    model = load_model(model) if isinstance(model, str) else model
+    return build_model_graph(model, training, tensor_parallel=t, options=ShardingOptions(**options))
+
+
+def collectives(graph: OperatorGraph, group: CollectiveGroup) -> Counter:
+    found = (op.collective for op in graph.operators if op.collective)
+    return Counter((c.kind, c.payload_bytes, c.is_overlapped) for c in found if c.group is group)
+
+
+def mixture(*, heads: int = 8, kv_heads: int = 8, experts: int = 8, vocab: int = 256) -> ModelSpec:
+    config = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    config |= {"intermediate_size": 128, "num_local_experts": experts, "num_experts_per_tok": 2, "vocab_size": vocab}
+    return parse_config({"model_type": "mixtral", "max_position_embeddings": 4096} | config, name="m", source="s")
+
+
+def dense(*, heads: int, kv_heads: int) -> ModelSpec:
+    config = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    config |= {"intermediate_size": 128, "vocab_size": 256, "max_position_embeddings": 4096}
+    return parse_config({"model_type": "llama"} | config, name="m", source="s")
+
+
+sizes = st.sampled_from((1, 2, 4, 8))
+
+
+@many
+@given(
+    t=sizes,
+    c=sizes,
+    e=st.sampled_from((None, 1, 2, 4, 8)),
+    kv_heads=sizes,
+    batch=st.integers(1, 3),
+    attention=st.sampled_from(AttentionForm),
+    is_sequence_parallel=st.booleans(),
+    fusion=st.sampled_from(FusionLevel),
+    has_experts=st.booleans(),
+)
+def test_devices_of_a_replica_share_the_model_flops_exactly(
+    t, c, e, kv_heads, batch, attention, is_sequence_parallel, fusion, has_experts
+) -> None:
+    """t x c devices do one micro-batch; e only decides whose tokens meet which experts. Everything divides here."""
+    assume(has_experts or e is None)
+    model = mixture(kv_heads=kv_heads) if has_experts else dense(heads=8, kv_heads=kv_heads)
+    training = TrainingSpec(batch, 512, 8, attention=attention, is_sequence_parallel=is_sequence_parallel)
+    options = ShardingOptions(context=c, expert=e, has_kv_replicas=True)
+    graph = build_model_graph(model, training, tensor_parallel=t, fusion=fusion, options=options)
+    copied = 6 * model.num_layers * 2 * model.hidden_size * model.kv_size * (max(1, t // kv_heads) - 1)
+    expected = batch * (model_flops(model, 512) + 512 * copied)
+    assert t * c * graph_model_flops(graph) == expected
+
+
+@many
+@given(
+    t=sizes,
+    c=sizes,
+    e=st.sampled_from((None, 1, 2, 4, 8)),
+    attention=st.sampled_from(AttentionForm),
+    is_sequence_parallel=st.booleans(),
+    fusion=st.sampled_from(FusionLevel),
+    has_regathers=st.booleans(),
+)
+def test_graphs_of_every_plan_are_sound(t, c, e, attention, is_sequence_parallel, fusion, has_regathers) -> None:
+    training = TrainingSpec(1, 512, 8, attention=attention, is_sequence_parallel=is_sequence_parallel)
+    options = ShardingOptions(context=c, expert=e, has_regathers=has_regathers)
+    graph = build_model_graph(mixture(), training, tensor_parallel=t, fusion=fusion, options=options)
+    embedding, block, head = graph.layers
+    assert embedding.output_bytes == block.input_bytes == block.output_bytes == head.input_bytes
+    for layer in graph.layers:
+        assert sum(op.stash_bytes for op in layer.forward.operators) == layer.stash_bytes
+        assert layer.working_set_bytes >= layer.stash_bytes >= layer.selective_bytes > 0
+        for phase in layer.phases:
+            names = [op.name for op in phase.operators]
+            assert len(set(names)) == len(names)
+            groups = {op.collective.group for op in phase.operators if op.collective}
+            assert groups <= {group for group, size in ((TENSOR, t), (CONTEXT, c), (EXPERT, e or 1)) if size > 1}
+    held = sum(graph.layers[index].num_parameters for index in graph.chain) - head.num_tied_parameters
+    if t == 1 and e in (None, 1):
+        assert held == mixture().num_parameters
+
+
+@pytest.mark.parametrize("c", [2, 8])
+def test_context_shards_divide_tokens_and_queries_but_not_keys(c: int) -> None:
+    block = built("gpt3-175b", 4, context=c).layers[1]
+    shapes = {op.name.split("+")[0]: op.matmuls for op in block.forward.operators if op.matmuls}
+    tokens = BATCH * TOKENS // c
+    assert shapes["query_key_value"][0].m == shapes["mlp_down"][0].m == tokens
+    scores, context = shapes["attention"]
+    assert (scores.batch, scores.m, scores.n, scores.k) == (BATCH * 24, TOKENS // c, TOKENS, 128)
+    assert (context.batch, context.m, context.n, context.k) == (BATCH * 24, TOKENS // c, 128, TOKENS)
+    whole = built("gpt3-175b", 4).layers[1]
+    assert c * block.stash_bytes == whole.stash_bytes
+    assert c * block.input_bytes == whole.input_bytes
+    assert block.num_parameters == whole.num_parameters
+
+
+@pytest.mark.parametrize("attention", list(AttentionForm))
+@pytest.mark.parametrize(("name", "t", "kv_heads"), [("gpt3-175b", 1, 96), ("gpt3-175b", 4, 96), ("llama-3-8b", 8, 8)])
+def test_ring_attention_passes_keys_and_values_beside_the_compute(name, t, kv_heads, attention) -> None:
+    """Whole keys and values of the device's heads; once forward, again backward with their gradients."""
+    c, training = 4, TrainingSpec(BATCH, TOKENS, 8, attention=attention)
+    block = built(name, t, training=training, context=c).layers[1]
+    payload = 2.0 * BATCH * TOKENS * kv_heads // t * 128
+    assert collectives(block.forward, CONTEXT) == {(GATHER, payload, True): 2}
+    assert collectives(block.backward, CONTEXT) == {(GATHER, payload, True): 2, (SCATTER, payload, True): 2}
+    tensor = collectives(built(name, t).layers[1].forward, TENSOR)
+    assert collectives(block.forward, TENSOR) == {
+        (kind, size / c, is_overlapped): count for (kind, size, is_overlapped), count in tensor.items()
+    }
+
+
+def test_gathered_keys_are_read_but_only_the_shard_is_kept() -> None:
+    c = 4
+    block, whole = built("llama-3-8b", context=c).layers[1], built("llama-3-8b").layers[1]
+    (sharded,) = (op for op in block.forward.operators if op.name == "attention")
+    (attention,) = (op for op in whole.forward.operators if op.name == "attention")
+    q, kv = 2 * BATCH * TOKENS * 4096, 2 * BATCH * TOKENS * 1024
+    assert attention.bytes_read == q + 2 * kv
+    assert sharded.bytes_read == q / c + 2 * kv
+    assert c * block.stash_bytes == whole.stash_bytes
+
+
+def test_unfused_scores_have_a_share_of_the_rows() -> None:
+    training = TrainingSpec(BATCH, TOKENS, 8, attention=AttentionForm.UNFUSED)
+    blocks = [built("gpt3-175b", training=training, context=c).layers[1] for c in (1, 4)]
+    assert blocks[0].stash_bytes == 4 * blocks[1].stash_bytes
+    assert blocks[0].selective_bytes == 4 * blocks[1].selective_bytes
+
+
+def test_positions_and_logits_of_a_context_shard() -> None:
+    embedding, _, head = built("gpt3-175b", 8, context=4).layers
+    (logits,) = (op for op in head.forward.operators if op.name == "logits")
+    assert logits.matmuls[0].m == BATCH * TOKENS // 4
+    positions = next(op for op in embedding.forward.operators if op.name.startswith("positions"))
+    assert positions.parameter_bytes == 2 * TOKENS // 4 * 12288
+
+
+@pytest.mark.parametrize(("t", "e"), [(1, 4), (2, 4), (4, 8), (4, 2)])
+def test_experts_over_replicas_exchange_over_them_and_split_channels_over_the_tensor_group(t: int, e: int) -> None:
+    """Megatron-LM's all-to-all dispatcher: exchange, gather, experts on 1/t of the channels, scatter, exchange."""
+    block = built("mixtral-8x7b", t, expert=e).layers[1]
+    hidden, ffn, copies = 4096, 14336, 2 * BATCH * TOKENS
+    sent = 2.0 * copies // t * hidden
+    assert collectives(block.forward, EXPERT) == collectives(block.backward, EXPERT) == {(EXCHANGE, sent, False): 2}
+    shapes = {op.name.split("+")[0]: op.matmuls[0] for op in block.forward.operators if len(op.matmuls) == 1}
+    for name, n, k in (("mlp_gate", ffn // t, hidden), ("mlp_up", ffn // t, hidden), ("mlp_down", hidden, ffn // t)):
+        shape = shapes[name]
+        assert (shape.batch, shape.m, shape.n, shape.k) == (8 // e, e * copies // 8, n, k)
+    assert block.num_expert_parameters == 8 // e * 3 * hidden * ffn // t
+    attention = built("mixtral-8x7b", t).layers[1]
+    others = [each.num_parameters - each.num_expert_parameters for each in (block, attention)]
+    assert others[0] == others[1]
+    names = [op.name for op in block.forward.operators if op.collective]
+    inner = ["experts_gather", "experts_scatter"] if t > 1 else []
+    start = names.index("dispatch_all_to_all")
+    assert names[start : start + 2 + len(inner)] == ["dispatch_all_to_all", *inner, "combine_all_to_all"]
+
+
+def test_one_expert_shard_on_one_device_is_the_plain_graph() -> None:
+    assert built("mixtral-8x7b", expert=1) == built("mixtral-8x7b")
+    assert built("llama-3-8b", 4, context=1) == built("llama-3-8b", 4)
+
+
+def test_more_expert_shards_hold_fewer_parameters_and_keep_as_many_activations() -> None:
+    blocks = [built("mixtral-8x7b", expert=e).layers[1] for e in (1, 2, 4, 8)]
+    for block, e in zip(blocks, (1, 2, 4, 8), strict=True):
+        assert e * block.num_expert_parameters == blocks[0].num_expert_parameters
+        assert block.stash_bytes == blocks[0].stash_bytes
+
+
+def test_sequence_shards_are_gathered_again_behind_the_weight_gradients() -> None:
+    """Two gathers forward are two more backward, overlapped; nothing else changes."""
+    plain, again = (built("gpt3-175b", 8, has_regathers=flag) for flag in (False, True))
+    payload = 2.0 * BATCH * TOKENS * 12288
+    for before, after in zip(plain.layers, again.layers, strict=True):
+        assert before.forward == after.forward
+        assert before.stash_bytes == after.stash_bytes
+        assert before.working_set_bytes == after.working_set_bytes
+        kept = [op for op in after.backward.operators if not op.name.endswith(".again")]
+        assert kept == list(before.backward.operators)
+        gathers = collectives(before.forward, TENSOR)[GATHER, payload, False]
+        assert collectives(after.backward, TENSOR)[GATHER, payload, True] == gathers
+    assert collectives(again.layers[1].backward, TENSOR)[GATHER, payload, True] == 2
+
+
+def test_what_cannot_be_shared_out_says_why() -> None:
+    with pytest.raises(InputError, match="sequence length 512 does not divide by context parallel degree 3"):
+        built("gpt3-175b", context=3)
+    with pytest.raises(InputError, match="context parallel degree 0 must be at least 1"):
+        ShardingOptions(context=0)
+    model = load_model("mixtral-8x7b")
+    assert "8 experts do not divide by expert parallel degree 3" in sharding_obstacle(
+        model, 1, options=ShardingOptions(expert=3)
+    )
+    words = sharding_obstacle(load_model("llama-3-8b"), 1, options=ShardingOptions(expert=2))
+    assert words == "llama-3-8b has no experts to shard 2 ways; give expert parallel degree 1"
+    assert sharding_obstacle(model, 16, options=ShardingOptions(expert=8, has_kv_replicas=True)) is None
