@@ -39,6 +39,12 @@ COMMANDS = {
         "phaze_opt.cli.certify", "certify", "Prove the best design of a whole space, or check such a proof."
     ),
     "evaluate": LazyCommand("phaze_opt.cli.evaluate", "evaluate", "Evaluate one accelerator on a model."),
+    "validate": LazyCommand(
+        "phaze_opt.cli.validate", "validate", "Score the models on measurements of real machines, or on your own."
+    ),
+    "calibrate": LazyCommand(
+        "phaze_opt.cli.calibrate", "calibrate", "Fit the models' constants to measurements of your own."
+    ),
     "schedule": LazyCommand("phaze_opt.cli.schedule", "schedule", "Schedule one operator graph, with a proven bound."),
     "place": LazyCommand("phaze_opt.cli.place", "place", "Solve one placement instance exactly."),
     "models": LazyCommand("phaze_opt.cli.catalogue", "models", "List the models of the zoo."),

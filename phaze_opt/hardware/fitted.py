@@ -152,10 +152,15 @@ def load_fitted(path: Path | None = None) -> FittedConstants:
     return _load_own() if path is None else read_fitted_file(path).constants()
 
 
+def read_own_file() -> FittedFile:
+    """The package's file with bounds, residuals and rows."""
+    file = resources.files("phaze_opt.hardware").joinpath("fitted_constants.json")
+    return _parse(file.read_text(encoding="utf-8"), source="fitted_constants.json")
+
+
 @cache
 def _load_own() -> FittedConstants:
-    file = resources.files("phaze_opt.hardware").joinpath("fitted_constants.json")
-    return _parse(file.read_text(encoding="utf-8"), source="fitted_constants.json").constants()
+    return read_own_file().constants()
 
 
 def _parse(text: str, *, source: str) -> FittedFile:

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedGroup
-from phaze_opt.validation.cross_validate import (
+from phaze_opt.validation.dataset import Dataset
+from phaze_opt.validation.family import CompiledRows, Family, Parameter
+from phaze_opt.validation.fitted_writing import build_groups
+from phaze_opt.validation.folds import Fold, fold_by_cell, leave_one_out
+from phaze_opt.validation.held_out import (
     Progress,
-    cross_validate,
+    cells_of,
     fit_family,
     predict_held_out,
     splits_of,
     with_starts,
 )
-from phaze_opt.validation.dataset import Dataset
-from phaze_opt.validation.family import CompiledRows, Family, Parameter
-from phaze_opt.validation.fitted_writing import build_groups
-from phaze_opt.validation.folds import leave_one_out
 from phaze_opt.validation.predict import Predictions, predict_rows
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.scores import mape, score
@@ -75,6 +75,16 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Options:
+    """How to calibrate; see `calibrate`."""
+
+    source: str
+    has_held_out: bool
+    is_start_known: bool
+    on_progress: Progress
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _HeldOut:
     """Predictions by constants fitted without the row: by cells, and by name of a leave-one-out test."""
 
@@ -89,6 +99,7 @@ def calibrate(
     *,
     source: str,
     has_held_out: bool = True,
+    is_start_known: bool = False,
     on_progress: Progress | None = None,
 ) -> Calibration:
     """Fit families one after the other; each sees what the earlier ones fitted.
@@ -100,17 +111,17 @@ def calibrate(
             the measurements alone.
         source: what fits, for the file.
         has_held_out: also predict rows kept out of the fit.
+        is_start_known: ``start`` comes from other measurements, so that fits without some rows may begin there too.
         on_progress: told what is being fitted.
     """
+    options = _Options(source, has_held_out, is_start_known, on_progress or _silent)
     constants = start
     fits: list[FamilyFit] = []
     for family in families:
         own = [dataset for dataset in datasets if dataset.like in family.datasets]
         if not own or not family.parameters(_rows_of(own)):
             continue
-        constants, fit = _calibrate_family(
-            family, own, constants, source, has_held_out, on_progress=on_progress or _silent
-        )
+        constants, fit = _calibrate_family(family, own, constants, options)
         fits.append(fit)
     return Calibration(constants=constants, families=tuple(fits))
 
@@ -119,24 +130,21 @@ def _calibrate_family(
     family: Family,
     datasets: Sequence[Dataset],
     start: FittedConstants,
-    source: str,
-    has_held_out: bool,
-    *,
-    on_progress: Progress,
+    options: _Options,
 ) -> tuple[FittedConstants, FamilyFit]:
     rows = _rows_of(datasets)
     parameters = family.parameters(rows)
-    on_progress(f"{family.name}: {len(parameters)} constants to {len(rows)} rows")
+    options.on_progress(f"{family.name}: {len(parameters)} constants to {len(rows)} rows")
     fitted = with_starts(fit_family(family, rows, start), parameters)
     predictions = predict_rows(family, rows, fitted)
-    held_out = _held_out(family, rows, start, on_progress) if has_held_out else None
+    held_out = _held_out(family, rows, start, options) if options.has_held_out else None
     users = _users(parameters, fitted, predictions)
     groups = build_groups(
         parameters,
         fitted,
         datasets={name: _ids(rows, indices) for name, indices in users.items()},
         residuals={name: _residuals(predictions, held_out, rows, indices) for name, indices in users.items()},
-        source=source,
+        source=options.source,
     )
     written = {name: {key: item.value for key, item in group.constants.items()} for name, group in groups.items()}
     sets = _set_fits(datasets, predictions, held_out)
@@ -151,16 +159,15 @@ def _silent(_: str) -> None:
     """No progress."""
 
 
-def _held_out(family: Family, rows: Sequence[Row], start: FittedConstants, on_progress: Progress) -> _HeldOut:
-    def told(test: str) -> Progress:
-        return lambda label: on_progress(f"{family.name}: {test}, {label} kept out")
+def _held_out(family: Family, rows: Sequence[Row], start: FittedConstants, options: _Options) -> _HeldOut:
+    def predict(test: str, folds: Sequence[Fold]) -> Floats:
+        def tell(label: str) -> None:
+            options.on_progress(f"{family.name}: {test}, {label} kept out")
 
-    by_cell = cross_validate(family, rows, start, on_progress=told("cells"))
-    by_test = {
-        name: predict_held_out(family, rows, leave_one_out(labels), start, on_progress=told(name))
-        for name, labels in splits_of(family, rows).items()
-    }
-    return _HeldOut(by_cell, by_test)
+        return predict_held_out(family, rows, folds, start, keeps_groups=options.is_start_known, on_progress=tell)
+
+    by_test = {name: predict(name, leave_one_out(labels)) for name, labels in splits_of(family, rows).items()}
+    return _HeldOut(predict("cells", fold_by_cell(cells_of(family, rows))), by_test)
 
 
 def _users(parameters: Sequence[Parameter], fitted: FittedConstants, predictions: Predictions) -> dict[str, list[int]]:

@@ -11,7 +11,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Family, FitsItself, HoldsOut, Parameter
 from phaze_opt.validation.fit import fit_parameters
-from phaze_opt.validation.folds import Fold, fold_by_cell
+from phaze_opt.validation.folds import Fold
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.row import Row
 
@@ -47,6 +47,7 @@ def predict_held_out(
     folds: Sequence[Fold],
     start: FittedConstants,
     *,
+    keeps_groups: bool = False,
     on_progress: Progress | None = None,
 ) -> Floats:
     """Predict every row by constants fitted without it; nan where no fold holds it out or it is unscored.
@@ -56,13 +57,15 @@ def predict_held_out(
         rows: all rows of the family.
         folds: parts to keep out in turn.
         start: constants of other families; the family's own are dropped, so that nothing is known of rows kept out.
+        keeps_groups: begin at the family's own constants in ``start`` all the same: they come from other measurements.
         on_progress: told the label of each fold.
 
     Returns:
         Shape (num_rows,), s.
     """
     parameters = family.parameters(rows)
-    bare = without_groups(start, {parameter.group for parameter in parameters})
+    own = () if keeps_groups else {parameter.group for parameter in parameters}
+    bare = without_groups(start, own)
     predicted = np.full(len(rows), np.nan)
     for fold in folds:
         if on_progress is not None:
@@ -71,14 +74,6 @@ def predict_held_out(
         held_out = [rows[index] for index in fold.held_out]
         predicted[list(fold.held_out)] = _predict_unseen(family, held_out, fitted, parameters)
     return predicted
-
-
-def cross_validate(
-    family: Family, rows: Sequence[Row], start: FittedConstants, *, on_progress: Progress | None = None
-) -> Floats:
-    """Predict every row by constants fitted to the other four fifths of the cells; see `predict_held_out`."""
-    folds = fold_by_cell(cells_of(family, rows))
-    return predict_held_out(family, rows, folds, start, on_progress=on_progress)
 
 
 def _predict_unseen(

@@ -1,0 +1,152 @@
+"""``phaze-opt calibrate``: constants fitted to a user's measurements, written to a file of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phaze_opt.cli.measurements import (
+    CONSTANTS_HELP,
+    MEASUREMENTS,
+    DatasetOption,
+    NamesArgument,
+    check_file_to_write,
+    dataset_names,
+    read_measurements,
+)
+from phaze_opt.cli.options import RECORDS, JsonOption
+from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze_opt.validation.calibrate import Calibration
+
+SOURCE = "phaze-opt calibrate"
+
+
+def calibrate(
+    names: NamesArgument = None,
+    *,
+    data: Annotated[
+        Path,
+        typer.Option("--data", help="Folder of CSV files, or one CSV file.", rich_help_panel=MEASUREMENTS),
+    ],
+    output: Annotated[
+        Path, typer.Option("--out", help="File of fitted constants to write (JSON).", rich_help_panel=RECORDS)
+    ],
+    dataset: DatasetOption = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Families of models to fit (repeat); all that suit.", rich_help_panel=MEASUREMENTS),
+    ] = None,
+    constants: Annotated[
+        Path | None, typer.Option("--constants", help=CONSTANTS_HELP, rich_help_panel=MEASUREMENTS)
+    ] = None,
+    held_out: Annotated[
+        bool,
+        typer.Option(
+            "--held-out/--no-held-out",
+            help="Also fit without some rows in turn, and say how well those are predicted.",
+            rich_help_panel=RECORDS,
+        ),
+    ] = True,
+    json: JsonOption = False,
+) -> None:
+    """Fit the models' constants to measurements; fits start at the constants known so far, which stay where not fitted.
+
+    The file is written at the end and at once: an interrupted run leaves what was there before.
+    """
+    check_file_to_write(output, option="--out", example="my_constants.json")
+    found = _run(data, dataset_names(dataset, names), tuple(only or ()), constants, has_held_out=held_out)
+    _write(found, output, constants)
+    if json:
+        print_json(_to_json(found, output))
+        return
+    _print(found, output)
+
+
+def _run(
+    data: Path, names: tuple[str, ...], only: tuple[str, ...], constants: Path | None, *, has_held_out: bool
+) -> Calibration:
+    from phaze_opt.hardware.fitted import load_fitted
+    from phaze_opt.validation.calibrate import calibrate as fit
+    from phaze_opt.validation.registry import load_families
+
+    families = load_families(only)
+    start = load_fitted(constants)
+    datasets = read_measurements(data, names)
+    with console().status("fitting") as status:
+        found = fit(
+            families,
+            datasets,
+            start,
+            source=SOURCE,
+            has_held_out=has_held_out,
+            is_start_known=True,
+            on_progress=status.update,
+        )
+    if not found.families:
+        message = (
+            "nothing to fit: no family of models with constants predicts these data sets; see --dataset and --only"
+        )
+        raise InputError(message, source="--data")
+    return found
+
+
+def _write(found: Calibration, path: Path, constants: Path | None) -> None:
+    """What was fitted, and all other groups as they were: the file stands alone."""
+    from phaze_opt.hardware.fitted import FittedFile, read_fitted_file, read_own_file
+    from phaze_opt.validation.fitted_writing import FORMAT, write_fitted_file
+
+    known = read_own_file() if constants is None else read_fitted_file(constants)
+    write_fitted_file(path, FittedFile(format=FORMAT, groups=dict(known.groups) | found.groups))
+
+
+def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    return {
+        "file": str(path),
+        "fitted_digest": found.constants.digest,
+        "families": {
+            family.family: {
+                "num_constants": family.num_constants,
+                "datasets": {
+                    item.name: {
+                        "rows": item.num_rows,
+                        "scored": item.num_scored,
+                        "mape": item.fitted_mape,
+                        "cross_validated_mape": item.cross_validated_mape,
+                        "held_out_mape": dict(item.held_out_mape),
+                    }
+                    for item in family.sets
+                },
+                "groups": {
+                    name: {key: constant.value for key, constant in group.constants.items()}
+                    for name, group in family.groups.items()
+                },
+            }
+            for family in found.families
+        },
+    }
+
+
+def _print(found: Calibration, path: Path) -> None:
+    """Tables of fits and constants."""
+    from rich.table import Table
+
+    from phaze_opt.report.validation_constants import calibration_tables
+
+    screen = out()
+    for content in calibration_tables(found):
+        table = Table(title=content.title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for column in content.columns:
+            table.add_column(column.heading, justify="right" if column.is_number else "left")
+        for row in content.rows:
+            table.add_row(*row)
+        screen.print(table)
+        screen.print(content.note + "\n" if content.note else "", markup=False)
+    screen.print(
+        f"constants: {path}; use them by `phaze-opt validate --constants {path}`", markup=False, soft_wrap=True
+    )

@@ -1,0 +1,90 @@
+"""``phaze-opt validate``: the models against measurements, as tables, one line of JSON, or a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phaze_opt.cli.measurements import (
+    CONSTANTS_HELP,
+    MEASUREMENTS,
+    DatasetOption,
+    NamesArgument,
+    check_file_to_write,
+    dataset_names,
+    read_measurements,
+)
+from phaze_opt.cli.options import RECORDS, JsonOption
+from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.validate_output import print_validation
+
+if TYPE_CHECKING:
+    from phaze_opt.validation.result import Validation
+
+
+def validate(
+    names: NamesArgument = None,
+    *,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Folder of CSV files, or one CSV file; the public measurements of the package unless given.",
+            rich_help_panel=MEASUREMENTS,
+        ),
+    ] = None,
+    dataset: DatasetOption = None,
+    constants: Annotated[
+        Path | None, typer.Option("--constants", help=CONSTANTS_HELP, rich_help_panel=MEASUREMENTS)
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=RECORDS),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Score the models on measurements of real machines: the package's, or your own with the same columns.
+
+    Errors are in per cent of the measured time. A goal that is missed is said and changes no exit code.
+    """
+    check_file_to_write(report, option="--report", example="validation.html")
+    result = _run(data, dataset_names(dataset, names), constants)
+    if report is not None:
+        _write_page(result, report, constants)
+    if json:
+        from phaze_opt.validation.serialize import validation_to_json
+
+        print_json(validation_to_json(result))
+    else:
+        print_validation(result)
+    if report is not None:
+        console().print(f"report: {report}", markup=False, soft_wrap=True)
+
+
+def _run(data: Path | None, names: tuple[str, ...], constants: Path | None) -> Validation:
+    from phaze_opt.hardware.fitted import load_fitted
+    from phaze_opt.validation.baselines import fit_baselines
+    from phaze_opt.validation.dataset import read_datasets
+    from phaze_opt.validation.registry import load_families
+    from phaze_opt.validation.validate import validate as score_models
+
+    fitted = load_fitted(constants)
+    datasets = read_measurements(data, names)
+    with console().status("reading measurements") as status:
+        own, _ = read_datasets(None)
+        return score_models(
+            datasets,
+            load_families(),
+            fitted,
+            baselines=fit_baselines(own),
+            on_progress=lambda name: status.update(f"predicting {name}"),
+        )
+
+
+def _write_page(result: Validation, path: Path, constants: Path | None) -> None:
+    from phaze_opt.hardware.fitted import read_fitted_file
+    from phaze_opt.report.validation_page import write_validation_page
+
+    write_validation_page(result, path, constants=None if constants is None else read_fitted_file(constants))

@@ -1,0 +1,59 @@
+"""Tables of fitted constants and of fits."""
+
+from __future__ import annotations
+
+from phaze_opt.hardware.fitted import FittedGroup
+from phaze_opt.report.content import Column, TableContent
+from phaze_opt.report.validation_tables import format_figure
+from phaze_opt.validation.calibrate import Calibration, FamilyFit
+
+CONSTANT_COLUMNS = (
+    Column("group"),
+    Column("constant"),
+    Column("value", is_number=True),
+    Column("bounds", is_number=True),
+    Column("unit"),
+    Column("meaning"),
+)
+AT_BOUND = 1e-3
+"""Share of its range within which a constant is at a bound."""
+
+
+def constants_table(title: str, groups: dict[str, FittedGroup], *, note: str = "") -> TableContent:
+    """Every constant with bounds, unit and meaning; those at a bound stand out."""
+    rows: list[tuple[str, ...]] = []
+    at_bound: set[int] = set()
+    for name, group in sorted(groups.items()):
+        for index, (key, item) in enumerate(sorted(group.constants.items())):
+            margin = AT_BOUND * (item.high - item.low)
+            if min(item.value - item.low, item.high - item.value) < margin:
+                at_bound.add(len(rows))
+            bounds = f"{item.low:.3g} to {item.high:.3g}"
+            rows.append((name if index == 0 else "", key, f"{item.value:.4g}", bounds, item.unit, item.meaning))
+    return TableContent(title, CONSTANT_COLUMNS, tuple(rows), note, frozenset(at_bound))
+
+
+def calibration_tables(found: Calibration) -> tuple[TableContent, ...]:
+    """Fits by set, and constants by family."""
+    tables = [_fit_table(found.families)]
+    for family in found.families:
+        title = f"Constants of {family.family}"
+        tables.append(constants_table(title, dict(family.groups)))
+    return tuple(tables)
+
+
+def _fit_table(families: tuple[FamilyFit, ...]) -> TableContent:
+    columns = (
+        Column("data set"), Column("family"), Column("constants", is_number=True), Column("rows", is_number=True),
+        Column("MAPE", is_number=True), Column("by cells kept out", is_number=True), Column("others kept out"),
+    )  # fmt: skip
+    rows = []
+    for family in families:
+        for item in family.sets:
+            others = ", ".join(f"{name} {format_figure(value)}" for name, value in item.held_out_mape.items())
+            rows.append(
+                (item.name, family.family, f"{family.num_constants}", f"{item.num_scored}",
+                 format_figure(item.fitted_mape), format_figure(item.cross_validated_mape), others)
+            )  # fmt: skip
+    note = "Mean absolute errors in per cent: on the rows fitted, and on rows kept out of the fit."
+    return TableContent("Fits", columns, tuple(rows), note)

@@ -1,0 +1,184 @@
+"""Tables and sentences of a validation, for terminal and page alike."""
+
+from __future__ import annotations
+
+import math
+
+from phaze_opt.report.content import Column, TableContent
+from phaze_opt.report.text import format_time
+from phaze_opt.validation.goals import BY_CELL
+from phaze_opt.validation.result import GoalResult, GroupResult, RowResult, SetResult, Validation
+from phaze_opt.validation.row import Row
+from phaze_opt.validation.schema import CONTEXT
+
+OVERVIEW_COLUMNS = (
+    Column("data set"),
+    Column("rows", is_number=True),
+    Column("MAPE", is_number=True),
+    Column("goal", is_number=True),
+    Column("trivial", is_number=True),
+    Column("median", is_number=True),
+    Column("p90", is_number=True),
+    Column("bias", is_number=True),
+    Column("rank", is_number=True),
+)
+OVERVIEW_NOTE = (
+    "Errors in per cent of the measured value: mean (MAPE), median and 90th percentile of the absolute error, bias "
+    "(below 0: predicted too fast). Trivial: mean error of a constant utilisation, a roofline times a constant, or a "
+    "line. Rank: Spearman's correlation."
+)
+_INDENT = "  "
+_HIDDEN = frozenset(
+    {"id", "verified", "source", "note", "latency_us", "iter_time_s", "tokens_per_s_per_dev", "tflops_per_dev",
+     "tflops", "tflops_kind", "time_kind", "mfu", "hfu", "gbytes_per_s", "algbw_gbytes_per_s", "busbw_gbytes_per_s", "e2e_ms",
+     "forward_ms", "backward_ms", "timing", "kv_heads", "head_dim", "ffn", "vocab", "mlp_matrices"}
+)  # fmt: skip
+"""Columns that do not tell one configuration from another, or follow from what is measured."""
+
+
+def overview_table(result: Validation) -> TableContent:
+    """One row a set, and below it one for each group that has a goal; sets of context last."""
+    rows: list[tuple[str, ...]] = []
+    missed: set[int] = set()
+    for entry in sorted(result.sets, key=lambda entry: entry.dataset.like in CONTEXT):
+        goals = {goal.group: goal for goal in result.goals if goal.dataset == entry.name and goal.figure == "mape"}
+        missed |= {len(rows)} if _is_missed(goals.get("")) else set()
+        rows.append(_set_row(entry, goals.get("")))
+        for group in [group for group in goals if group]:
+            missed |= {len(rows)} if _is_missed(goals[group]) else set()
+            rows.append(_group_row(entry, goals[group]))
+    return TableContent("Data sets", OVERVIEW_COLUMNS, tuple(rows), OVERVIEW_NOTE, frozenset(missed))
+
+
+def _is_missed(goal: GoalResult | None) -> bool:
+    return goal is not None and not goal.is_met
+
+
+def _set_row(entry: SetResult, goal: GoalResult | None) -> tuple[str, ...]:
+    scores, total = entry.scores, len(entry.rows)
+    count = f"{total}" if scores.num_rows == total else f"{scores.num_rows}/{total}"
+    return (entry.name, count, *_figures(scores.mape, goal, GroupResult("", scores, entry.baseline_mape)))
+
+
+def _group_row(entry: SetResult, goal: GoalResult) -> tuple[str, ...]:
+    group = next((group for group in entry.groups if group.label == goal.group), None)
+    if group is not None:
+        return (f"{_INDENT}{goal.group}", f"{group.scores.num_rows}", *_figures(group.scores.mape, goal, group))
+    count = f"{entry.num_cells} cells" if goal.group == BY_CELL else "0"
+    return (f"{_INDENT}{goal.group}", count, format_figure(goal.value), _goal_text(goal), *[""] * 5)
+
+
+def _figures(mape: float, goal: GoalResult | None, group: GroupResult) -> tuple[str, ...]:
+    scores = group.scores
+    return (
+        format_figure(mape),
+        "" if goal is None else _goal_text(goal),
+        format_figure(group.baseline_mape),
+        format_figure(scores.median_ape),
+        format_figure(scores.p90_ape),
+        format_signed(scores.bias),
+        format_rank(scores.spearman),
+    )
+
+
+def _goal_text(goal: GoalResult) -> str:
+    return f"{goal.goal:g} {'\N{CHECK MARK}' if goal.is_met else '\N{BALLOT X}'}"
+
+
+def format_figure(value: float) -> str:
+    """Per cent with two decimals below ten; empty where there is nothing."""
+    if not math.isfinite(value):
+        return ""
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def format_signed(value: float) -> str:
+    """Per cent with its sign; empty where there is nothing."""
+    return "" if not math.isfinite(value) else f"{value:+.1f}"
+
+
+def format_rank(value: float) -> str:
+    """A correlation with three decimals, never rounded up to one; empty where there is nothing."""
+    if not math.isfinite(value):
+        return ""
+    return f"{math.floor(value * 1000) / 1000:.3f}"
+
+
+def goals_sentence(result: Validation) -> str:
+    """How many goals are met, and which are not; empty without goals."""
+    if not result.goals:
+        return ""
+    missed = [describe_goal(goal) for goal in result.goals if not goal.is_met]
+    met = f"{len(result.goals) - len(missed)} of {len(result.goals)} goals met"
+    return f"{met}." if not missed else f"{met}; missed: {'; '.join(missed)}."
+
+
+def describe_goal(goal: GoalResult) -> str:
+    """A goal in words: what, reached, wanted."""
+    name = goal.dataset + (f" ({goal.group})" if goal.group else "")
+    if not math.isfinite(goal.value):
+        return f"{name}: nothing scored"
+    if goal.figure == "spearman":
+        return f"{name}: rank {format_rank(goal.value)} for {goal.goal:g}"
+    return f"{name}: {format_figure(goal.value)} % for {goal.goal:g}"
+
+
+def unscored_sentences(result: Validation) -> tuple[str, ...]:
+    """Why rows are unscored, a sentence for each set and reason."""
+    return tuple(
+        f"{entry.name}: {count} of {len(entry.rows)} rows unscored: {reason}."
+        for entry in result.sets
+        for reason, count in entry.unscored_reasons.items()
+    )
+
+
+def group_table(title: str, groups: tuple[GroupResult, ...]) -> TableContent:
+    """Figures of groups or regimes, largest error first."""
+    columns = (Column(""), *(column for column in OVERVIEW_COLUMNS[1:] if column.heading != "goal"))
+    rows = []
+    for group in sorted(groups, key=lambda group: (-group.scores.mape, group.label)):
+        figures = _figures(group.scores.mape, None, group)
+        rows.append((group.label, f"{group.scores.num_rows}", figures[0], *figures[2:]))
+    return TableContent(title, columns, tuple(rows))
+
+
+def worst_table(entry: SetResult) -> TableContent:
+    """Rows of largest error with the shares of the predicted time."""
+    columns = (
+        Column("row"), Column("error", is_number=True), Column("measured", is_number=True),
+        Column("predicted", is_number=True), Column("configuration"), Column("where the predicted time goes"),
+    )  # fmt: skip
+    rows = []
+    for worst in entry.worst:
+        found = worst.result
+        shares = sorted(worst.parts, key=lambda part: -abs(part.seconds))
+        total = sum(part.seconds for part in worst.parts) or 1.0
+        text = ", ".join(
+            f"{part.name} {100 * part.seconds / total:.0f} %"
+            for part in shares
+            if abs(part.seconds) > 0.004 * abs(total)
+        )
+        rows.append(
+            (found.row.id, f"{100 * found.error:+.1f} %", _value(entry, found.measured_s),
+             _value(entry, found.predicted_s), describe_row(found.row), text)
+        )  # fmt: skip
+    return TableContent("Worst rows", columns, tuple(rows))
+
+
+def _value(entry: SetResult, value: float) -> str:
+    return f"{value:.3g}" if entry.dataset.like in CONTEXT else format_time(value)
+
+
+def describe_row(row: Row) -> str:
+    """A row's configuration: the columns that are neither blank, nor measured, nor about the source."""
+    shown = {name: text for name, text in row.values.items() if text and name not in _HIDDEN}
+    return ", ".join(text if name in {"hardware", "model", "op"} else f"{name} {text}" for name, text in shown.items())
+
+
+def hover_text(result: RowResult) -> str:
+    """Lines for a hover box."""
+    return (
+        f"{result.row.id}, line {result.row.line}<br>{describe_row(result.row)}<br>"
+        f"measured {format_time(result.measured_s)}, predicted {format_time(result.predicted_s)} "
+        f"({100 * result.error:+.1f} %)"
+    )

@@ -1,0 +1,86 @@
+"""What the simplest formulas say of a row's time, before any constant: rooflines and counted FLOPs."""
+
+from __future__ import annotations
+
+import math
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import Device, element_bytes, load_device, path_of
+from phaze_opt.validation.row import Row
+
+_PASSES = {"add": 3.0}
+"""Tensors that an operator on vectors moves; all others read one and write one."""
+
+
+def ideal_seconds(row: Row, kind: str) -> float:
+    """Time of a row at the device's specification; nan where its device is not known.
+
+    Operators: roofline of peak and memory rate. Training, layers, whole models: FLOPs of the model at the peak of all
+    devices, so that a constant times it is a constant utilisation. Collectives: bytes that a ring sends.
+    """
+    try:
+        if kind == "collectives":
+            return ring_bytes(row)
+        device = load_device(row.text("hardware"))
+        return {
+            "operators": roofline_seconds,
+            "training": training_seconds,
+            "layer": layer_seconds,
+            "whole model": whole_model_seconds,
+        }[kind](row, device)
+    except (InputError, KeyError):
+        return math.nan
+
+
+def ring_bytes(row: Row) -> float:
+    """Bytes that each device sends in a ring all-reduce: 2 (n - 1) / n times the payload."""
+    devices = row.number("n_devices")
+    return 2.0 * (devices - 1.0) / devices * row.number("bytes")
+
+
+def roofline_seconds(row: Row, device: Device) -> float:
+    """Roofline of one operator."""
+    path = path_of(row.text("dtype"))
+    size, batch = element_bytes(path), row.number("b", 1.0)
+    m, n, k = row.number("m"), row.number("n"), row.number("k", 0.0)
+    if k == 0.0:
+        moved = _PASSES.get(row.text("op"), 2.0) * batch * m * n * size
+        return moved / device.hbm_bandwidth_bytes_per_s
+    moved = batch * (m * k + k * n + m * n) * size
+    return max(2.0 * batch * m * n * k / device.peak(path), moved / device.hbm_bandwidth_bytes_per_s)
+
+
+def training_seconds(row: Row, device: Device) -> float:
+    """FLOPs of forward and backward of all tokens at the peak of all devices."""
+    tokens = row.number("global_batch") * row.number("seq")
+    flops = 3.0 * tokens * _token_flops(row, row.number("layers"))
+    return flops / (row.number("n_devices") * device.peak(path_of(row.text("dtype", "bf16"))))
+
+
+def layer_seconds(row: Row, device: Device) -> float:
+    """FLOPs of forward and backward of one layer's micro-batch, without the head, at the peak of all devices."""
+    tokens = row.number("micro_batch") * row.number("seq")
+    flops = 3.0 * tokens * _layer_token_flops(row)
+    return flops / (row.number("tp") * device.peak(path_of(row.text("dtype", "fp16"))))
+
+
+def whole_model_seconds(row: Row, device: Device) -> float:
+    """FLOPs of forward, and of backward in training, at the peak of all devices."""
+    passes = 3.0 if row.text("mode") == "train" else 1.0
+    tokens = row.number("batch") * row.number("seq")
+    peak = row.number("n_devices", 1.0) * device.peak(path_of(row.text("dtype", "fp32")))
+    return passes * tokens * _token_flops(row, row.number("layers")) / peak
+
+
+def _token_flops(row: Row, layers: float) -> float:
+    """FLOPs of the forward pass for one token: layers and head."""
+    return layers * _layer_token_flops(row) + 2.0 * row.number("hidden") * row.number("vocab", 0.0)
+
+
+def _layer_token_flops(row: Row) -> float:
+    """FLOPs of one layer's forward pass for one token, attention over the whole sequence counted in full."""
+    hidden, heads = row.number("hidden"), row.number("heads")
+    head_size = row.number("head_dim", hidden / heads)
+    projections = hidden * head_size * (2.0 * heads + 2.0 * row.number("kv_heads", heads))
+    mlp = row.number("mlp_matrices", 2.0) * hidden * row.number("ffn", 4.0 * hidden)
+    return 2.0 * (projections + mlp) + 4.0 * row.number("seq") * heads * head_size

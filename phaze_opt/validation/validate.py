@@ -1,0 +1,151 @@
+"""Score models on measurements: every row predicted or with a reason why not, and compared with trivial models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.validation.baselines import Baseline, describe_baseline
+from phaze_opt.validation.dataset import Dataset
+from phaze_opt.validation.family import Family
+from phaze_opt.validation.goals import BY_CELL, error_goals, rank_goal
+from phaze_opt.validation.predict import Predictions, predict_rows
+from phaze_opt.validation.registry import family_of
+from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, RowResult, SetResult, Validation
+from phaze_opt.validation.row import Row
+from phaze_opt.validation.row_groups import group_labels
+from phaze_opt.validation.scores import mape, mape_by_cell, score
+
+Floats = NDArray[np.float64]
+NUM_WORST = 10
+
+
+def validate(
+    datasets: Sequence[Dataset],
+    families: Sequence[Family],
+    fitted: FittedConstants,
+    *,
+    baselines: Mapping[str, Baseline],
+    on_progress: Callable[[str], None] | None = None,
+) -> Validation:
+    """Score the models on data sets.
+
+    Args:
+        datasets: measurements.
+        families: what predicts them; a set that none predicts is unscored.
+        fitted: constants.
+        baselines: trivial models by published set.
+        on_progress: told the name of each set.
+    """
+    results: list[SetResult] = []
+    for dataset in datasets:
+        if on_progress is not None:
+            on_progress(dataset.name)
+        family = family_of(dataset.like, families)
+        results.append(_validate_set(dataset, family, fitted, baselines.get(dataset.like)))
+    goals = tuple(goal for result in results for goal in _goals(result))
+    return Validation(fitted=fitted, sets=tuple(results), goals=goals)
+
+
+def _validate_set(
+    dataset: Dataset, family: Family | None, fitted: FittedConstants, baseline: Baseline | None
+) -> SetResult:
+    predictions = predict_rows(family, dataset.rows, fitted)
+    rows = _row_results(dataset.rows, family, predictions)
+    scored = np.flatnonzero(predictions.is_scored).tolist()
+    predicted, measured = predictions.predicted_s, predictions.measured_s
+    trivial = _trivial(dataset.rows, baseline)
+    cells = [rows[index].cell for index in scored]
+
+    def group(label: str, indices: Sequence[int]) -> GroupResult:
+        chosen = list(indices)
+        return GroupResult(label, score(predicted[chosen], measured[chosen]), _known_mape(trivial, measured, chosen))
+
+    return SetResult(
+        dataset=dataset,
+        family="" if family is None else family.name,
+        rows=rows,
+        scores=score(predicted[scored], measured[scored]),
+        mape_by_cell=mape_by_cell(predicted[scored], measured[scored], cells),
+        num_cells=len(set(cells)),
+        baseline="" if baseline is None else describe_baseline(dataset.schema.kind),
+        baseline_mape=_known_mape(trivial, measured, scored),
+        groups=tuple(group(name, own) for name, own in _by_label(rows, scored, _labels).items()),
+        regimes=tuple(group(name, own) for name, own in _by_label(rows, scored, _regime).items()),
+        worst=_explain_worst(rows, scored, predictions, fitted),
+    )
+
+
+def _row_results(rows: Sequence[Row], family: Family | None, predictions: Predictions) -> tuple[RowResult, ...]:
+    results = []
+    for index, row in enumerate(rows):
+        reason = predictions.unscored.get(index, "")
+        is_known = family is not None and not reason
+        results.append(
+            RowResult(
+                row=row,
+                measured_s=float(predictions.measured_s[index]),
+                predicted_s=float(predictions.predicted_s[index]),
+                regime=family.regime(row) if family is not None and is_known else "",
+                cell=family.cell(row) if family is not None and is_known else "",
+                reason=reason,
+            )
+        )
+    return tuple(results)
+
+
+def _trivial(rows: Sequence[Row], baseline: Baseline | None) -> Floats:
+    return np.full(len(rows), math.nan) if baseline is None else baseline.seconds(rows)
+
+
+def _known_mape(predicted: Floats, measured: Floats, indices: Sequence[int]) -> float:
+    chosen = [index for index in indices if math.isfinite(predicted[index])]
+    return mape(predicted[chosen], measured[chosen])
+
+
+def _labels(result: RowResult) -> tuple[str, ...]:
+    return group_labels(result.row)
+
+
+def _regime(result: RowResult) -> tuple[str, ...]:
+    return (result.regime,)
+
+
+def _by_label(
+    rows: Sequence[RowResult], scored: Sequence[int], labels: Callable[[RowResult], tuple[str, ...]]
+) -> dict[str, list[int]]:
+    """Indices of scored rows by label, labels sorted."""
+    groups: dict[str, list[int]] = {}
+    for index in scored:
+        for label in labels(rows[index]):
+            groups.setdefault(label, []).append(index)
+    return dict(sorted(groups.items()))
+
+
+def _explain_worst(
+    rows: Sequence[RowResult], scored: Sequence[int], predictions: Predictions, fitted: FittedConstants
+) -> tuple[ExplainedRow, ...]:
+    """Largest errors first: a time a factor too long counts as much as one too short by that factor."""
+    if predictions.compiled is None:
+        return ()
+    worst = sorted(scored, key=lambda index: (-abs(rows[index].error), rows[index].row.line))[:NUM_WORST]
+    return tuple(
+        ExplainedRow(rows[index], predictions.compiled.explain(fitted, predictions.places[index])) for index in worst
+    )
+
+
+def _goals(result: SetResult) -> tuple[GoalResult, ...]:
+    """Goals of a published set, if rows of it are scored."""
+    found = []
+    groups = {group.label: group.scores.mape for group in result.groups}
+    values = {"": result.scores.mape, BY_CELL: result.mape_by_cell} | groups
+    for goal in error_goals(result.name):
+        found.append(GoalResult(result.name, goal.group, "mape", goal.percent, values.get(goal.group, math.nan)))
+    least = rank_goal(result.name)
+    if least is not None:
+        found.append(GoalResult(result.name, "", "spearman", least, result.scores.spearman))
+    return tuple(found)
