@@ -1,0 +1,156 @@
+"""Rows of operators that are predicted together: one device, one path, one setting, one kind of operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.estimate.machine import Floats, fitted_values, machine_model
+from phaze_opt.estimate.machine_matmul import matmul_terms
+from phaze_opt.estimate.machine_vector import RowOperator, VectorMachine, row_operator_s
+from phaze_opt.hardware.device import ComputePath, Device, element_bytes
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.validation.family import Part
+from phaze_opt.validation.operators_parameters import BEST_GROUP, maker_of
+
+THREADS_PER_UNIT = 2048
+"""Threads that a multiprocessor of the GPUs measured here holds at a time."""
+
+
+class Block(Protocol):
+    """Some rows' predictions."""
+
+    @property
+    def indices(self) -> NDArray[np.intp]:
+        """Places of the rows, shape (num_rows,)."""
+        ...
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Predicted times, shape (num_rows,), s."""
+        ...
+
+    def parts(self, fitted: FittedConstants, row: int) -> tuple[Part, ...]:
+        """Where the time of one of the rows goes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatmulBlock:
+    """Matmuls; ``sizes`` has a column each for batch, m, n and k."""
+
+    indices: NDArray[np.intp]
+    sizes: Floats
+    device: Device
+    path: ComputePath
+    setting: str
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Launch and busy time."""
+        machine = machine_model(self.device, path=self.path, fitted=fitted, setting=self.setting)
+        return machine.launch_s + matmul_terms(*self._columns(), machine).busy_s
+
+    def parts(self, fitted: FittedConstants, row: int) -> tuple[Part, ...]:
+        """Compute by term, and what memory takes beyond it."""
+        machine = machine_model(self.device, path=self.path, fitted=fitted, setting=self.setting)
+        terms = matmul_terms(*self._columns(), machine)
+        compute = terms.ideal_s + terms.waste_s + terms.ramp_s + terms.below_peak_s + terms.store_s
+        return (
+            Part("launch", machine.launch_s),
+            Part("compute at the peak", float(terms.ideal_s[row])),
+            Part("tiles and waves not full", float(terms.waste_s[row])),
+            Part("filling and draining", float(terms.ramp_s[row])),
+            Part("below the peak", float(terms.below_peak_s[row])),
+            Part("storing the result", float(terms.store_s[row])),
+            Part("memory beyond compute", float((terms.busy_s - compute)[row])),
+        )
+
+    def _columns(self) -> tuple[Floats, Floats, Floats, Floats]:
+        batch, m, n, k = self.sizes.T
+        return batch, m, n, k
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowBlock:
+    """Softmax, layer norm or GELU; ``sizes`` has a column each for rows and their length."""
+
+    indices: NDArray[np.intp]
+    sizes: Floats
+    device: Device
+    path: ComputePath
+    setting: str
+    operator: RowOperator
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """The time of `estimate.machine_vector`."""
+        rows, length = self.sizes.T
+        return row_operator_s(self.operator, rows, length, element_bytes(self.path), self._machine(fitted))
+
+    def parts(self, fitted: FittedConstants, row: int) -> tuple[Part, ...]:
+        """Fixed time, stream, and what rows' latencies or the host add."""
+        machine = self._machine(fitted)
+        start = float(max(machine.elementwise_start_s, machine.softmax_start_s, machine.norm_start_s))
+        passes = 3.0 if self.operator is RowOperator.ADD else 2.0
+        num_bytes = passes * element_bytes(self.path) * float(np.prod(self.sizes[row]))
+        stream = num_bytes / float(machine.bandwidth_bytes_per_s)
+        total = float(self.seconds(fitted)[row])
+        return (
+            Part("start", start),
+            Part("memory", stream),
+            Part("latency of rows, or the host's launch", total - start - stream),
+        )
+
+    def _machine(self, fitted: FittedConstants) -> VectorMachine:
+        """The device with the operator's own constants; a GELU's serve for an addition."""
+        values = fitted_values(self.device, fitted=fitted, setting=self.setting)
+        device = self.device
+        name = "gelu" if self.operator is RowOperator.ADD else self.operator.value
+        start_s = values.get(f"{name}_start_s", 0.0)
+        return VectorMachine(
+            num_units=device.num_multiprocessors,
+            threads_per_unit=THREADS_PER_UNIT,
+            bandwidth_bytes_per_s=device.hbm_bandwidth_bytes_per_s * values.get("vector_memory_efficiency", 1.0),
+            cache_bytes=device.cache_bytes,
+            launch_s=values.get(f"{name}_launch_s", 0.0),
+            elementwise_start_s=start_s if name == "gelu" else 0.0,
+            softmax_start_s=start_s if name == "softmax" else 0.0,
+            norm_start_s=start_s if name == "layernorm" else 0.0,
+            block_s=values.get(f"{name}_block_s", 0.0),
+            loop_s=values.get(f"{name}_loop_s", 0.0),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BestBlock:
+    """Best matmuls of a search over shapes: no tile or wave is wasted there, so a share of the roofline is left."""
+
+    indices: NDArray[np.intp]
+    sizes: Floats
+    device: Device
+    path: ComputePath
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """FLOPs at the maker's share of the peak, or bytes at the memory's bandwidth."""
+        compute = self._ideal() / self._efficiency(fitted)
+        batch, m, n, k = self.sizes.T
+        num_bytes = element_bytes(self.path) * batch * (m * k + k * n + m * n)
+        return np.asarray(np.maximum(compute, num_bytes / self.device.hbm_bandwidth_bytes_per_s))
+
+    def parts(self, fitted: FittedConstants, row: int) -> tuple[Part, ...]:
+        """Peak and what is lost against it."""
+        ideal = float(self._ideal()[row])
+        return (
+            Part("compute at the peak", ideal),
+            Part("below the peak", float(self.seconds(fitted)[row]) - ideal),
+        )
+
+    def _ideal(self) -> Floats:
+        return np.asarray(2.0 * self.sizes.prod(axis=1) / self.device.peak(self.path))
+
+    def _efficiency(self, fitted: FittedConstants) -> float:
+        """The maker's; of a maker without any, the mean of the others'."""
+        values = dict(fitted.groups.get(BEST_GROUP, {}))
+        mean = float(np.mean(list(values.values()))) if values else 1.0
+        return values.get(f"matmul_efficiency.{maker_of(self.device)}", mean)
