@@ -30,8 +30,8 @@ OVERVIEW_NOTE = (
 _INDENT = "  "
 _HIDDEN = frozenset(
     {"id", "verified", "source", "note", "latency_us", "iter_time_s", "tokens_per_s_per_dev", "tflops_per_dev",
-     "tflops", "tflops_kind", "time_kind", "mfu", "hfu", "gbytes_per_s", "algbw_gbytes_per_s", "busbw_gbytes_per_s", "e2e_ms",
-     "forward_ms", "backward_ms", "timing", "kv_heads", "head_dim", "ffn", "vocab", "mlp_matrices"}
+     "tflops", "tflops_kind", "time_kind", "mfu", "hfu", "gbytes_per_s", "algbw_gbytes_per_s", "busbw_gbytes_per_s",
+     "e2e_ms", "forward_ms", "backward_ms", "timing", "kv_heads", "head_dim", "ffn", "vocab", "mlp_matrices"}
 )  # fmt: skip
 """Columns that do not tell one configuration from another, or follow from what is measured."""
 
@@ -82,7 +82,8 @@ def _figures(mape: float, goal: GoalResult | None, group: GroupResult) -> tuple[
 
 
 def _goal_text(goal: GoalResult) -> str:
-    return f"{goal.goal:g} {'\N{CHECK MARK}' if goal.is_met else '\N{BALLOT X}'}"
+    mark = "\N{CHECK MARK}" if goal.is_met else "\N{BALLOT X}"
+    return f"{goal.goal:g} {mark}"
 
 
 def format_figure(value: float) -> str:

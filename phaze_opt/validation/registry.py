@@ -35,5 +35,6 @@ def family_of(dataset: str, families: Sequence[Family]) -> Family | None:
 
 def _load(entry: str) -> Family:
     module, name = entry.split(":")
-    family: Family = getattr(importlib.import_module(module), name)()
+    found = getattr(importlib.import_module(module), name)
+    family: Family = found() if isinstance(found, type) else found
     return family
