@@ -1,0 +1,111 @@
+"""Convolutions as matmuls of the operator estimator (im2col): layers, networks, and what a chip takes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.estimate.analytic import AnalyticEstimator
+from phaze_opt.estimate.array_rows import build_array_rows
+from phaze_opt.estimate.matmul_oracle import price_matmuls
+from phaze_opt.estimate.operator_table import compile_operators
+from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One layer; ``in_size`` and ``out_size`` are edges of square images, padding included in ``in_size``."""
+
+    name: str
+    batch: int
+    in_channels: int
+    out_channels: int
+    in_size: int
+    out_size: int
+    kernel: int
+    groups: int = 1
+
+    @property
+    def matmul(self) -> Matmul:
+        """Filters by patches: one product a group, the images of the batch side by side."""
+        return Matmul(
+            batch=self.groups,
+            m=self.out_channels // self.groups,
+            n=self.batch * self.out_size**2,
+            k=self.in_channels // self.groups * self.kernel**2,
+        )
+
+    @property
+    def elements(self) -> int:
+        """Inputs, filters and outputs, each once."""
+        inputs = self.batch * self.in_channels * self.in_size**2
+        filters = self.out_channels * (self.in_channels // self.groups) * self.kernel**2
+        return inputs + filters + self.batch * self.out_channels * self.out_size**2
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCosts:
+    """What layers take one by one, each of shape (num_layers,): s, J, and bytes through the buffer and from DRAM."""
+
+    latency_s: NDArray[np.float64]
+    energy_j: NDArray[np.float64]
+    glb_bytes: NDArray[np.float64]
+    dram_bytes: NDArray[np.float64]
+
+
+def price_layers(layers: Sequence[Convolution], chip: Accelerator) -> LayerCosts:
+    """Costs of each layer alone on the whole chip.
+
+    The patches are made on the way into the array, so DRAM sees inputs, filters and outputs once each.
+    """
+    estimator = AnalyticEstimator()
+    operators = [_operator(layer, chip.dtype_bytes) for layer in layers]
+    table = AcceleratorTable.from_accelerators([chip])
+    compiled = compile_operators(operators)
+    estimates = estimator.estimate(compiled, table)
+    rows, _ = build_array_rows(table, estimator.options.glb_limit, reference_glb_bytes=chip.glb_bytes)
+    options = estimator.options
+    prices = price_matmuls(compiled.shapes, rows, fill_and_drain=options.fill_and_drain, multicast=options.multicast)
+    return LayerCosts(
+        latency_s=estimates.spread_s[0],
+        energy_j=estimates.energy_j[0],
+        glb_bytes=compiled.add_up(prices.glb_bytes)[0],
+        dram_bytes=estimates.hbm_bytes[0],
+    )
+
+
+def resnet50(batch: int = 1) -> tuple[Convolution, ...]:
+    """The 53 convolutions of ResNet-50 (He et al., 2016; stride in the first 1x1 of a stage) and its last layer."""
+    return tuple(_resnet50(batch))
+
+
+def _resnet50(batch: int) -> Iterator[Convolution]:
+    yield Convolution("conv1", batch, 3, 64, 230, 112, 7)
+    channels, size = 64, 56
+    for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), 2):
+        for block in range(blocks):
+            out_size = size // 2 if stage > 2 and block == 0 else size  # noqa: PLR2004
+            name = f"conv{stage}_{block + 1}"
+            yield Convolution(f"{name}a", batch, channels, width, size, out_size, 1)
+            yield Convolution(f"{name}b", batch, width, width, out_size + 2, out_size, 3)
+            yield Convolution(f"{name}c", batch, width, 4 * width, out_size, out_size, 1)
+            if block == 0:
+                yield Convolution(f"{name}d", batch, channels, 4 * width, size, out_size, 1)
+            channels, size = 4 * width, out_size
+    yield Convolution("fc", batch, 2048, 1000, 1, 1, 1)
+
+
+def _operator(layer: Convolution, dtype_bytes: int) -> Operator:
+    """The layer as an operator with exact DRAM traffic; ATTENTION is the kind whose traffic is not tiled."""
+    return Operator(
+        name=layer.name,
+        phase=Phase.FORWARD,
+        kind=OperatorKind.ATTENTION,
+        core_type=CoreType.TC,
+        matmuls=(layer.matmul,),
+        bytes_read=float(layer.elements * dtype_bytes),
+    )

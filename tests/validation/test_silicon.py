@@ -1,0 +1,135 @@
+"""Dies, NVDLA and Eyeriss: layers have their published sizes, predictions follow closed forms, faults are named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.device import load_device
+from phaze_opt.hardware.device_chip import accelerator_of
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.power import tdp_w
+from phaze_opt.validation.convolution import Convolution, price_layers, resnet50
+from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.die_area import multiprocessor_mm2
+from phaze_opt.validation.embedded_chips import eyeriss_chip, eyeriss_layer, nvdla_chip
+from phaze_opt.validation.process_scaling import area_factor, energy_factor
+from phaze_opt.validation.row import Row
+from phaze_opt.validation.silicon import SiliconFamily, silicon_figures
+from phaze_opt.validation.tdp import check_tdp, tdp_parts
+
+SETS = ("die_area", "nvdla_estimates", "eyeriss_alexnet")
+NONE = FittedConstants({})
+
+
+def rows_of(name: str) -> tuple[Row, ...]:
+    return read_datasets(None, (name,))[0][0].rows
+
+
+def changed(row: Row, **values: str) -> Row:
+    return replace(row, values=MappingProxyType({**row.values, **values}))
+
+
+def test_resnet50_has_its_published_size() -> None:
+    layers = resnet50()
+    assert len(layers) == 54
+    assert sum(layer.matmul.macs for layer in layers) == pytest.approx(3.86e9, rel=2e-3)
+    weights = sum(layer.in_channels * layer.out_channels * layer.kernel**2 for layer in layers)
+    assert weights == pytest.approx(25.5e6, rel=2e-3)
+    assert sum(layer.matmul.macs for layer in resnet50(4)) == 4 * sum(layer.matmul.macs for layer in layers)
+
+
+def test_layers_of_eyeriss_have_their_published_macs() -> None:
+    for row in rows_of("eyeriss_alexnet"):
+        assert eyeriss_layer(row).matmul.macs / 1e9 == pytest.approx(row.number("gmacs"), abs=0.005)
+
+
+def test_a_layer_takes_its_multiplications_or_its_traffic() -> None:
+    layer = Convolution("x", 4, 168, 168, 30, 28, 3)
+    chip = eyeriss_chip()
+    costs = price_layers([layer], chip)
+    ideal_s = layer.matmul.macs / (168 * 200e6)
+    assert ideal_s < costs.latency_s[0] < 1.1 * ideal_s
+    assert costs.dram_bytes[0] == 2 * layer.elements
+    slow = price_layers([layer], replace(chip, hbm_bandwidth_bytes_per_s=1e6))
+    assert slow.latency_s[0] == pytest.approx(2 * layer.elements / 1e6)
+
+
+def test_scaling_is_neutral_at_22_nm_and_follows_the_published_ratios() -> None:
+    assert (area_factor("22 nm"), energy_factor("22 nm")) == (1.0, 1.0)
+    assert area_factor("TSMC N7") == pytest.approx(0.027 / 0.092)
+    assert energy_factor("65 nm") / energy_factor("7 nm") == pytest.approx(2.6 ** (math.log(65 / 7) / math.log(45 / 7)))
+    with pytest.raises(InputError, match="did you mean"):
+        area_factor("TSMC N77")
+
+
+def test_areas_of_components_add_up_to_the_model_of_the_chip() -> None:
+    chip = accelerator_of(load_device("a100-80g"), load_constants())
+    cores = {f.subject: f for f in silicon_figures(rows_of("die_area"))}
+    whole = cores["GA100 (A100), cores"].predicted / area_factor("TSMC N7")
+    assert whole == pytest.approx(128 * multiprocessor_mm2("a100-80g"))
+    without_cache = area_mm2(replace(chip, glb_bytes=2 << 20)) - 3.33822
+    assert 108 * multiprocessor_mm2("a100-80g") == pytest.approx(without_cache)
+
+
+def test_parts_of_the_power_are_those_of_the_model() -> None:
+    constants = load_constants()
+    network = load_network("two-level", num_devices=8)
+    for name in ("a100-80g", "mi210", "tpu-v3"):
+        chip = accelerator_of(load_device(name), constants)
+        links = sum(dimension.bandwidth_bytes_per_s for dimension in network.dimensions)
+        assert tdp_parts(chip, links, constants).total_w == pytest.approx(tdp_w(chip, network, constants), rel=1e-12)
+
+
+def test_predicted_powers_are_those_of_real_machines_within_a_factor_of_two_and_a_half() -> None:
+    checks = {check.device: check for check in check_tdp()}
+    assert len(checks) >= 25
+    assert {"a100-80g", "h100", "mi210", "v100"} <= set(checks)
+    ratios = np.array([check.predicted.total_w / check.published_w for check in checks.values()])
+    assert ratios.min() > 0.4
+    assert ratios.max() < 2.5
+    assert checks["a100-80g"].predicted.arrays_w < checks["a100-80g"].at_22_nm.arrays_w
+    assert checks["a100-80g"].predicted.memory_w == checks["a100-80g"].at_22_nm.memory_w
+
+
+def test_the_family_scores_what_its_model_has_and_says_why_not() -> None:
+    family = SiliconFamily()
+    assert family.datasets == SETS
+    for name in SETS:
+        rows = rows_of(name)
+        compiled = family.compile(rows)
+        predicted = compiled.seconds(NONE)
+        for index, row in enumerate(rows):
+            assert (index in compiled.unscored) == bool(np.isnan(predicted[index]))
+            assert family.regime(row)
+            if index not in compiled.unscored:
+                assert compiled.explain(NONE, index)[0].seconds == predicted[index] > 0
+                assert compiled.measured_s[index] > 0
+        assert not family.parameters(rows)
+    assert "memory phy" in "; ".join(family.compile(rows_of("die_area")).unscored.values())
+
+
+def test_rows_of_the_other_half_are_predicted_too() -> None:
+    family = SiliconFamily()
+    nvdla, die, layer = (rows_of(name)[0] for name in ("nvdla_estimates", "die_area", "eyeriss_alexnet"))
+    for macs in (32, 128, 256):
+        chip = nvdla_chip(changed(nvdla, macs_int8=str(macs)))
+        assert chip.num_macs == macs
+    blank = changed(nvdla, resnet50_frames_per_s="")
+    assert family.compile([blank]).unscored == {0: "no frame rate is published"}
+    cores = changed(die, die="Aldebaran GCD (MI210)", component="cores", process="TSMC N6")
+    assert family.compile([cores]).seconds(NONE)[0] > 0
+    unknown = family.compile([changed(die, die="TU102", component="cores")])
+    assert unknown.unscored == {0: "no layout of die 'TU102' is known"}
+    grouped = changed(layer, layer="CONV2", in_ch_per_group="48", groups="2", kernel="5", out_ch="256", out_hw="27")
+    assert family.compile([grouped]).seconds(NONE)[0] > 0
+    with pytest.raises(InputError, match="'batch'"):
+        family.compile([changed(layer, batch="many")])
