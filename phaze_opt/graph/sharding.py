@@ -10,6 +10,7 @@ from phaze_opt.graph.program import Tensor
 from phaze_opt.graph.regions import all_reduce, collective, view
 from phaze_opt.graph.tape import Tape
 from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.training import TrainingSpec
 
 
@@ -32,6 +33,16 @@ class ShardingOptions:
     expert: int | None = None
     has_kv_replicas: bool = False
     has_regathers: bool = False
+
+    @classmethod
+    def of_plan(cls, plan: ParallelPlan) -> ShardingOptions:
+        """How a plan shards: copies of key-value heads where it must; experts over replicas once ``expert`` asks."""
+        return cls(
+            context=plan.context,
+            expert=plan.expert if plan.expert > 1 else None,
+            has_kv_replicas=True,
+            has_regathers=plan.is_sequence_parallel,
+        )
 
     def __post_init__(self) -> None:
         """Refuse degrees below 1."""

@@ -5,6 +5,7 @@ Rows are steps. Layers are embedding, block and head; directions are forward and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.collectives import collective_coefficients, group_dimensions, transfer_coefficients
-from phaze_opt.graph.operator import Collective, CollectiveKind
-from phaze_opt.hardware.network import Network, NetworkDimension
+from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
+from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.objective.step.compiled_step import CompiledLayer, CompiledStep
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import RankOrder
@@ -52,9 +53,11 @@ class StepBatch:
         is_selective: whether attention runs again, shape (steps,), 0 or 1.
         launches: operators on cores, shape (steps, layers, directions).
         tensor: collectives inside the layers, shape (steps, layers, directions).
+        beside: those that run beside the compute of their pass, same shape.
         transfers: boundary transfers of a micro-batch, shape (steps, stages).
         parameters: ZeRO 3 gathers and reductions of a micro-batch, shape (steps, stages).
         gradients: reduction of gradients and gather of parameters once a step, shape (steps, stages).
+        islands: parts of the outermost switched network (nodes, slices) that the devices fill, shape (steps,).
         update_shards: replicas that share an update, shape (steps,).
     """
 
@@ -66,10 +69,12 @@ class StepBatch:
     is_selective: Floats
     launches: Floats
     tensor: Traffic
+    beside: Traffic
     transfers: Traffic
     parameters: Traffic
     gradients: Traffic
     update_shards: Floats
+    islands: Floats
 
 
 Cost = tuple[float, float, float, float]
@@ -91,12 +96,22 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         forwards=forwards,
         is_selective=np.array([step.plan.recompute is Recompute.SELECTIVE for step in steps], float),
         launches=np.array([[_launches(layer) for layer in step.layers] for step in steps], float),
-        tensor=_traffic([_tensor_costs(step, network) for step, network in both]),
+        tensor=_traffic([_collective_costs(step, network, is_overlapped=False) for step, network in both]),
+        beside=_traffic([_collective_costs(step, network, is_overlapped=True) for step, network in both]),
         transfers=_traffic([_pad(_transfer_costs(step, network), num_stages) for step, network in both]),
         parameters=_traffic([_pad(_parameter_costs(step, network), num_stages) for step, network in both]),
         gradients=_traffic([_pad(_gradient_costs(step, network), num_stages) for step, network in both]),
         update_shards=np.array([step.plan.shards if step.plan.zero else 1 for step in steps], float),
+        islands=np.array([_num_islands(step, network) for step, network in both], float),
     )
+
+
+def _num_islands(step: CompiledStep, network: Network) -> int:
+    """Nodes or slices behind one switched network; 1 where there is no such level."""
+    *inner, outermost = network.dimensions
+    if not inner or outermost.topology is not Topology.SWITCH:
+        return 1
+    return math.ceil(step.plan.num_devices / math.prod(dimension.size for dimension in inner))
 
 
 def _layer_counts(step: CompiledStep, num_stages: int) -> Floats:
@@ -133,17 +148,28 @@ def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
     return (count, latency, inner, outer)
 
 
-def _tensor_costs(step: CompiledStep, network: Network) -> list[list[Cost]]:
-    """Of each layer, forward and backward."""
-    if step.plan.tensor == 1:
-        return [[_NO_COST, _NO_COST]] * NUM_LAYERS
-    dimensions = group_dimensions(network, size=step.plan.tensor, stride=1)
+def _collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bool) -> list[list[Cost]]:
+    """Of each layer, forward and backward: collectives that run beside the compute, or those that do not."""
+    groups = {group: _members(step, group, network) for group in CollectiveGroup}
 
     def total(collectives: Sequence[Collective]) -> Cost:
-        return _add([_cost(each.kind, each.payload_bytes, dimensions) for each in collectives])
+        chosen = (each for each in collectives if each.is_overlapped is is_overlapped)
+        return _add([_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen])
 
     passes = [(layer.forward, layer.backward) for layer in step.layers]
     return [[total(each.collectives) for each in both] for both in passes]
+
+
+def _members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:
+    """Where the devices of a group lie: tensor groups innermost, then the context shards of one replica."""
+    plan = step.plan
+    if group is CollectiveGroup.TENSOR:
+        return group_dimensions(network, size=plan.tensor, stride=1)
+    if group is CollectiveGroup.CONTEXT:
+        return group_dimensions(network, size=plan.context, stride=plan.tensor)
+    is_inside = plan.expert <= plan.context or step.stack.order is RankOrder.DATA_INNER
+    stride = plan.tensor * (1 if is_inside else plan.pipeline)
+    return group_dimensions(network, size=plan.expert, stride=stride, is_aligned=True)
 
 
 def _transfer_costs(step: CompiledStep, network: Network) -> list[Cost]:
@@ -173,32 +199,56 @@ def _boundary_cost(network: Network, position: int, payload_bytes: float) -> Cos
     return (1.0, cost.latency_s, seconds, 0.0) if is_inner else (1.0, cost.latency_s, 0.0, seconds)
 
 
-def _parameters_of(step: CompiledStep, number: int) -> float:
-    """Parameters that one device of a stage holds; a tied head on the embedding's stage counts once."""
-    is_first, is_last = number == 0, number == len(step.blocks) - 1
-    counts = (int(is_first), step.blocks[number], int(is_last))
-    total = float(sum(c * layer.graph.num_parameters for c, layer in zip(counts, step.layers, strict=True)))
-    return total - step.layers[2].graph.num_tied_parameters if is_first and is_last else total
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Parameters that one device of a stage holds, and the devices that hold the same ones."""
+
+    parameters: float
+    group: tuple[NetworkDimension, ...]
 
 
-def _replica_group(step: CompiledStep, network: Network) -> tuple[NetworkDimension, ...]:
-    """The devices that hold the same parameters: data parallel replicas and context shards."""
-    plan = step.plan
+def _held(step: CompiledStep, number: int, network: Network) -> list[_Held]:
+    """Of one stage: experts, on their own replicas, and all else, on data parallel replicas and context shards.
+
+    A tied head on the embedding's stage counts once. Parameters that only one device holds are left out.
+    """
+    plan, counts = step.plan, _stage_counts(step, number)
+    graphs = [layer.graph for layer in step.layers]
+    experts = sum(c * graph.num_expert_parameters for c, graph in zip(counts, graphs, strict=True))
+    dense = sum(c * graph.num_parameters for c, graph in zip(counts, graphs, strict=True)) - experts
+    if counts[0] and counts[2]:
+        dense -= graphs[2].num_tied_parameters
     stride = plan.tensor * (plan.pipeline if step.stack.order is RankOrder.PIPELINE_INNER else 1)
-    return group_dimensions(network, size=plan.data * plan.context, stride=stride, is_aligned=True)
+    if plan.expert == 1:
+        dense, experts = dense + experts, 0
+    found = []
+    for parameters, size, apart in (
+        (dense, plan.data * plan.context, stride),
+        (experts, plan.expert_replicas, stride * plan.expert),
+    ):
+        if parameters and size > 1:
+            found.append(_Held(float(parameters), group_dimensions(network, size=size, stride=apart, is_aligned=True)))
+    return found
+
+
+def _stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:
+    """Embeddings, blocks and heads of a stage."""
+    return int(number == 0), step.blocks[number], int(number == len(step.blocks) - 1)
 
 
 def _parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
     """ZeRO 3: parameters gathered forward and backward, gradients scattered, every micro-batch."""
     if step.plan.zero != 3:
         return [_NO_COST] * len(step.blocks)
-    group = _replica_group(step, network)
     costs = []
     for number in range(len(step.blocks)):
-        parameters = _parameters_of(step, number)
-        gather = _cost(CollectiveKind.ALL_GATHER, parameters * step.training.optimizer.weight_bytes, group)
-        reduce = _cost(CollectiveKind.REDUCE_SCATTER, parameters * step.stack.gradient_bytes, group)
-        costs.append(_add([gather, gather, reduce]))
+        parts = []
+        for held in _held(step, number, network):
+            weight_bytes = held.parameters * step.training.optimizer.weight_bytes
+            gather = _cost(CollectiveKind.ALL_GATHER, weight_bytes, held.group)
+            gradient_bytes = held.parameters * step.stack.gradient_bytes
+            parts += [gather, gather, _cost(CollectiveKind.REDUCE_SCATTER, gradient_bytes, held.group)]
+        costs.append(_add(parts))
     return costs
 
 
@@ -206,19 +256,17 @@ def _gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
     """Gradients all-reduced, or (ZeRO 1, 2) scattered and parameters gathered; a tied table over its two stages."""
     if step.plan.zero == 3:
         return [_NO_COST] * len(step.blocks)
-    group = _replica_group(step, network)
     costs = []
     for number in range(len(step.blocks)):
-        parameters = _parameters_of(step, number)
-        gradient_bytes = parameters * step.stack.gradient_bytes
-        if step.plan.data * step.plan.context == 1:
-            parts = []
-        elif step.plan.zero == 0:
-            parts = [_cost(CollectiveKind.ALL_REDUCE, gradient_bytes, group)]
-        else:
-            weight_bytes = parameters * step.training.optimizer.weight_bytes
-            reduce = _cost(CollectiveKind.REDUCE_SCATTER, gradient_bytes, group)
-            parts = [reduce, _cost(CollectiveKind.ALL_GATHER, weight_bytes, group)]
+        parts = []
+        for held in _held(step, number, network):
+            gradient_bytes = held.parameters * step.stack.gradient_bytes
+            if step.plan.zero == 0:
+                parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes, held.group))
+                continue
+            weight_bytes = held.parameters * step.training.optimizer.weight_bytes
+            parts.append(_cost(CollectiveKind.REDUCE_SCATTER, gradient_bytes, held.group))
+            parts.append(_cost(CollectiveKind.ALL_GATHER, weight_bytes, held.group))
         if number in (0, len(step.blocks) - 1):
             parts.append(_tied_cost(step, network))
         costs.append(_add(parts))
