@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phaze_opt.cli.evaluate_plan import PlanRequest, evaluate_plans
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
-from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer
+from phaze_opt.cli.numbers import MAX_MICRO_BATCH, read_integer
 from phaze_opt.cli.options import (
     CHOICES,
     DEFAULT_SCHEDULE_GAP,
-    INTEGER,
     RECORDS,
     WORKLOAD,
     AttentionOption,
@@ -23,7 +23,6 @@ from phaze_opt.cli.options import (
     MaxAreaOption,
     MaxTdpOption,
     ModelOption,
-    NetworkOption,
     OptimizerOption,
     RecomputeOption,
     ScheduleGapOption,
@@ -34,12 +33,35 @@ from phaze_opt.cli.options import (
     load_models,
 )
 from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.plan_options import (
+    DEFAULT_TOP,
+    ConstantsOption,
+    ContextOption,
+    DataOption,
+    DtypeOption,
+    ExpertOption,
+    InterleaveOption,
+    PipelineOption,
+    PlanTexts,
+    SoftwareOption,
+    StateShardsOption,
+    TopOption,
+    ZeroOption,
+)
+from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.objective.sensitivity import SensitivityRow
+    from phaze_opt.workload.model import ModelSpec
+
+
+DEFAULT_MICRO_BATCH = 8
+DEFAULT_NETWORK = "two-level"
+PLAN_RECOMPUTE = ("none", "selective", "full")
+"""Words of ``--recompute`` that only whole plans know."""
 
 
 def evaluate(
@@ -57,17 +79,24 @@ def evaluate(
     devices: DevicesOption,
     global_batch: GlobalBatchOption,
     micro_batch: Annotated[
-        int,
+        str | None,
         typer.Option(
             "--micro-batch",
             help="Samples a micro-batch.",
-            parser=integer("--micro-batch", high=MAX_MICRO_BATCH),
-            metavar=INTEGER,
+            show_default=f"{DEFAULT_MICRO_BATCH}; of plans, all that fit",
             rich_help_panel=CHOICES,
         ),
-    ] = 8,
+    ] = None,
     sequence_length: SequenceLengthOption = None,
-    network: NetworkOption = "two-level",
+    network: Annotated[
+        str | None,
+        typer.Option(
+            "--network",
+            help="A network preset or a TOML file (see `phaze-opt network`).",
+            show_default="two-level; of plans on a real machine, its own",
+            rich_help_panel=WORKLOAD,
+        ),
+    ] = None,
     optimizer: OptimizerOption = "adam",
     attention: AttentionOption = "fused",
     exclusivity: ExclusivityOption = "chip",
@@ -75,6 +104,17 @@ def evaluate(
     tensor_parallel: TensorParallelOption = "1,2,4,8",
     sequence_parallel: SequenceParallelOption = True,
     schedule_gap: ScheduleGapOption = DEFAULT_SCHEDULE_GAP,
+    pipeline: PipelineOption = None,
+    data: DataOption = None,
+    context_parallel: ContextOption = None,
+    expert_parallel: ExpertOption = None,
+    interleave: InterleaveOption = None,
+    zero: ZeroOption = None,
+    state_shards: StateShardsOption = None,
+    software: SoftwareOption = None,
+    dtype: DtypeOption = None,
+    constants: ConstantsOption = None,
+    top: TopOption = DEFAULT_TOP,
     max_area_mm2: MaxAreaOption = None,
     max_tdp_w: MaxTdpOption = None,
     sensitivity: Annotated[
@@ -85,19 +125,57 @@ def evaluate(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Evaluate one accelerator on a model: throughput, placement, schedule bounds and where the time goes."""
-    from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.hardware.presets import load_architecture
-    from phaze_opt.objective.evaluate import Objective
-    from phaze_opt.objective.serialize import evaluation_to_json
+    """Evaluate one accelerator on a model: throughput, placement, schedule bounds and where the time goes.
 
-    constants = load_constants()
+    With any option of a parallel plan, whole plans are priced instead, on a designed chip or on a real machine with
+    the constants fitted to it: degrees that are fixed stay, the others are searched.
+    """
+    texts = PlanTexts(
+        tensor=tensor_parallel,
+        pipeline=pipeline,
+        data=data,
+        context=context_parallel,
+        expert=expert_parallel,
+        interleave=interleave,
+        zero=zero,
+        state_shards=state_shards,
+        software=software,
+        dtype=dtype,
+        constants=constants,
+    )
+    models = load_models(model, option="--model")
+    if texts.is_asked_for or recompute in PLAN_RECOMPUTE:
+        _refuse_with_plans(
+            models, {"--sensitivity": sensitivity, "--max-area-mm2": max_area_mm2, "--max-tdp-w": max_tdp_w}
+        )
+        request = PlanRequest(
+            model=models[0],
+            arch=arch,
+            devices=devices,
+            global_batch=global_batch,
+            sequence_length=sequence_length,
+            network=network,
+            optimizer=optimizer,
+            attention=attention,
+            exclusivity=exclusivity,
+            recompute=recompute,
+            micro_batch=micro_batch,
+            is_sequence_parallel=sequence_parallel,
+            schedule_gap=schedule_gap,
+            texts=texts,
+            top=top,
+        )
+        evaluate_plans(request, json=json)
+        return
+    from phaze_opt.hardware.constants import load_constants
+
+    known = load_constants()
     scenario = build_scenario(
-        load_models(model, option="--model"),
+        models,
         devices=devices,
         global_batch=global_batch,
         sequence_length=sequence_length,
-        network=network,
+        network=network or DEFAULT_NETWORK,
         optimizer=optimizer,
         attention=attention,
         exclusivity=exclusivity,
@@ -107,21 +185,54 @@ def evaluate(
         max_area_mm2=max_area_mm2,
         max_tdp_w=max_tdp_w,
         schedule_gap=schedule_gap,
-        constants=constants,
+        constants=known,
     )
-    accelerator = load_architecture(arch, constants=constants)
-    evaluation = Objective(scenario).evaluate_accelerator(accelerator, micro_batch)
-    rows = _sensitivity_rows(scenario, arch, micro_batch, network) if sensitivity and evaluation.is_feasible else []
+    _evaluate_chip(scenario, arch, micro_batch, with_sensitivity=sensitivity, json=json)
+
+
+def _refuse_with_plans(models: tuple[ModelSpec, ...], others: dict[str, object]) -> None:
+    """What whole plans do not go with."""
+    if len(models) > 1:
+        message = f"plans are priced for one model, not {len(models)}; name one"
+        raise InputError(message, source="--model")
+    for option, value in others.items():
+        if value:
+            message = "does not go with options of a parallel plan; leave one or the other out"
+            raise InputError(message, source=option)
+
+
+def _evaluate_chip(
+    scenario: Scenario, arch: str, micro_batch: str | None, *, with_sensitivity: bool, json: bool
+) -> None:
+    """One accelerator with its best placement, as in every search."""
+    from phaze_opt.hardware.presets import load_architecture
+    from phaze_opt.objective.evaluate import Objective
+    from phaze_opt.objective.serialize import evaluation_to_json
+
+    objective = Objective(scenario)
+    samples = _one_micro_batch(micro_batch)
+    evaluation = objective.evaluate_accelerator(load_architecture(arch, constants=objective.constants), samples)
+    network = scenario.cluster.network.name
+    rows = _sensitivity_rows(scenario, arch, samples, network) if with_sensitivity and evaluation.is_feasible else []
     if json:
         document = evaluation_to_json(evaluation)
-        if sensitivity:
+        if with_sensitivity:
             document["sensitivity"] = [asdict(row) for row in rows]
         print_json(document)
     else:
-        _print_tables(evaluation, scenario, rows, constants)
+        _print_tables(evaluation, scenario, rows, objective.constants)
     if not evaluation.is_feasible:
         console().print(f"infeasible: {evaluation.reason}", style="bold red", soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _one_micro_batch(text: str | None) -> int:
+    """The micro-batch of one evaluation."""
+    value = DEFAULT_MICRO_BATCH if text is None else read_integer(text, low=1, high=MAX_MICRO_BATCH)
+    if value is None:
+        message = f"'{text}' must be an integer from 1 to {MAX_MICRO_BATCH:,}"
+        raise InputError(message, source="--micro-batch")
+    return value
 
 
 def _sensitivity_rows(scenario: Scenario, arch: str, micro_batch: int, network: str) -> list[SensitivityRow]:

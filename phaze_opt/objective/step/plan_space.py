@@ -92,6 +92,41 @@ def plan_obstacle(model: ModelSpec, plan: ParallelPlan, *, global_batch: int) ->
     return None
 
 
+def explain_no_plan(model: ModelSpec, *, num_devices: int, global_batch: int, choices: PlanChoices) -> str:
+    """What hinders the smallest plan of choices that admit none, as a sentence."""
+    tensor, context = min(choices.tensor), min(choices.context)
+    pipeline, data = min(choices.pipeline, default=1), min(choices.data, default=1)
+    needed = tensor * context * pipeline * data
+    if needed > num_devices:
+        return (
+            f"tensor {tensor} x context {context} x pipeline {pipeline} x data {data} takes {needed} devices of "
+            f"{num_devices}; give smaller degrees or more devices"
+        )
+    if not choices.data and num_devices % needed:
+        return (
+            f"tensor {tensor} x context {context} x pipeline {pipeline} does not divide {num_devices} devices; give "
+            "the replicas too, and the rest stays idle"
+        )
+    replicas = data if choices.data else num_devices // needed
+    try:
+        plan = ParallelPlan(
+            tensor=tensor,
+            pipeline=pipeline,
+            data=replicas,
+            context=context,
+            expert=min(choices.expert),
+            interleave=min(choices.interleave),
+            micro_batch=min(choices.micro_batch),
+            zero=min(choices.zero),
+            state_shards=min(choices.state_shards),
+            recompute=choices.recompute[0],
+        )
+    except InputError as error:
+        return str(error)
+    obstacle = plan_obstacle(model, plan, global_batch=global_batch)
+    return obstacle or "no combination of the degrees given fits the devices and the batch; leave more of them free"
+
+
 def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
     """Pipeline and data degrees on the devices that tensor and context groups leave."""
     stages = choices.pipeline or tuple(p for p in range(1, min(devices, model.num_layers) + 1) if devices % p == 0)

@@ -1,0 +1,212 @@
+"""The part of ``phaze-opt evaluate`` that prices whole parallel plans on one machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
+from phaze_opt.cli.options import parse_choice
+from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.plan_options import PlanTexts, parse_choices
+from phaze_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.objective.step.plan_search import Machine, PlanRanking, RankedPlan
+    from phaze_opt.report.plans import PlanSetting
+    from phaze_opt.workload.model import ModelSpec
+    from phaze_opt.workload.stack import TrainingStack
+
+DEFAULT_DTYPE = "bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What the command line says about plans; texts as the user wrote them."""
+
+    model: ModelSpec
+    arch: str
+    devices: int
+    global_batch: int
+    sequence_length: int | None
+    network: str | None
+    optimizer: str
+    attention: str
+    exclusivity: str
+    recompute: str
+    micro_batch: str | None
+    is_sequence_parallel: bool
+    schedule_gap: float
+    texts: PlanTexts
+    top: int
+
+
+def evaluate_plans(request: PlanRequest, *, json: bool) -> None:
+    """Price every plan that the options leave, and print the fastest.
+
+    Raises:
+        InputError: an option breaks a rule, or no plan is left.
+    """
+    from phaze_opt.objective.step.plan_search import rank_plans
+    from phaze_opt.objective.step.plan_space import enumerate_plans, explain_no_plan
+
+    choices = parse_choices(
+        request.texts,
+        micro_batch=request.micro_batch,
+        recompute=request.recompute,
+        is_sequence_parallel=request.is_sequence_parallel,
+    )
+    machine, setting = _build_machine(request)
+    training = _training(request)
+    plans = tuple(
+        enumerate_plans(request.model, num_devices=request.devices, global_batch=request.global_batch, choices=choices)
+    )
+    if not plans:
+        reason = explain_no_plan(
+            request.model, num_devices=request.devices, global_batch=request.global_batch, choices=choices
+        )
+        raise InputError(reason)
+    ranking = rank_plans(request.model, training, plans, machine=machine)
+    if json:
+        print_json(_to_json(ranking, setting, top=request.top))
+    elif ranking.ranked:
+        _print_tables(ranking, setting, top=request.top)
+    if not ranking.ranked:
+        gib, own = ranking.least_bytes / 2**30, machine.memory_bytes / 2**30
+        console().print(
+            f"infeasible: none of {ranking.num_misfits} plans fits; the smallest needs {gib:.1f} GiB of {own:.1f}; "
+            "allow more devices, recomputation or ZeRO",
+            style="bold red",
+            soft_wrap=True,
+        )
+        raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _training(request: PlanRequest) -> Any:
+    from phaze_opt.objective.scenario import MAX_DEFAULT_SEQUENCE_LENGTH
+    from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
+
+    longest = request.model.max_sequence_length
+    length = min(longest, MAX_DEFAULT_SEQUENCE_LENGTH) if request.sequence_length is None else request.sequence_length
+    if length > longest:
+        message = f"{length} exceeds the {longest} positions of {request.model.name}; give at most {longest}"
+        raise InputError(message, source="--sequence-length")
+    return TrainingSpec(
+        micro_batch=1,
+        sequence_length=length,
+        global_batch=request.global_batch,
+        optimizer=parse_choice(Optimizer, request.optimizer, option="--optimizer"),
+        attention=parse_choice(AttentionForm, request.attention, option="--attention"),
+    )
+
+
+def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
+    """The machine that plans are priced on, real or designed, and what its report says about it."""
+    from phaze_opt.graph.flops import model_flops
+    from phaze_opt.hardware.device import find_device, path_of
+    from phaze_opt.hardware.fitted import load_fitted
+    from phaze_opt.hardware.networks import load_network
+    from phaze_opt.objective.step.clocks import LayerClock, MachineClock
+    from phaze_opt.objective.step.plan_search import Machine
+    from phaze_opt.report.plans import PlanSetting
+
+    fitted = load_fitted(request.texts.constants)
+    stack = _load_stack(request, fitted)
+    clock: LayerClock
+    device = find_device(request.arch)
+    if device is not None:
+        path = path_of(request.texts.dtype or DEFAULT_DTYPE)
+        peak, memory_bytes, name = device.peak(path), device.hbm_bytes, device.name
+        clock = MachineClock(device, path, fitted)
+        network_name = request.network or device.network or "two-level"
+    else:
+        clock, peak, memory_bytes, name = _designed_chip(request)
+        network_name = request.network or "two-level"
+    network = load_network(network_name, num_devices=request.devices)
+    training = _training(request)
+    setting = PlanSetting(
+        machine=name,
+        software=stack.name,
+        network=network.name,
+        model=request.model.name,
+        num_devices=request.devices,
+        tokens=request.global_batch * training.sequence_length,
+        flops=request.global_batch * model_flops(request.model, training.sequence_length),
+        peak_flops_per_s=peak,
+    )
+    return Machine(clock, memory_bytes, network, stack), setting
+
+
+def _load_stack(request: PlanRequest, fitted: FittedConstants) -> TrainingStack:
+    """The software asked for; an ideal one takes its attention form from the command line."""
+    from dataclasses import replace
+
+    from phaze_opt.objective.step.stacks import load_stack
+    from phaze_opt.workload.stack import IDEAL_STACK
+    from phaze_opt.workload.training import AttentionForm
+
+    if request.texts.software in (None, IDEAL_STACK.name):
+        form = parse_choice(AttentionForm, request.attention, option="--attention")
+        return replace(IDEAL_STACK, attention=form)
+    return load_stack(str(request.texts.software), fitted)
+
+
+def _designed_chip(request: PlanRequest) -> tuple[Any, float, float, str]:
+    """Clock, peak, memory and name of an accelerator that is no real machine."""
+    from phaze_opt.estimate.analytic import AnalyticEstimator
+    from phaze_opt.hardware.presets import load_architecture
+    from phaze_opt.objective.step.scheduled import ScheduledTimes
+    from phaze_opt.schedule.options import ScheduleOptions
+    from phaze_opt.schedule.problem import Exclusivity
+
+    if request.texts.dtype not in (None, DEFAULT_DTYPE, "fp16"):
+        message = f"'{request.texts.dtype}' is for real machines; designed chips compute in 16 bits"
+        raise InputError(message, source="--dtype")
+    accelerator = load_architecture(request.arch)
+    clock = ScheduledTimes(
+        accelerator,
+        estimator=AnalyticEstimator(),
+        exclusivity=parse_choice(Exclusivity, request.exclusivity, option="--exclusivity"),
+        options=ScheduleOptions(mip_gap=request.schedule_gap),
+    )
+    return clock, accelerator.peak_flops_per_s, float(accelerator.hbm_bytes), accelerator.name or "this design"
+
+
+def _to_json(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> dict[str, Any]:
+    """The setting and the fastest plans; SI units."""
+    return {
+        "setting": asdict(setting),
+        "num_fitting": len(ranking.ranked),
+        "num_misfits": ranking.num_misfits,
+        "plans": [_plan_to_json(each, setting) for each in ranking.ranked[:top]],
+    }
+
+
+def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
+    return {
+        **asdict(ranked.plan),
+        "iteration_time_s": ranked.time.seconds,
+        "throughput_tokens_per_s": setting.tokens_per_s(ranked.time),
+        "mfu": setting.mfu(ranked),
+        "peak_memory_bytes": ranked.memory.peak_bytes,
+        "breakdown": asdict(ranked.time),
+        "stages": [asdict(stage) for stage in ranked.memory.stages],
+    }
+
+
+def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> None:
+    from phaze_opt.report.plans import memory_table, plans_table, step_table
+    from phaze_opt.report.tables import draw_table
+
+    screen = out()
+    if len(ranking.ranked) > 1 or ranking.num_misfits:
+        screen.print(draw_table(plans_table(ranking, setting, top=top)))
+    best = ranking.ranked[0]
+    screen.print(draw_table(step_table(best)))
+    screen.print(draw_table(memory_table(best)))
+    if len(ranking.ranked) == 1 and not ranking.num_misfits:
+        rate, mfu = setting.tokens_per_s(best.time), setting.mfu(best)
+        screen.print(f"{best.time.seconds:.4g} s a step, {rate:,.0f} tokens/s, MFU {100 * mfu:.1f} %", soft_wrap=True)

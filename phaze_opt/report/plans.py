@@ -1,0 +1,141 @@
+"""Parallel plans in tables: the fastest ones, and where the time and the memory of the best go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from phaze_opt.objective.step.plan_search import PlanRanking, RankedPlan
+from phaze_opt.placement.step_time import StepTime
+from phaze_opt.report.content import Column, TableContent, pairs_table
+from phaze_opt.report.text import format_gib, format_number, format_share, format_time
+from phaze_opt.units import bytes_to_gib
+from phaze_opt.workload.plan import ParallelPlan
+
+PART_NAMES = {
+    "matmul_s": "matmuls",
+    "attention_s": "attention",
+    "vector_s": "norms, activations and other vector work",
+    "launch_s": "waiting for launches",
+    "tensor_s": "tensor-parallel collectives",
+    "transfer_s": "transfers between stages",
+    "bubble_s": "pipeline bubble",
+    "parameter_s": "parameter traffic (ZeRO 3)",
+    "gradient_s": "gradient and parameter collectives",
+    "update_s": "optimizer update",
+    "overhead_s": "fixed time of a step",
+    "waiting_s": "waiting for the slowest island",
+}
+"""Fields of `StepTime` in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSetting:
+    """What every plan of a ranking shares.
+
+    Attributes:
+        machine, software, network, model: names.
+        num_devices: devices of the cluster.
+        tokens: of one step.
+        flops: model FLOPs of one step.
+        peak_flops_per_s: of one device.
+    """
+
+    machine: str
+    software: str
+    network: str
+    model: str
+    num_devices: int
+    tokens: int
+    flops: float
+    peak_flops_per_s: float
+
+    def tokens_per_s(self, time: StepTime) -> float:
+        """Tokens a second over the whole cluster."""
+        return self.tokens / time.seconds
+
+    def mfu(self, ranked: RankedPlan) -> float:
+        """Model FLOPs over what the plan's devices could do in the time of its step."""
+        return self.flops / (ranked.time.seconds * ranked.plan.num_devices * self.peak_flops_per_s)
+
+
+def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> TableContent:
+    """The ``top`` fastest plans; degrees that are 1, or 0, in all of them have no column."""
+    best = ranking.ranked[:top]
+    degrees = [each for each in _DEGREES if any(each.text(ranked.plan) != each.neutral for ranked in best)]
+    columns = (
+        Column("#", is_number=True),
+        Column("t x p x d", is_number=True),
+        *(Column(each.heading, is_number=True) for each in degrees),
+        Column("recompute"),
+        *(Column(heading, is_number=True) for heading in ("step", "tokens/s", "MFU", "GiB")),
+    )
+    rows = tuple(
+        (
+            str(rank),
+            f"{ranked.plan.tensor} x {ranked.plan.pipeline} x {ranked.plan.data}",
+            *(each.text(ranked.plan) for each in degrees),
+            ranked.plan.recompute.value,
+            format_time(ranked.time.seconds),
+            format_number(setting.tokens_per_s(ranked.time)),
+            format_share(setting.mfu(ranked)),
+            f"{bytes_to_gib(ranked.memory.peak_bytes):.1f}",
+        )
+        for rank, ranked in enumerate(best, start=1)
+    )
+    meanings = "".join(f"{each.heading} {each.meaning}, " for each in degrees)
+    note = (
+        f"{len(best)} of {len(ranking.ranked)} plans that fit, {ranking.num_misfits} do not; t tensor, p pipeline, "
+        f"d data parallel, {meanings}GiB of the fullest stage"
+    )
+    title = f"Plans of {setting.model} on {setting.num_devices} {setting.machine} ({setting.software})"
+    return TableContent(title, columns, rows, note, emphasised=frozenset({0}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Degree:
+    """A column that most plans do not need."""
+
+    heading: str
+    meaning: str
+    neutral: str
+    text: Callable[[ParallelPlan], str]
+
+
+_DEGREES = (
+    _Degree("c", "context parallel", "1", lambda plan: str(plan.context)),
+    _Degree("e", "expert parallel", "1", lambda plan: str(plan.expert)),
+    _Degree("v", "model chunks a stage", "1", lambda plan: str(plan.interleave)),
+    _Degree("mb", "micro-batch", "", lambda plan: str(plan.micro_batch)),
+    _Degree("zero", "ZeRO stage", "0", lambda plan: str(plan.zero)),
+    _Degree("shards", "replicas that share the state", "0", lambda plan: str(plan.state_shards)),
+)
+
+
+def step_table(best: RankedPlan) -> TableContent:
+    """Where the time of one plan's step goes."""
+    time = best.time
+    is_told_apart = time.attention_s > 0 or time.vector_s > 0
+    names = PART_NAMES if is_told_apart else {**PART_NAMES, "matmul_s": "computing (scheduled operators)"}
+    parts = sorted(((getattr(time, f.name), names[f.name]) for f in fields(time)), reverse=True)
+    rows = tuple(
+        (name, format_time(seconds), format_share(seconds / time.seconds)) for seconds, name in parts if seconds > 0
+    )
+    columns = (Column("part"), Column("time", is_number=True), Column("share", is_number=True))
+    return TableContent(f"Where a step of {format_time(time.seconds)} goes", columns, rows)
+
+
+def memory_table(best: RankedPlan) -> TableContent:
+    """Memory of the fullest stage of one plan."""
+    stages = best.memory.stages
+    number = max(range(len(stages)), key=lambda index: stages[index].total_bytes)
+    stage = stages[number]
+    rows = (
+        ("weights", format_gib(stage.weight_bytes)),
+        ("gradients", format_gib(stage.gradient_bytes)),
+        ("optimizer state", format_gib(stage.optimizer_bytes)),
+        *((("gathered weights (ZeRO 3)", format_gib(stage.gathered_bytes)),) if stage.gathered_bytes else ()),
+        ("activations", format_gib(stage.activation_bytes)),
+        ("all", format_gib(stage.total_bytes)),
+    )
+    return pairs_table(f"Memory, stage {number + 1} of {len(stages)}", rows)
