@@ -10,7 +10,7 @@ spends c picojoules a FLOP, sustains no more than W / c of it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -89,10 +89,61 @@ FP32_CONSTANTS = (
 )
 """Every constant of fp32 operators."""
 
+_SIMT_NAMES = (
+    "launch_s",
+    "matmul_start",
+    "matmul_efficiency",
+    "matmul_memory_share",
+    "k_ramp",
+    "lone_tile",
+    "large_tile",
+    "medium_tile",
+    "small_tile",
+    "tiny_tile",
+    "slim_tile",
+    "cache_ratio",
+    "overlap_norm",
+    "slice_cost",
+    "long_k",
+    "long_k_power",
+    "long_k_rows",
+    "conflict_cost",
+    "odd_k_cost",
+)
+_VECTOR_NAMES = (
+    "launch_s",
+    "vector_share",
+    "cache_share",
+    "elementwise_start",
+    "softmax_start",
+    "norm_start",
+    "block_s",
+    "loop_s",
+    "tail_s",
+    "warp_row_s",
+    "misaligned_passes",
+)
+
 
 def maker_of(device: Device) -> str:
     """Whose libraries run on it: ``amd`` or ``nvidia``."""
     return "amd" if device.name.startswith("mi") else "nvidia"
+
+
+def operators_of(constant: Fp32Constant) -> tuple[str, ...]:
+    """Parts of the model that a constant moves: ``matmul``, ``elementwise``, ``softmax``, ``norm``."""
+    rows = ("softmax", "norm")
+    own = {
+        "elementwise_start": ("elementwise",),
+        "softmax_start": ("softmax",),
+        "norm_start": ("norm",),
+        "warp_row_s": ("softmax",),
+        "tail_s": ("softmax",),
+        "misaligned_passes": ("softmax",),
+        "launch_s": ("matmul", "elementwise", *rows),
+        "vector_share": ("elementwise", *rows),
+    }
+    return own.get(constant.name, ("matmul",) if constant.name in _SIMT_NAMES else rows)
 
 
 def group_of(constant: Fp32Constant, device: Device) -> str:
@@ -102,27 +153,66 @@ def group_of(constant: Fp32Constant, device: Device) -> str:
     return f"fp32/{maker_of(device) if constant.scope is Scope.MAKER else device.name}"
 
 
-def fp32_machines(
-    devices: Sequence[Device], index: NDArray[np.intp], fitted: FittedConstants
-) -> tuple[SimtMachine, VectorMachine]:
-    """Machines of rows: row i is on ``devices[index[i]]``.
+@dataclass(frozen=True, slots=True, eq=False)
+class Fp32Machines:
+    """Constants of some devices, looked up once.
 
-    Args:
+    Attributes:
         devices: distinct ones.
-        index: of the rows, shape (num_rows,).
-        fitted: constants; what is missing is looked up as the module says.
-
-    Raises:
-        InputError: a device without an fp32 path.
+        table: value of every constant by name, shape (num_devices,).
     """
-    table = {c.name: np.array([_lookup(c, device, fitted) for device in devices])[index] for c in FP32_CONSTANTS}
-    table["matmul_efficiency"] = np.array([matmul_efficiency(device, fitted) for device in devices])[index]
-    units = np.array([float(device.num_multiprocessors) for device in devices])[index]
-    bandwidth = np.array([device.hbm_bandwidth_bytes_per_s for device in devices])[index]
-    peak = np.array([device.peak(ComputePath.FP32) for device in devices])[index]
-    cache = np.array([device.cache_bytes for device in devices])[index]
-    threads = np.array([float(device.threads_per_multiprocessor) for device in devices])[index]
-    return _simt(table, units, bandwidth, peak), _vector(table, units, bandwidth, (cache, threads))
+
+    devices: tuple[Device, ...]
+    table: Mapping[str, Floats]
+
+    @classmethod
+    def look_up(cls, devices: Sequence[Device], fitted: FittedConstants) -> Fp32Machines:
+        """Constants of devices; what was not fitted is looked up as the module says.
+
+        Raises:
+            InputError: a device without an fp32 path.
+        """
+        table = {c.name: np.array([_lookup(c, device, fitted) for device in devices]) for c in FP32_CONSTANTS}
+        table["matmul_efficiency"] = np.array([matmul_efficiency(device, fitted) for device in devices])
+        return cls(tuple(devices), table)
+
+    def simt(self, index: NDArray[np.intp]) -> SimtMachine:
+        """Machines of rows for matmuls: row i is on ``devices[index[i]]``."""
+        value = {name: self.table[name][index] for name in _SIMT_NAMES}
+        launch = value.pop("launch_s") * value.pop("matmul_start")
+        return SimtMachine(
+            num_units=self._of(lambda device: float(device.num_multiprocessors), index),
+            peak_flops_per_s=self._of(lambda device: device.peak(ComputePath.FP32), index),
+            bandwidth_bytes_per_s=self._of(lambda device: device.hbm_bandwidth_bytes_per_s, index),
+            launch_s=launch,
+            efficiency=value.pop("matmul_efficiency"),
+            memory_share=value.pop("matmul_memory_share"),
+            **value,
+        )
+
+    def vector(self, index: NDArray[np.intp]) -> VectorMachine:
+        """Machines of rows for row operators: row i is on ``devices[index[i]]``."""
+        value = {name: self.table[name][index] for name in _VECTOR_NAMES}
+        launch = value["launch_s"]
+        bandwidth = self._of(lambda device: device.hbm_bandwidth_bytes_per_s, index)
+        return VectorMachine(
+            num_units=self._of(lambda device: float(device.num_multiprocessors), index),
+            threads_per_unit=self._of(lambda device: float(device.threads_per_multiprocessor), index),
+            bandwidth_bytes_per_s=bandwidth * value["vector_share"],
+            cache_bytes=self._of(lambda device: device.cache_bytes, index) * value["cache_share"],
+            launch_s=launch,
+            elementwise_start_s=launch * value["elementwise_start"],
+            softmax_start_s=launch * value["softmax_start"],
+            norm_start_s=launch * value["norm_start"],
+            block_s=value["block_s"],
+            loop_s=value["loop_s"],
+            tail_s=value["tail_s"],
+            warp_row_s=value["warp_row_s"],
+            misaligned_passes=value["misaligned_passes"],
+        )
+
+    def _of(self, figure: Callable[[Device], float], index: NDArray[np.intp]) -> Floats:
+        return np.array([figure(device) for device in self.devices])[index]
 
 
 def matmul_efficiency(device: Device, fitted: FittedConstants) -> float:
@@ -142,49 +232,3 @@ def _lookup(constant: Fp32Constant, device: Device, fitted: FittedConstants) -> 
         if value is not None:
             return value
     return constant.default
-
-
-def _simt(table: dict[str, Floats], units: Floats, bandwidth: Floats, peak: Floats) -> SimtMachine:
-    return SimtMachine(
-        num_units=units,
-        peak_flops_per_s=peak,
-        bandwidth_bytes_per_s=bandwidth,
-        launch_s=table["launch_s"] * table["matmul_start"],
-        efficiency=table["matmul_efficiency"],
-        k_ramp=table["k_ramp"],
-        memory_share=table["matmul_memory_share"],
-        lone_tile=table["lone_tile"],
-        large_tile=table["large_tile"],
-        medium_tile=table["medium_tile"],
-        small_tile=table["small_tile"],
-        tiny_tile=table["tiny_tile"],
-        slim_tile=table["slim_tile"],
-        cache_ratio=table["cache_ratio"],
-        overlap_norm=table["overlap_norm"],
-        slice_cost=table["slice_cost"],
-        long_k=table["long_k"],
-        long_k_power=table["long_k_power"],
-        long_k_rows=table["long_k_rows"],
-        conflict_cost=table["conflict_cost"],
-        odd_k_cost=table["odd_k_cost"],
-    )
-
-
-def _vector(table: dict[str, Floats], units: Floats, bandwidth: Floats, sizes: tuple[Floats, Floats]) -> VectorMachine:
-    cache, threads = sizes
-    launch = table["launch_s"]
-    return VectorMachine(
-        num_units=units,
-        threads_per_unit=threads,
-        bandwidth_bytes_per_s=bandwidth * table["vector_share"],
-        cache_bytes=cache * table["cache_share"],
-        launch_s=launch,
-        elementwise_start_s=launch * table["elementwise_start"],
-        softmax_start_s=launch * table["softmax_start"],
-        norm_start_s=launch * table["norm_start"],
-        block_s=table["block_s"],
-        loop_s=table["loop_s"],
-        tail_s=table["tail_s"],
-        warp_row_s=table["warp_row_s"],
-        misaligned_passes=table["misaligned_passes"],
-    )

@@ -86,7 +86,7 @@ class SimtMachine:
     num_units: Floats | float
     peak_flops_per_s: Floats | float
     bandwidth_bytes_per_s: Floats | float
-    element_bytes: float = 4.0
+    element_bytes: Floats | float = 4.0
     launch_s: Floats | float = 0.0
     efficiency: Floats | float = 1.0
     k_ramp: Floats | float = 0.0

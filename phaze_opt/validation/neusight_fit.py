@@ -1,0 +1,91 @@
+"""Fit of fp32 constants in two steps: a law shared by makers on all devices, then what each device has of its own.
+
+The law gives every device of a maker the same constants, and its matmul efficiency by its power
+(`estimate.fp32_machine`); it prices devices that were never measured. A device with rows then gets own values, which
+start at the law's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from phaze_opt.estimate.fp32_machine import (
+    FP32_CONSTANTS,
+    SHARED_GROUP,
+    Fp32Constant,
+    Scope,
+    group_of,
+    maker_of,
+    matmul_efficiency,
+    operators_of,
+)
+from phaze_opt.hardware.device import Device, find_device
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.validation.family import Parameter
+from phaze_opt.validation.fit import fit_parameters
+from phaze_opt.validation.neusight_rows import CompiledFp32, part_of
+from phaze_opt.validation.row import Row
+
+EFFICIENCY = "matmul_efficiency"
+LAW_EVALUATIONS = 30
+DEVICE_EVALUATIONS = 40
+
+
+def law_parameters(rows: Sequence[Row]) -> tuple[Parameter, ...]:
+    """Constants that all devices of a maker, or all devices, share."""
+    found: list[Parameter] = []
+    for maker in sorted({maker_of(device) for device in devices_of(rows)}):
+        names = [c for c in FP32_CONSTANTS if c.scope is not Scope.SHARED and c.name != EFFICIENCY]
+        found.extend(_parameter(constant, f"fp32/{maker}") for constant in names)
+    shared = [_parameter(constant, SHARED_GROUP) for constant in FP32_CONSTANTS if constant.scope is Scope.SHARED]
+    return (*found, *shared) if found else ()
+
+
+def device_parameters(device: Device, rows: Sequence[Row]) -> tuple[Parameter, ...]:
+    """Constants of its own that a device's rows tell something about."""
+    parts = {part_of(row.text("op").lower()) for row in rows if find_device(row.text("hardware")) is device}
+    own = [c for c in FP32_CONSTANTS if c.scope is Scope.DEVICE and parts.intersection(operators_of(c))]
+    return tuple(_parameter(constant, group_of(constant, device)) for constant in own)
+
+
+def fit_fp32(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+    """``start`` with the law and the devices' own constants fitted to operator rows."""
+    law = law_parameters(rows)
+    if not law:
+        return start
+    groups = {f"fp32/{device.name}" for device in devices_of(rows)} | {parameter.group for parameter in law}
+    bare = FittedConstants({name: values for name, values in start.groups.items() if name not in groups})
+    fitted = fit_parameters(CompiledFp32(rows), law, bare, max_evaluations=LAW_EVALUATIONS)
+    for device in devices_of(rows):
+        fitted = _fit_device(device, rows, fitted)
+    return fitted
+
+
+def devices_of(rows: Iterable[Row]) -> tuple[Device, ...]:
+    """Known devices of rows, in order of name."""
+    names = {row.text("hardware") for row in rows}
+    found = {device.name: device for name in names if (device := find_device(name)) is not None}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _fit_device(device: Device, rows: Sequence[Row], fitted: FittedConstants) -> FittedConstants:
+    own = [row for row in rows if find_device(row.text("hardware")) is device]
+    parameters = device_parameters(device, rows)
+    law = fitted.groups.get(f"fp32/{maker_of(device)}", {})
+    efficiency = matmul_efficiency(device, fitted)
+    first = {p.name: efficiency if p.name == EFFICIENCY else law.get(p.name, p.start) for p in parameters}
+    begun = fitted.updated({f"fp32/{device.name}": first})
+    return fit_parameters(CompiledFp32(own), parameters, begun, max_evaluations=DEVICE_EVALUATIONS)
+
+
+def _parameter(constant: Fp32Constant, group: str) -> Parameter:
+    return Parameter(
+        group=group,
+        name=constant.name,
+        unit=constant.unit,
+        low=constant.low,
+        high=constant.high,
+        start=constant.default,
+        meaning=constant.meaning,
+        is_log=True,
+    )
