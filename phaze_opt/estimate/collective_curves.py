@@ -1,8 +1,10 @@
-"""Time of one pass of a collective in one dimension: affine from specified links, or along a measured curve."""
+"""Time of one pass of a collective: affine from specified links, or along the curves of measured levels."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import numpy as np
@@ -35,9 +37,7 @@ def pass_s_per_byte(dimension: NetworkDimension, share: float = 1.0) -> float:
     """Seconds per byte of a pass on large payloads of which ``share`` enters the dimension; 0 for a single device."""
     size = dimension.size
     if size > 1 and isinstance(dimension, MeasuredDimension):
-        curve = dimension.curve
-        ends = 0.5 * curve.endpoint_share
-        return share * ((size - 1) / size + ends) / (curve.ring_share(size) * curve.bandwidth_bytes_per_s)
+        return share * _measured_s_per_byte(dimension, (size - 1) / size)
     return share * (size - 1) / size / dimension.bandwidth_bytes_per_s
 
 
@@ -47,3 +47,55 @@ def ramp_s(dimension: NetworkDimension, transfer_s: Bytes) -> Bytes:
         return 0.0 * transfer_s
     # ramp_s**(2/3) transfer_s**(1/3)
     return cast("Bytes", np.cbrt(dimension.curve.ramp_s**2 * transfer_s))
+
+
+@dataclass(frozen=True, slots=True)
+class RingPass:
+    """One pass of rings through all measured levels of a group of n devices, as collective libraries run them.
+
+    A ring enters a node once, so every adapter of the node's members carries one: level i, with m_i members inside it,
+    moves (n-1)/n of the payload at m_i times its bandwidth. Steps are pipelined: the slowest level sets the rate, and
+    the longest ramp counts; latencies add up.
+
+    Attributes:
+        latency_s: of all levels.
+        levels: seconds per byte and ramp time of each level.
+    """
+
+    latency_s: float
+    levels: tuple[tuple[float, float], ...]
+
+    @property
+    def s_per_byte(self) -> float:
+        """Of the slowest level."""
+        return max(per_byte for per_byte, _ in self.levels)
+
+    def ramp_s(self, payload_bytes: Bytes) -> Bytes:
+        """The longest of the levels' ramps, s."""
+        cube = max(ramp**2 * per_byte for per_byte, ramp in self.levels)
+        return cast("Bytes", np.cbrt(cube * payload_bytes))
+
+
+def runs_as_one_ring(dimensions: Sequence[NetworkDimension]) -> bool:
+    """Whether the group's levels were all measured: rings then run through all of them (see `RingPass`)."""
+    spanned = [dimension for dimension in dimensions if dimension.size > 1]
+    return bool(spanned) and all(isinstance(dimension, MeasuredDimension) for dimension in spanned)
+
+
+def ring_pass(dimensions: Sequence[NetworkDimension]) -> RingPass:
+    """One pass through the measured levels of a group, innermost first."""
+    size = math.prod(dimension.size for dimension in dimensions)
+    inside = 1
+    latency_s = 0.0
+    levels: list[tuple[float, float]] = []
+    for dimension in dimensions:
+        if dimension.size > 1 and isinstance(dimension, MeasuredDimension):
+            latency_s += pass_latency_s(dimension)
+            levels.append((_measured_s_per_byte(dimension, (size - 1) / size) / inside, dimension.curve.ramp_s))
+        inside *= dimension.size
+    return RingPass(latency_s, tuple(levels))
+
+
+def _measured_s_per_byte(dimension: MeasuredDimension, moved: float) -> float:
+    curve = dimension.curve
+    return (moved + 0.5 * curve.endpoint_share) / (curve.ring_share(dimension.size) * curve.bandwidth_bytes_per_s)

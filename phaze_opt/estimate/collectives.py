@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.collective_curves import Bytes, pass_latency_s, pass_s_per_byte, ramp_s
+from phaze_opt.estimate.collective_curves import (
+    Bytes,
+    pass_latency_s,
+    pass_s_per_byte,
+    ramp_s,
+    ring_pass,
+    runs_as_one_ring,
+)
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import MeasuredDimension, Network, NetworkDimension
 
@@ -71,12 +78,16 @@ def collective_coefficients(kind: CollectiveKind, dimensions: Sequence[NetworkDi
     Returns:
         One dimension of p devices: ring all-reduce 2(p-1) latency + 2(p-1)/p S/B; halving-doubling (switch)
         2 ceil(log2 p) latency and the same bandwidth term; direct (fully connected) 2 latency and the same;
-        all-gather and reduce-scatter half of it; all-to-all (p-1)/p S/B. Zero for a single device. A measured curve
-        is replaced by its asymptote: placement asks for affine costs, and gradients are large.
+        all-gather and reduce-scatter half of it; all-to-all (p-1)/p S/B. Zero for a single device. Measured levels
+        run as one ring (`RingPass`), and their curve is replaced by its asymptote: placement asks for affine costs,
+        and gradients are large.
     """
     if kind is CollectiveKind.ALL_TO_ALL:
         return _all_to_all_cost(dimensions)
     half = _scatter_cost(dimensions)
+    if runs_as_one_ring(dimensions):
+        ring = ring_pass(dimensions)
+        half = AffineCost(ring.latency_s, ring.s_per_byte)
     if kind is CollectiveKind.ALL_REDUCE:
         return AffineCost(2.0 * half.latency_s, 2.0 * half.s_per_byte)
     return half
@@ -106,6 +117,8 @@ def collective_seconds(
 def _ramps_s(kind: CollectiveKind, payload_bytes: Bytes, dimensions: Sequence[NetworkDimension]) -> Bytes:
     """What the curves of all dimensions add, inside out with the payload that enters each, s."""
     passes = 2.0 if kind is CollectiveKind.ALL_REDUCE else 1.0
+    if kind is not CollectiveKind.ALL_TO_ALL and runs_as_one_ring(dimensions):
+        return passes * ring_pass(dimensions).ramp_s(payload_bytes)
     total = 0.0 * payload_bytes
     share = 1.0
     for dimension in dimensions:

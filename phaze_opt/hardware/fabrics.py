@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -37,6 +37,7 @@ class Fabric:
         words: how data sets tell it from others of the same machine, most telling first.
         bandwidth_bytes_per_s: specified, per device one way over all its links.
         endpoint_share, links: see `CollectiveCurve` and `ring_shares`; no links where a switch joins all.
+        is_between_nodes: adapters of a node rather than links inside it.
         source: where the figures come from.
     """
 
@@ -46,6 +47,7 @@ class Fabric:
     bandwidth_bytes_per_s: float
     endpoint_share: float
     links: Links
+    is_between_nodes: bool
     source: str
 
     @property
@@ -53,14 +55,23 @@ class Fabric:
         """Group of its fitted constants."""
         return f"{GROUP_PREFIX}{self.name}"
 
-    def curve(self, fitted: FittedConstants) -> CollectiveCurve:
-        """Its curve under some constants; what was not fitted is typical."""
-        known = fitted.groups.get(self.group, {})
-        typical = typical_curve(self.bandwidth_bytes_per_s, fitted)
-        return CollectiveCurve(
-            bandwidth_bytes_per_s=known.get("bandwidth_bytes_per_s", typical.bandwidth_bytes_per_s),
-            doubling_s=known.get("doubling_s", typical.doubling_s),
-            ramp_s=known.get("ramp_s", typical.ramp_s),
+    def curve(self, fitted: FittedConstants, *, bandwidth_bytes_per_s: float | None = None) -> CollectiveCurve:
+        """Its curve under some constants; what was not fitted is typical.
+
+        Args:
+            fitted: holds the fabric's group, or not.
+            bandwidth_bytes_per_s: specified bandwidth of a dimension with such links; the fabric's own unless given.
+                The curve reaches the same share of it.
+        """
+        specified = self.bandwidth_bytes_per_s if bandwidth_bytes_per_s is None else bandwidth_bytes_per_s
+        known = fitted.groups.get(self.group)
+        if known is None:
+            curve = typical_curve(specified, fitted)
+        else:
+            share = known["bandwidth_bytes_per_s"] / self.bandwidth_bytes_per_s
+            curve = CollectiveCurve(share * specified, known["doubling_s"], known["ramp_s"])
+        return replace(
+            curve,
             endpoint_share=self.endpoint_share,
             ring_shares=ring_shares(self.links) if self.links else (),
         )
@@ -76,6 +87,7 @@ class _FabricTable(BaseModel):
     bandwidth_gb_per_s: float
     endpoint_share: float = 0.0
     links: list[list[int]] = []
+    is_between_nodes: bool = False
     source: str
 
 
@@ -97,12 +109,23 @@ def load_fabric(name: str) -> Fabric:
     return fabrics[name]
 
 
-def find_fabric(hardware: str, description: str) -> Fabric | None:
-    """The fabric of a machine that a data set describes in words; None if no such one was measured."""
-    candidates = [f for f in _fabrics().values() if any(hardware.startswith(prefix) for prefix in f.hardware)]
+def find_fabric(hardware: str, description: str, *, is_between_nodes: bool = False) -> Fabric | None:
+    """The links of a machine that a data set describes in words; None if the machine's are unknown.
+
+    Args:
+        hardware: name of the machine in the data; the longest beginning that is known decides.
+        description: words of the data set; the most telling word decides, and a fabric may take any.
+        is_between_nodes: the adapters between nodes rather than the links within one.
+    """
     text = description.lower()
-    ranked = [(f.words.index(word), f.name, f) for f in candidates for word in f.words if word.lower() in text]
-    return min(ranked)[2] if ranked else None
+    ranked = [
+        (-len(prefix), rank, fabric.name, fabric)
+        for fabric in _fabrics().values()
+        for prefix in fabric.hardware
+        for rank, word in enumerate(fabric.words)
+        if fabric.is_between_nodes is is_between_nodes and hardware.startswith(prefix) and word.lower() in text
+    ]
+    return min(ranked)[-1] if ranked else None
 
 
 def typical_curve(bandwidth_bytes_per_s: float, fitted: FittedConstants) -> CollectiveCurve:
@@ -110,7 +133,7 @@ def typical_curve(bandwidth_bytes_per_s: float, fitted: FittedConstants) -> Coll
     groups = [
         (fabric, fitted.group(fabric.group))
         for fabric in _fabrics().values()
-        if fitted.has(fabric.group) and "NVLink" in fabric.words
+        if fitted.has(fabric.group) and not fabric.is_between_nodes
     ]
     if not groups:
         return CollectiveCurve(bandwidth_bytes_per_s * TYPICAL_EFFICIENCY, TYPICAL_DOUBLING_S, TYPICAL_RAMP_S)
@@ -142,5 +165,6 @@ def _build(name: str, table: _FabricTable) -> Fabric:
         bandwidth_bytes_per_s=gb_per_s_to_bytes_per_s(table.bandwidth_gb_per_s),
         endpoint_share=table.endpoint_share,
         links=tuple(tuple(row) for row in table.links),
+        is_between_nodes=table.is_between_nodes,
         source=table.source,
     )

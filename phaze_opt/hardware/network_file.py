@@ -100,13 +100,15 @@ def _parse_dimension(table: dict[str, Any], index: int, fitted: FittedConstants,
     )
     if "curve" not in table:
         return plain
-    curve = _build_curve(table["curve"], fitted)
+    curve = _build_curve(table["curve"], fitted, bandwidth_bytes_per_s=plain.bandwidth_bytes_per_s)
     return MeasuredDimension(plain.topology, plain.size, plain.bandwidth_bytes_per_s, plain.latency_s, curve)
 
 
-def _build_curve(value: str | dict[str, Any], fitted: FittedConstants) -> CollectiveCurve:
+def _build_curve(
+    value: str | dict[str, Any], fitted: FittedConstants, *, bandwidth_bytes_per_s: float
+) -> CollectiveCurve:
     if isinstance(value, str):
-        return load_fabric(value).curve(fitted)
+        return load_fabric(value).curve(fitted, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
     return CollectiveCurve(
         bandwidth_bytes_per_s=gb_per_s_to_bytes_per_s(float(value["bandwidth_gb_per_s"])),
         doubling_s=float(value["doubling_us"]) * MICRO,

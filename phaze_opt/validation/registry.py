@@ -9,7 +9,10 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.validation.family import Family
 
-FAMILIES: tuple[str, ...] = ("phaze_opt.validation.silicon:SiliconFamily",)
+FAMILIES: tuple[str, ...] = (
+    "phaze_opt.validation.collectives:CollectivesFamily",
+    "phaze_opt.validation.silicon:SiliconFamily",
+)
 """Class of every family as ``module:name``, in the order of fitting: later ones may build on earlier ones."""
 
 

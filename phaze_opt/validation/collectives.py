@@ -1,0 +1,190 @@
+"""Measured collectives, predicted by the network model: three constants a fabric (docs/networks.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.collectives import AffineCost, collective_coefficients, collective_s, collective_seconds
+from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.hardware.fabrics import Fabric, find_fabric
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.network import MeasuredDimension, Topology
+from phaze_opt.units import KIBI, MEBI, MICRO
+from phaze_opt.validation.family import Parameter, Part
+from phaze_opt.validation.row import Row
+
+Floats = NDArray[np.float64]
+LATENCY_UP_TO_BYTES = 256 * KIBI
+RAMP_UP_TO_BYTES = 64 * MEBI
+_NO_LATENCY_S = 0.0
+"""Curves carry the latency; the links' own is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What rows with one curve share: the collective, the group's fabrics and its sizes in them, innermost first."""
+
+    kind: CollectiveKind
+    levels: tuple[tuple[Fabric, int], ...]
+
+    def dimensions(self, fitted: FittedConstants) -> tuple[MeasuredDimension, ...]:
+        """The group on the network model."""
+        return tuple(
+            MeasuredDimension(
+                Topology.SWITCH, size, fabric.bandwidth_bytes_per_s, _NO_LATENCY_S, curve=fabric.curve(fitted)
+            )
+            for fabric, size in self.levels
+        )
+
+
+class CompiledCollectives:
+    """Rows grouped by the curve they lie on."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Read the rows; those of machines with unknown links are unscored.
+
+        Raises:
+            InputError: a malformed value, by file, line and column.
+        """
+        self._measured_s = np.array([row.number("latency_us") * MICRO for row in rows])
+        self._bytes = np.array([row.number("bytes") for row in rows])
+        self._unscored: dict[int, str] = {}
+        self._cases: dict[int, Case] = {}
+        members: dict[Case, list[int]] = {}
+        for index, row in enumerate(rows):
+            case = read_case(row)
+            if isinstance(case, str):
+                self._unscored[index] = case
+            else:
+                self._cases[index] = case
+                members.setdefault(case, []).append(index)
+        self._members = {case: np.array(indices, np.intp) for case, indices in members.items()}
+
+    @property
+    def measured_s(self) -> Floats:
+        """Measured time of every row, s."""
+        return self._measured_s
+
+    @property
+    def unscored(self) -> Mapping[int, str]:
+        """Why a row cannot be predicted."""
+        return self._unscored
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Predicted time of every row, s; nan where unscored."""
+        predicted = np.full(len(self._bytes), np.nan)
+        for case, indices in self._members.items():
+            predicted[indices] = collective_seconds(case.kind, self._bytes[indices], case.dimensions(fitted))
+        return predicted
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """Latency, transfer at full bandwidth and what is lost before bandwidth is reached."""
+        case = self._cases[index]
+        dimensions = case.dimensions(fitted)
+        payload = float(self._bytes[index])
+        cost: AffineCost = collective_coefficients(case.kind, dimensions)
+        transfer_s = payload * cost.s_per_byte
+        whole_s = collective_s(case.kind, payload, dimensions)
+        latency_s = cost.latency_s if case.kind is not CollectiveKind.ALL_TO_ALL else _NO_LATENCY_S
+        parts = [Part("latency", latency_s), Part("transfer", transfer_s)]
+        return (*parts, Part("bandwidth ramp", whole_s - latency_s - transfer_s))
+
+
+def read_case(row: Row) -> Case | str:
+    """Which curve a row lies on, or why there is none."""
+    hardware, words = row.text("hardware"), row.text("fabric", "")
+    devices = row.integer("n_devices")
+    nodes = row.integer("n_nodes", 1)
+    name = row.text("collective", CollectiveKind.ALL_REDUCE.value).replace("-", "_").lower()
+    if name not in list(CollectiveKind):
+        return f"collective {name} is not modelled"
+    if nodes < 1 or devices < 2 or devices % nodes:
+        return f"{devices} devices on {nodes} nodes are no group of equal nodes"
+    inner = find_fabric(hardware, words)
+    outer = find_fabric(hardware, words, is_between_nodes=True)
+    levels = [(inner, devices // nodes), (outer, nodes)]
+    missing = [size for fabric, size in levels if fabric is None and size > 1]
+    if missing:
+        return f"the links of {hardware} are unknown"
+    known = tuple((fabric, size) for fabric, size in levels if fabric is not None and size > 1)
+    return Case(CollectiveKind(name), known)
+
+
+class CollectivesFamily:
+    """All-reduces (and other collectives) by size, number of devices and fabric."""
+
+    name = "collectives"
+    datasets = ("collective_all_reduce",)
+
+    def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
+        """Bandwidth, latency of a doubling and ramp time of every fabric in the rows.
+
+        Of rows across nodes the adapters alone: their nodes' links hardly show, and are fitted to rows of their own.
+        """
+        fabrics: dict[str, Fabric] = {}
+        for row in rows:
+            case = read_case(row)
+            if not isinstance(case, str):
+                fabrics[case.levels[-1][0].name] = case.levels[-1][0]
+        return tuple(parameter for name in sorted(fabrics) for parameter in _parameters(fabrics[name]))
+
+    def compile(self, rows: Sequence[Row]) -> CompiledCollectives:
+        """Prepare rows.
+
+        Raises:
+            InputError: a malformed value, by file, line and column.
+        """
+        return CompiledCollectives(rows)
+
+    def regime(self, row: Row) -> str:
+        """Latency up to 256 KiB, bandwidth beyond 64 MiB, ramp between; across nodes apart."""
+        size = row.number("bytes")
+        part = "latency" if size <= LATENCY_UP_TO_BYTES else "ramp" if size <= RAMP_UP_TO_BYTES else "bandwidth"
+        return f"{part}, across nodes" if row.integer("n_nodes", 1) > 1 else part
+
+    def cell(self, row: Row) -> str:
+        """Machine, fabric and power of two of the size: every number of devices at a size is kept out together."""
+        octave = int(math.log2(max(1.0, row.number("bytes"))))
+        return f"{row.text('hardware')}|{row.text('fabric', '')}|{octave}"
+
+    def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
+        """Configurations (machine, fabric, devices) and fabrics that no constant was fitted to."""
+        return {
+            "configuration": [f"{_fabric_of(row)}, {row.integer('n_devices')} devices" for row in rows],
+            "fabric": [_fabric_of(row) for row in rows],
+        }
+
+
+def _fabric_of(row: Row) -> str:
+    try:
+        case = read_case(row)
+    except InputError:
+        return ""
+    return "" if isinstance(case, str) else " and ".join(fabric.name for fabric, _ in case.levels)
+
+
+def _parameters(fabric: Fabric) -> tuple[Parameter, ...]:
+    specified = fabric.bandwidth_bytes_per_s
+    # Reduction in the switch halves the traffic, which shows as up to twice the links' bandwidth.
+    return (
+        Parameter(
+            fabric.group,
+            "bandwidth_bytes_per_s",
+            "bytes/s",
+            0.2 * specified,
+            2.0 * specified,
+            0.8 * specified,
+            "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
+            is_log=True,
+        ),
+        Parameter(
+            fabric.group, "doubling_s", "s", 1e-7, 1e-3, 1e-5, "latency of a pass for each doubling of the group", True
+        ),
+        Parameter(fabric.group, "ramp_s", "s", 1e-8, 1e-2, 2e-5, "time scale on which bandwidth builds up", True),
+    )
