@@ -10,6 +10,7 @@ import typer
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.numbers import integer, relative_gap
 from phaze_opt.cli.options import (
+    DEFAULT_ESTIMATOR,
     DEFAULT_SCHEDULE_GAP,
     INTEGER,
     MAX_JOBS,
@@ -19,6 +20,7 @@ from phaze_opt.cli.options import (
     WORKLOAD,
     AttentionOption,
     CommonOption,
+    EstimatorOption,
     ExclusivityOption,
     ExperimentOption,
     HbmOption,
@@ -160,6 +162,7 @@ def certify(
     recompute: RecomputeOption = "auto",
     tensor_parallel: TensorParallelOption = "1,2,4,8",
     sequence_parallel: SequenceParallelOption = True,
+    estimator: EstimatorOption = DEFAULT_ESTIMATOR,
     schedule_gap: ScheduleGapOption = DEFAULT_SCHEDULE_GAP,
     max_area_mm2: MaxAreaOption = None,
     max_tdp_w: MaxTdpOption = None,
@@ -214,6 +217,7 @@ def certify(
         max_area_mm2=max_area_mm2,
         max_tdp_w=max_tdp_w,
         schedule_gap=schedule_gap,
+        estimator=estimator,
         common=common,
         constants=constants,
     )

@@ -36,6 +36,7 @@ NUMBER = "NUMBER"
 DEFAULT_MICRO_BATCHES = "1,2,4,8"
 DEFAULT_HBM_GB = "32,64,80"
 DEFAULT_SCHEDULE_GAP = 0.01
+DEFAULT_ESTIMATOR = "analytic"
 MAX_JOBS = 1024
 MAX_SEED = 2**32 - 1
 LIMITED_NODES = 200
@@ -101,6 +102,15 @@ ExclusivityOption = Annotated[
 ]
 RecomputeOption = Annotated[
     str, typer.Option("--recompute", help="auto (per stage, where needed), never or always.", rich_help_panel=CHOICES)
+]
+EstimatorOption = Annotated[
+    str,
+    typer.Option(
+        "--estimator",
+        help="What prices operators: analytic (ideal arrays, lanes and memory), calibrated (with the efficiencies "
+        "fitted to real machines), or a plug-in's.",
+        rich_help_panel=CHOICES,
+    ),
 ]
 ScheduleGapOption = Annotated[
     float,
@@ -239,6 +249,7 @@ def build_scenario(
     max_tdp_w: float | None,
     common: str = "arithmetic",
     schedule_gap: float = DEFAULT_SCHEDULE_GAP,
+    estimator: str = DEFAULT_ESTIMATOR,
     constants: Constants,
 ) -> Scenario:
     """The scenario that a command's options describe.
@@ -267,9 +278,22 @@ def build_scenario(
         common=parse_choice(CommonMean, common, option="--common"),
         max_area_mm2=max_area_mm2,
         max_tdp_w=max_tdp_w,
+        estimator=_check_estimator(estimator),
         schedule_gap=schedule_gap,
         schedule_nodes=LIMITED_NODES if schedule_gap > 0 else NO_NODE_LIMIT,
     )
+
+
+def _check_estimator(name: str) -> str:
+    """The name of an estimator that is installed."""
+    from phaze_opt.hardware.suggestion import suggest
+    from phaze_opt.plugins import PluginGroup, list_plugins
+
+    known = [entry.name for entry in list_plugins(PluginGroup.ESTIMATORS)]
+    if name not in known:
+        message = f"no estimator is named '{name}'; {suggest(name, known)}"
+        raise InputError(message, source="--estimator")
+    return name
 
 
 def build_space(space: str | None, *, micro_batches: str | None, hbm_gb: str | None) -> SearchSpace:

@@ -12,6 +12,7 @@ import typer
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import (
+    DEFAULT_ESTIMATOR,
     DEFAULT_SCHEDULE_GAP,
     INTEGER,
     MAX_JOBS,
@@ -19,6 +20,7 @@ from phaze_opt.cli.options import (
     AttentionOption,
     CommonOption,
     DevicesOption,
+    EstimatorOption,
     ExclusivityOption,
     ExperimentOption,
     GlobalBatchOption,
@@ -161,6 +163,7 @@ def search(
     recompute: RecomputeOption = "auto",
     tensor_parallel: TensorParallelOption = "1,2,4,8",
     sequence_parallel: SequenceParallelOption = True,
+    estimator: EstimatorOption = DEFAULT_ESTIMATOR,
     schedule_gap: ScheduleGapOption = DEFAULT_SCHEDULE_GAP,
     max_area_mm2: MaxAreaOption = None,
     max_tdp_w: MaxTdpOption = None,
@@ -203,6 +206,7 @@ def search(
         max_area_mm2=max_area_mm2,
         max_tdp_w=max_tdp_w,
         schedule_gap=schedule_gap,
+        estimator=estimator,
         common=common,
         constants=constants,
     )

@@ -55,6 +55,7 @@ def check(arguments, capsys, *words):
         ([*EVALUATE, *TINY, *TPU, "--sequence-length", "0"], ["--sequence-length", "0"]),
         ([*EVALUATE, *TINY, *TPU, "--sequence-length", "99999999"], ["positions"]),
         ([*EVALUATE, *TINY, *TPU, "--network", "two-levle"], ["two-level"]),
+        ([*SEARCH, *TINY, "--estimator", "analytc"], ["--estimator", "did you mean analytic"]),
         ([*EVALUATE, *TINY, *TPU, "--network", "."], ["director"]),
         ([*EVALUATE, *TINY, *TPU, "--optimizer", "adamw"], ["adamw", "adam"]),
         ([*EVALUATE, *TINY, *TPU, "--attention", "flash"], ["fused"]),
