@@ -16,7 +16,8 @@ def suggest(name: str, known: Iterable[str], *, aliases: Iterable[str] = ()) -> 
     """
     names = sorted(known)
     lowered = {candidate.lower(): candidate for candidate in (*sorted(aliases), *names)}
-    near = [lowered[key] for key in difflib.get_close_matches(name.lower(), lowered, n=2, cutoff=0.6)]
+    num_near = 2 if len(lowered) == len(names) else 3
+    near = [lowered[key] for key in difflib.get_close_matches(name.lower(), lowered, n=num_near, cutoff=0.6)]
     if near:
         return f"did you mean {' or '.join(near)}?"
     listed = ", ".join(names[:30])
