@@ -8,7 +8,7 @@ Everything here works on many steps at once, (steps, stages); a single step is o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,7 @@ class StepRules:
         interleave: model chunks of a stage v.
         data_overlap, parameter_overlap: shares of gradient and of ZeRO 3 traffic that hide behind compute.
         overhead_s: fixed time.
+        waiting: share of all else that waiting for the slowest of several islands adds.
     """
 
     num_micro_batches: Floats
@@ -65,6 +66,7 @@ class StepRules:
     data_overlap: Floats
     parameter_overlap: Floats
     overhead_s: Floats
+    waiting: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class StepTimes:
     gradient_s: Floats
     update_s: Floats
     overhead_s: Floats
+    waiting_s: Floats
 
     @property
     def seconds(self) -> Floats:
@@ -108,6 +111,7 @@ class StepTime:
         gradient_s: exposed gradient and parameter collectives.
         update_s: optimizer.
         overhead_s: fixed time.
+        waiting_s: waiting for the slowest island.
     """
 
     matmul_s: float
@@ -121,6 +125,7 @@ class StepTime:
     gradient_s: float
     update_s: float
     overhead_s: float
+    waiting_s: float = 0.0
 
     @property
     def parts(self) -> dict[str, float]:
@@ -150,6 +155,7 @@ PARTS = (
     "gradient_s",
     "update_s",
     "overhead_s",
+    "waiting_s",
 )
 """Parts of a step's time, in the order of `StepTime`."""
 
@@ -172,7 +178,7 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     def of_slowest(values: Floats) -> Floats:
         return np.asarray(rules.num_micro_batches * values[rows, slowest])
 
-    return StepTimes(
+    times = StepTimes(
         matmul_s=of_slowest(stages.matmul_s),
         attention_s=of_slowest(stages.attention_s),
         vector_s=of_slowest(stages.vector_s),
@@ -184,7 +190,9 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
         gradient_s=gradient_s[rows, last],
         update_s=stages.update_s[rows, last],
         overhead_s=rules.overhead_s,
+        waiting_s=np.zeros(len(loads)),
     )
+    return replace(times, waiting_s=times.seconds * rules.waiting)
 
 
 def _exposed(compute_s: Floats, traffic_s: Floats, overlap: Floats) -> Floats:

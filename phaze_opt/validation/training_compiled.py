@@ -14,13 +14,14 @@ from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step, split_blocks
-from phaze_opt.objective.step.estimate_step import attention_core, training_machine, training_seconds
-from phaze_opt.objective.step.price_step import SerialSums, StackColumns, price_batch
+from phaze_opt.objective.step.estimate_step import attention_core, device_seconds
+from phaze_opt.objective.step.price_step import BACKWARD, SerialSums, StackColumns, price_batch
 from phaze_opt.objective.step.stacks import load_stack
-from phaze_opt.objective.step.step_batch import NUM_LAYERS, StepBatch, build_batch
+from phaze_opt.objective.step.step_batch import NUM_LAYERS, StepBatch, Traffic, build_batch
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.training_row import TrainingRow
+from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import TrainingStack
 
 Floats = NDArray[np.float64]
@@ -58,6 +59,7 @@ class _Group:
     sums: SerialSums
     rows: Indices
     graph_of_row: Indices
+    is_full: NDArray[np.bool_]
 
 
 class CompiledTraining:
@@ -122,10 +124,14 @@ class CompiledTraining:
 
 
 def _device_times(group: _Group, stack: TrainingStack, fitted: FittedConstants) -> tuple[Floats, Floats]:
-    machine = training_machine(group.device, path=group.path, stack=stack, fitted=fitted)
-    seconds = training_seconds(group.operators, machine, group.is_attention, stack)
+    seconds = device_seconds(
+        group.operators, group.device, group.is_attention, path=group.path, stack=stack, fitted=fitted
+    )
     classes, attention = group.sums.add_up(seconds)
-    return classes[group.graph_of_row], attention[group.graph_of_row]
+    classes = classes[group.graph_of_row]
+    kept = group.sums.kept(seconds)[group.graph_of_row]
+    classes[:, :, BACKWARD] -= np.where(group.is_full[:, None, None], kept, 0.0)
+    return classes, attention[group.graph_of_row]
 
 
 class _StepCompiler:
@@ -168,6 +174,7 @@ def _build_groups(scored: Sequence[tuple[TrainingEntry, CompiledStep]]) -> tuple
                 sums=SerialSums(list(graphs.values())),
                 rows=np.array(places, np.intp),
                 graph_of_row=np.array([number[id(scored[place][1].operators)] for place in places], np.intp),
+                is_full=np.array([scored[place][1].plan.recompute is Recompute.FULL for place in places], np.bool_),
             )
         )
     return tuple(groups)
@@ -186,13 +193,7 @@ def _build(entries: Sequence[TrainingEntry], steps: Sequence[CompiledStep]) -> S
     layers[alone, 0, 1] = 1.0
     shards = np.where(alone, np.inf, batch.update_shards)
     once = np.where(alone, 0.0, 1.0)[:, None]
-    gradients = replace(
-        batch.gradients,
-        count=batch.gradients.count * once,
-        latency_s=batch.gradients.latency_s * once,
-        inner_s=batch.gradients.inner_s * once,
-        outer_s=batch.gradients.outer_s * once,
-    )
+    gradients = Traffic(*(getattr(batch.gradients, name) * once for name in Traffic.__slots__))
     return replace(
         batch,
         layers=layers,

@@ -34,6 +34,8 @@ class TrainingStack:
         gradient_bytes: bytes of a gradient element on the wire.
         has_scatter_gather: a stage boundary is crossed by each device of the tensor group with its own share, then
             gathered inside the group (Narayanan et al. 2021, section 4.1).
+        is_parameter_ring_flat: ZeRO 3 traffic runs in one ring over all devices, through one adapter of each node,
+            instead of level by level through all of them.
         tensor_overlap, data_overlap, parameter_overlap, transfer_overlap: shares of tensor-parallel collectives, of
             the gradient (and ZeRO 1 parameter) collectives, of ZeRO 3 parameter traffic and of boundary transfers
             that hide behind compute.
@@ -41,12 +43,25 @@ class TrainingStack:
         network_efficiency: the same of the outer levels (adapters), transfers between stages too.
         collective_latency_s: time of a tensor-parallel collective beyond the network's own.
         kernel_s: time on the device between one operator and the next.
+        network_latency_s: the same of one that leaves the innermost level, on top.
         host_s_per_operator: host time to launch one operator; a block cannot run faster than its launches.
-        host_s_per_collective: the same for one collective.
+        host_s_per_collective: the same for one collective, times H(t) - 1, the expected wait for the slowest of t
+            hosts that take exponential times, H(t) = 1 + 1/2 + ... + 1/t.
         step_overhead_s: fixed time of a step.
         matmul_efficiency, attention_efficiency, vector_efficiency: shares of peak and memory bandwidth that matmuls,
             attention's matmuls and other operators reach in training; 0 for what the device reaches alone.
+        lone_head_efficiency: share of the matmuls' rate that a head not split over devices reaches; 0 for all of it.
         k_ramp: inner size at which a matmul reaches half of that; negative for what the device shows alone.
+        exposed_traffic: share of moving a matmul's operands and result once that its compute does not hide; negative
+            for what the device shows alone.
+        scores_share: share of the attention scores that fused attention computes; causal kernels skip half.
+        softmax_flops: vector FLOPs of a score where softmax is not hidden behind the products (TPUs); 0 where
+            ``attention_efficiency`` holds it.
+        cast_bytes: memory traffic of an operand element of fp8 matmuls, beyond the product's own: casts and scales.
+        kept_operators: forward operators of a block that full recomputation does not run again, because their result
+            is kept or nothing needs it.
+        waiting_share: share of a step lost to waiting for the slowest island (node, slice) each time their number
+            doubles.
     """
 
     name: str = "ideal"
@@ -55,6 +70,7 @@ class TrainingStack:
     order: RankOrder = RankOrder.PIPELINE_INNER
     gradient_bytes: int = 2
     has_scatter_gather: bool = False
+    is_parameter_ring_flat: bool = False
     tensor_overlap: float = 0.0
     data_overlap: float = 0.0
     parameter_overlap: float = 0.0
@@ -62,6 +78,7 @@ class TrainingStack:
     collective_efficiency: float = 1.0
     network_efficiency: float = 1.0
     collective_latency_s: float = 0.0
+    network_latency_s: float = 0.0
     kernel_s: float = 0.0
     host_s_per_operator: float = 0.0
     host_s_per_collective: float = 0.0
@@ -69,7 +86,14 @@ class TrainingStack:
     matmul_efficiency: float = 0.0
     attention_efficiency: float = 0.0
     vector_efficiency: float = 0.0
+    lone_head_efficiency: float = 0.0
     k_ramp: float = -1.0
+    exposed_traffic: float = -1.0
+    scores_share: float = 1.0
+    softmax_flops: float = 0.0
+    cast_bytes: float = 0.0
+    kept_operators: tuple[str, ...] = ()
+    waiting_share: float = 0.0
 
 
 IDEAL_STACK = TrainingStack()

@@ -9,7 +9,7 @@ from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.compiled_step import CompiledStep
-from phaze_opt.objective.step.estimate_step import attention_core, training_machine, training_seconds
+from phaze_opt.objective.step.estimate_step import attention_core, device_seconds
 from phaze_opt.objective.step.price_step import DeviceTimes, serial_times
 
 
@@ -31,6 +31,13 @@ class MachineClock:
 
     def times(self, step: CompiledStep) -> DeviceTimes:
         """Serial times under the step's own software."""
-        machine = training_machine(self.device, path=self.path, stack=step.stack, fitted=self.fitted)
         compiled = compile_operators(step.operators)
-        return serial_times(step, training_seconds(compiled, machine, attention_core(compiled), step.stack))
+        seconds = device_seconds(
+            compiled,
+            self.device,
+            attention_core(compiled),
+            path=self.path,
+            stack=step.stack,
+            fitted=self.fitted,
+        )
+        return serial_times(step, seconds)

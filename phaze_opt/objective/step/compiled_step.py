@@ -27,11 +27,13 @@ class CompiledPass:
     Attributes:
         columns: its operators in `CompiledStep.operators`, shape (num_operators,); those on cores only.
         attention_columns: those of them that selective recomputation runs again.
+        kept_columns: those of them that full recomputation does not run again.
         collectives: tensor-parallel collectives, in order.
     """
 
     columns: NDArray[np.intp]
     attention_columns: NDArray[np.intp]
+    kept_columns: NDArray[np.intp]
     collectives: tuple[Collective, ...]
 
 
@@ -96,10 +98,11 @@ def compile_step(
         attention=stack.attention,
     )
     graph = build_model_graph(
-        model, training, tensor_parallel=plan.tensor, fusion=stack.fusion, options=ShardingOptions(has_kv_replicas=True)
+        model, training, tensor_parallel=plan.tensor, fusion=stack.fusion, options=ShardingOptions.of_plan(plan)
     )
     operators: list[Operator] = []
-    embedding, block, head = (_compile_layer(layer, operators) for layer in graph.layers)
+    kept = frozenset(stack.kept_operators)
+    embedding, block, head = (_compile_layer(layer, operators, kept) for layer in graph.layers)
     split = tuple(blocks) if blocks is not None else split_blocks(model.num_layers, plan.pipeline)
     return CompiledStep(model, training, plan, stack, tuple(operators), (embedding, block, head), split)
 
@@ -110,15 +113,16 @@ def split_blocks(num_layers: int, stages: int) -> tuple[int, ...]:
     return (*[share + 1] * rest, *[share] * (stages - rest))
 
 
-def _compile_layer(layer: LayerGraph, operators: list[Operator]) -> CompiledLayer:
-    forward, backward, update = (_compile_pass(graph, operators) for graph in layer.phases)
+def _compile_layer(layer: LayerGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledLayer:
+    forward, backward, update = (_compile_pass(graph, operators, kept) for graph in layer.phases)
     return CompiledLayer(layer, forward, backward, update)
 
 
-def _compile_pass(graph: OperatorGraph, operators: list[Operator]) -> CompiledPass:
+def _compile_pass(graph: OperatorGraph, operators: list[Operator], kept: frozenset[str]) -> CompiledPass:
     """Columns of one phase's operators, appended to the shared list."""
     columns: list[int] = []
     attention: list[int] = []
+    not_again: list[int] = []
     collectives: list[Collective] = []
     for operator in graph.operators:
         if operator.collective is not None:
@@ -127,6 +131,9 @@ def _compile_pass(graph: OperatorGraph, operators: list[Operator]) -> CompiledPa
             continue
         if is_attention_core(operator.name):
             attention.append(len(operators))
+        if operator.name.partition("+")[0] in kept:
+            not_again.append(len(operators))
         columns.append(len(operators))
         operators.append(operator)
-    return CompiledPass(np.array(columns, np.intp), np.array(attention, np.intp), tuple(collectives))
+    indices = [np.array(each, np.intp) for each in (columns, attention, not_again)]
+    return CompiledPass(*indices, tuple(collectives))

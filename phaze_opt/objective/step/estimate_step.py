@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from phaze_opt.estimate.calibrated import operator_seconds
 from phaze_opt.estimate.machine import MachineModel, machine_model
+from phaze_opt.estimate.machine_softmax import softmax_s, streamed_products_s
 from phaze_opt.estimate.operator_table import CompiledOperators, compile_operators
 from phaze_opt.graph.attention_core import is_attention_core
+from phaze_opt.graph.operator import OperatorKind
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
@@ -55,9 +57,8 @@ def estimate_step(
         InputError: the model cannot be sharded this way, or the device lacks the path.
     """
     step = compile_step(model, training, plan, stack=stack)
-    machine = training_machine(device, path=path, stack=stack, fitted=fitted)
     compiled = compile_operators(step.operators)
-    seconds = training_seconds(compiled, machine, attention_core(compiled), stack)
+    seconds = device_seconds(compiled, device, attention_core(compiled), path=path, stack=stack, fitted=fitted)
     return price_step(step, serial_times(step, seconds), network)
 
 
@@ -74,11 +75,55 @@ def training_machine(
         alone,
         launch_s=stack.kernel_s,
         matmul_efficiency=stack.matmul_efficiency or alone.matmul_efficiency,
-        attention_efficiency=stack.attention_efficiency or alone.attention_efficiency,
+        attention_efficiency=(stack.attention_efficiency or alone.attention_efficiency) / stack.scores_share,
         vector_memory_efficiency=stack.vector_efficiency or alone.vector_memory_efficiency,
         matmul_memory_efficiency=stack.vector_efficiency or alone.matmul_memory_efficiency,
         k_ramp=stack.k_ramp if stack.k_ramp >= 0 else alone.k_ramp,
+        exposed_store=alone.exposed_store if stack.exposed_traffic < 0 else 0.0,
     )
+
+
+def device_seconds(
+    compiled: CompiledOperators,
+    device: Device,
+    is_attention: NDArray[np.bool_],
+    *,
+    path: ComputePath,
+    stack: TrainingStack,
+    fitted: FittedConstants,
+) -> Floats:
+    """Time of every operator of a step on a device, shape (num_operators,), s.
+
+    With fp8, attention stays in bf16 and every operand of a matmul is cast (Micikevicius et al. 2022, section 4).
+
+    Raises:
+        InputError: the device lacks the path.
+    """
+    machine = training_machine(device, path=path, stack=stack, fitted=fitted)
+    wide = machine
+    if path is ComputePath.FP8:
+        wide = training_machine(device, path=ComputePath.BF16, stack=stack, fitted=fitted)
+    seconds = training_seconds(compiled, machine, is_attention, stack)
+    attention_s = seconds if wide is machine else training_seconds(compiled, wide, is_attention, stack)
+    if stack.softmax_flops:
+        attention_s = _with_softmax(attention_s, compiled, wide, device, stack)
+    if path is ComputePath.FP8:
+        rate = machine.hbm_bandwidth_bytes_per_s * machine.vector_memory_efficiency
+        seconds = seconds + stack.cast_bytes * compiled.tiled_elements / rate
+    if stack.exposed_traffic > 0:
+        traffic_s = machine.element_bytes * compiled.tiled_elements / machine.hbm_bandwidth_bytes_per_s
+        seconds = seconds + stack.exposed_traffic * traffic_s
+    return np.where(is_attention, attention_s, seconds)
+
+
+def _with_softmax(
+    seconds: Floats, compiled: CompiledOperators, machine: MachineModel, device: Device, stack: TrainingStack
+) -> Floats:
+    """Attention with its softmax on the vector units: in series with the products when fused."""
+    softmax = softmax_s(compiled, softmax_flops=stack.softmax_flops, vector_flops_per_s=device.vector_flops_per_s)
+    is_fused = np.array([each.kind is OperatorKind.ATTENTION for each in compiled.operators], dtype=np.bool_)
+    fused = stack.scores_share * (streamed_products_s(compiled, machine) + softmax)
+    return np.where(is_fused, fused, seconds + softmax)
 
 
 def attention_core(compiled: CompiledOperators) -> NDArray[np.bool_]:

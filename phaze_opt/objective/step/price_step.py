@@ -14,6 +14,7 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.compiled_step import CompiledStep
 from phaze_opt.objective.step.step_batch import NUM_LAYERS, StepBatch, Traffic, build_batch
 from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, StepTimes, step_times
+from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import TrainingStack
 
 Floats = NDArray[np.float64]
@@ -22,6 +23,7 @@ Indices = NDArray[np.intp]
 LAUNCH_NORM = 12.0
 """A pass takes the 12-norm of its device time and of the host's time to launch it: near the larger of both."""
 
+BACKWARD = 1
 MATMUL, ATTENTION, VECTOR = range(3)
 """Classes of operators that times are told apart by."""
 
@@ -57,7 +59,10 @@ def serial_times(step: CompiledStep, operator_s: Floats) -> DeviceTimes:
         step: of `compile_step`.
         operator_s: time of every operator alone on the whole device, shape (num_operators,), s.
     """
-    classes, attention = SerialSums([step]).add_up(operator_s)
+    sums = SerialSums([step])
+    classes, attention = sums.add_up(operator_s)
+    if step.plan.recompute is Recompute.FULL:
+        classes[:, :, BACKWARD] -= sums.kept(operator_s)
     return DeviceTimes(classes[0].sum(axis=-1), attention[0], classes[0, ..., ATTENTION], classes[0, ..., VECTOR])
 
 
@@ -70,6 +75,8 @@ class SerialSums:
         segments: list[Indices] = []
         again: list[Indices] = []
         again_segments: list[Indices] = []
+        kept: list[Indices] = []
+        kept_segments: list[Indices] = []
         offset = 0
         for number, step in enumerate(steps):
             classes = np.array([_class_of(operator) for operator in step.operators], np.intp)
@@ -81,10 +88,14 @@ class SerialSums:
                 repeated = layer.forward.attention_columns
                 again.append(repeated + offset)
                 again_segments.append(np.full(len(repeated), number * NUM_LAYERS + row, np.intp))
+                spared = layer.forward.kept_columns
+                kept.append(spared + offset)
+                kept_segments.append((number * NUM_LAYERS + row) * 3 + classes[spared])
             offset += len(step.operators)
         self._num_steps = len(steps)
         self._columns, self._segments = np.concatenate(columns), np.concatenate(segments)
         self._again, self._again_segments = np.concatenate(again), np.concatenate(again_segments)
+        self._kept, self._kept_segments = np.concatenate(kept), np.concatenate(kept_segments)
 
     def add_up(self, operator_s: Floats) -> tuple[Floats, Floats]:
         """Times by class, shape (steps, layers, passes, classes), and repeated attention, (steps, layers), s."""
@@ -93,6 +104,12 @@ class SerialSums:
         again = np.bincount(self._again_segments, operator_s[self._again], minlength=size)
         shape = (self._num_steps, NUM_LAYERS)
         return np.asarray(classes.reshape(*shape, 3, 3), float), np.asarray(again.reshape(shape), float)
+
+    def kept(self, operator_s: Floats) -> Floats:
+        """What full recomputation spares of a forward pass, by class, shape (steps, layers, classes), s."""
+        shape = (self._num_steps, NUM_LAYERS, 3)
+        spared = np.bincount(self._kept_segments, operator_s[self._kept], minlength=int(np.prod(shape)))
+        return np.asarray(spared.reshape(shape), float)
 
 
 def _class_of(operator: Operator) -> int:
@@ -125,9 +142,11 @@ class StackColumns:
     collective_efficiency: Floats
     network_efficiency: Floats
     collective_latency_s: Floats
+    network_latency_s: Floats
     host_s_per_operator: Floats
     host_s_per_collective: Floats
     step_overhead_s: Floats
+    waiting_share: Floats
 
     @classmethod
     def of(cls, stacks: Sequence[TrainingStack]) -> StackColumns:
@@ -145,8 +164,11 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         stack: of the steps' software.
     """
     tensor_s = (1.0 - stack.tensor_overlap)[:, None, None] * _traffic_s(batch.tensor, stack, has_own_latency=True)
+    # What runs beside the compute shows only where it takes longer.
+    tensor_s = tensor_s + np.maximum(0.0, _traffic_s(batch.beside, stack) - classes_s[:, :, :2].sum(axis=-1))
     host_s = batch.launches * stack.host_s_per_operator[:, None, None]
-    host_s = host_s + batch.tensor.count * stack.host_s_per_collective[:, None, None]
+    slowest = stack.host_s_per_collective * batch.waits
+    host_s = host_s + batch.tensor.count * slowest[:, None, None]
     busy_s = classes_s[:, :, :2].sum(axis=-1) + tensor_s
     launch_s = _norm(busy_s, host_s) - busy_s
     again_s = attention_s * batch.is_selective[:, None]
@@ -174,7 +196,12 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         update_s=(batch.layers @ classes_s[:, :, 2].sum(axis=-1)[..., None])[..., 0] / batch.update_shards[:, None],
     )
     rules = StepRules(
-        batch.num_micro_batches, batch.interleave, stack.data_overlap, stack.parameter_overlap, stack.step_overhead_s
+        num_micro_batches=batch.num_micro_batches,
+        interleave=batch.interleave,
+        data_overlap=stack.data_overlap,
+        parameter_overlap=stack.parameter_overlap,
+        overhead_s=stack.step_overhead_s,
+        waiting=stack.waiting_share * np.log2(batch.islands),
     )
     return step_times(_with_backward(stages, one_forward), rules)
 
@@ -190,6 +217,7 @@ def _traffic_s(traffic: Traffic, stack: StackColumns, *, has_own_latency: bool =
     seconds = seconds + traffic.outer_s / stack.network_efficiency.reshape(shape)
     if has_own_latency:
         seconds = seconds + traffic.count * stack.collective_latency_s.reshape(shape)
+        seconds = seconds + traffic.outer_count * stack.network_latency_s.reshape(shape)
     return np.asarray(seconds)
 
 
