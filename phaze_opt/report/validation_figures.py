@@ -1,0 +1,157 @@
+"""Figures of a validation: predicted against measured, error by regime, and all sets beside their trivial models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from phaze_opt.report.study.looks import LEGEND_ROW_PX, contender_look, finish_figure, plot_text
+from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR
+from phaze_opt.report.text import format_time
+from phaze_opt.report.validation_tables import describe_row, format_figure
+from phaze_opt.validation.result import GroupResult, RowResult, SetResult, Validation
+from phaze_opt.validation.row_groups import group_labels
+from phaze_opt.validation.schema import CONTEXT
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+BAND = 0.1
+"""Relative error marked beside the line of equality."""
+MAX_SERIES = 12
+MAX_REGIMES = 16
+_ROW_PX = 26
+
+
+def scatter_figure(entry: SetResult) -> Figure:
+    """Predicted over measured on logarithmic axes, with equality and a band of 10 % beside it."""
+    import plotly.graph_objects as go
+
+    scored = [result for result in entry.rows if not result.reason]
+    series = _series(scored)
+    figure = go.Figure()
+    _add_equality(figure, scored)
+    for index, (name, results) in enumerate(series.items()):
+        look = contender_look(index)
+        figure.add_scatter(
+            x=[result.measured_s for result in results], y=[result.predicted_s for result in results], mode="markers",
+            name=plot_text(name), hoverinfo="text", hovertext=[hover_text(entry, result) for result in results],
+            showlegend=len(series) > 1,
+            marker={"color": look.colour, "symbol": look.marker, "size": 7 if len(scored) < 500 else 5,
+                    "opacity": 0.75},
+        )  # fmt: skip
+    unit = "" if entry.dataset.like in CONTEXT else ", s"
+    axis = {"type": "log", "tickformat": "~g", "dtick": 1 if _decades(scored) >= 2 else "D2"}
+    figure.update_xaxes(title=f"measured{unit}", **axis)
+    figure.update_yaxes(title=f"predicted{unit}", **axis)
+    return finish_figure(figure, height=480, num_legend=len(series) + 2)
+
+
+def _decades(scored: Sequence[RowResult]) -> float:
+    times = [result.measured_s for result in scored]
+    return math.log10(max(times) / min(times)) if times else 0.0
+
+
+def _add_equality(figure: Figure, scored: Sequence[RowResult]) -> None:
+    times = [time for result in scored for time in (result.measured_s, result.predicted_s)]
+    ends = [min(times) / 1.15, max(times) * 1.15]
+    figure.add_scatter(
+        x=ends, y=ends, mode="lines", name="equal", hoverinfo="skip", line={"color": REFERENCE_COLOUR, "width": 1.2}
+    )
+    for factor in (1.0 - BAND, 1.0 + BAND):
+        figure.add_scatter(
+            x=ends, y=[end * factor for end in ends], mode="lines", name="10 % off", hoverinfo="skip",
+            showlegend=factor < 1.0, line={"color": MUTED_COLOUR, "width": 1, "dash": "dot"},
+        )  # fmt: skip
+
+
+def _series(scored: Sequence[RowResult]) -> dict[str, list[RowResult]]:
+    """Rows by what tells them apart best in a legend: the group, the regime, or nothing."""
+    choices = (
+        _group,
+        lambda result: result.regime,
+        lambda result: result.row.values.get("tp", ""),
+    )
+    for choose in choices:
+        names = sorted({choose(result) for result in scored})
+        if 1 < len(names) <= MAX_SERIES:
+            return {name or "other": [result for result in scored if choose(result) == name] for name in names}
+    return {"rows": list(scored)}
+
+
+def _group(result: RowResult) -> str:
+    labels = group_labels(result.row)
+    return labels[-1] if labels else ""
+
+
+def hover_text(entry: SetResult, result: RowResult) -> str:
+    """Lines for a hover box: identity, configuration in short lines, times and error."""
+    words = describe_row(result.row).split(", ")
+    lines = [", ".join(words[start : start + 4]) for start in range(0, len(words), 4)]
+    is_time = entry.dataset.like not in CONTEXT
+    measured, predicted = (
+        format_time(value) if is_time else f"{value:.3g}" for value in (result.measured_s, result.predicted_s)
+    )
+    return "<br>".join(
+        [f"<b>{plot_text(result.row.id)}</b> ({plot_text(result.regime)})", *(plot_text(line) for line in lines),
+         f"measured {measured}, predicted {predicted} ({100 * result.error:+.1f} %)"]
+    )  # fmt: skip
+
+
+def regimes_figure(groups: Sequence[GroupResult]) -> Figure:
+    """Mean error of every regime beside the trivial model's, largest first."""
+    import plotly.graph_objects as go
+
+    shown = sorted(groups, key=lambda group: (-group.scores.mape, group.label))[:MAX_REGIMES]
+    names = [f"{plot_text(group.label)} ({group.scores.num_rows})" for group in shown]
+    figure = go.Figure()
+    figure.add_bar(
+        y=names, x=[group.scores.mape for group in shown], orientation="h", name="the model",
+        marker={"color": COLOURS[0]}, hoverinfo="text",
+        hovertext=[f"{name}: {format_figure(group.scores.mape)} %, bias {group.scores.bias:+.1f} %"
+                   for name, group in zip(names, shown, strict=True)],
+        textposition="none",
+    )  # fmt: skip
+    known = [(name, group.baseline_mape) for name, group in zip(names, shown, strict=True)]
+    _add_trivial(figure, known)
+    figure.update_xaxes(title="mean absolute error, %", rangemode="tozero")
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
+    return finish_figure(figure, height=130 + _ROW_PX * len(shown), num_legend=2)
+
+
+def overview_figure(result: Validation) -> Figure:
+    """Mean error of every set, its trivial model's, and the goal."""
+    import plotly.graph_objects as go
+
+    shown = [entry for entry in result.sets if entry.scores.num_rows and entry.dataset.like not in CONTEXT]
+    names = [entry.name for entry in shown]
+    figure = go.Figure()
+    figure.add_bar(
+        y=names, x=[entry.scores.mape for entry in shown], orientation="h", name="the model",
+        marker={"color": COLOURS[0]}, hoverinfo="text", textposition="none",
+        hovertext=[f"{entry.name}: {format_figure(entry.scores.mape)} %" for entry in shown],
+    )  # fmt: skip
+    _add_trivial(figure, [(entry.name, entry.baseline_mape) for entry in shown])
+    goals = [goal for goal in result.goals if goal.figure == "mape" and not goal.group and goal.dataset in names]
+    if goals:
+        figure.add_scatter(
+            y=[goal.dataset for goal in goals], x=[goal.goal for goal in goals], mode="markers", name="goal",
+            hoverinfo="text", hovertext=[f"{goal.dataset}: goal {goal.goal:g} %" for goal in goals],
+            marker={"symbol": "line-ns-open", "color": BEST_COLOUR, "size": 16, "line": {"width": 3}},
+        )  # fmt: skip
+    figure.update_xaxes(title="mean absolute error, %", type="log", tickvals=[0.5, 1, 2, 5, 10, 20, 50, 100])
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
+    height = 150 + _ROW_PX * len(shown)
+    return finish_figure(figure, height=height, num_legend=3, narrow={"height": height + LEGEND_ROW_PX})
+
+
+def _add_trivial(figure: Figure, known: Sequence[tuple[str, float]]) -> None:
+    points = [(name, value) for name, value in known if math.isfinite(value)]
+    if not points:
+        return
+    figure.add_scatter(
+        y=[name for name, _ in points], x=[value for _, value in points], mode="markers", name="trivial model",
+        hoverinfo="text", hovertext=[f"{name}, trivial: {format_figure(value)} %" for name, value in points],
+        marker={"symbol": "diamond-open", "color": REFERENCE_COLOUR, "size": 9, "line": {"width": 1.5}},
+    )  # fmt: skip

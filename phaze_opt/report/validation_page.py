@@ -1,0 +1,192 @@
+"""The page of a validation: which goals are met, every set in figures, its worst rows explained, and the constants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phaze_opt import __version__
+from phaze_opt.hardware.fitted import FittedFile, FittedGroup, read_own_file
+from phaze_opt.report.content import Column, TableContent
+from phaze_opt.report.page import write_text
+from phaze_opt.report.study.document import Block, Document, FigureBlock, Folded, Paragraph, Section, TableBlock
+from phaze_opt.report.study.html import render_html
+from phaze_opt.report.validation_constants import constants_table
+from phaze_opt.report.validation_figures import overview_figure, regimes_figure, scatter_figure
+from phaze_opt.report.validation_tables import (
+    describe_goal,
+    format_figure,
+    format_rank,
+    format_signed,
+    goals_sentence,
+    group_table,
+    overview_table,
+    worst_table,
+)
+from phaze_opt.validation.result import SetResult, Validation
+from phaze_opt.validation.schema import CONTEXT
+
+
+def write_validation_page(result: Validation, path: Path, *, constants: FittedFile | None = None) -> Path:
+    """Write the page.
+
+    Args:
+        result: what was found.
+        path: the file.
+        constants: file of constants that was used; the package's own unless given.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    return write_text(path, render_html(build_document(result, constants or read_own_file())))
+
+
+def build_document(result: Validation, constants: FittedFile) -> Document:
+    """The page as values."""
+    sections = [_overview(result), *(_set_section(entry, result) for entry in result.sets)]
+    if constants.groups:
+        sections.append(_constants_section(constants))
+    return Document(
+        title="The models against measured machines",
+        description="",
+        findings=_findings(result),
+        notices=_notices(result),
+        sections=tuple(sections),
+        footer=(("phaze-opt", __version__), ("constants (sha256)", result.fitted.digest)),
+    )
+
+
+def _findings(result: Validation) -> tuple[str, ...]:
+    rows = sum(len(entry.rows) for entry in result.sets)
+    scored = sum(entry.scores.num_rows for entry in result.sets)
+    better = [entry for entry in result.sets if entry.scores.num_rows and entry.scores.mape < entry.baseline_mape]
+    compared = [entry for entry in result.sets if entry.scores.num_rows and entry.baseline_mape >= 0]
+    sentences = [f"{scored:,} of {rows:,} rows of {len(result.sets)} data sets are predicted and scored."]
+    met = [goal for goal in result.goals if goal.is_met]
+    if result.goals:
+        sentences.append(f"{len(met)} of {len(result.goals)} goals are met.")
+    if compared:
+        sentences.append(
+            f"The models beat a trivial one fitted to the same measurements on {len(better)} of {len(compared)} sets."
+        )
+    return tuple(sentences)
+
+
+def _notices(result: Validation) -> tuple[str, ...]:
+    missed = [describe_goal(goal) for goal in result.goals if not goal.is_met]
+    return (f"Goals missed: {'; '.join(missed)}.",) if missed else ()
+
+
+def _overview(result: Validation) -> Section:
+    blocks: list[Block] = [TableBlock(overview_table(result))]
+    shown = [entry for entry in result.sets if entry.scores.num_rows and entry.dataset.like not in CONTEXT]
+    if shown:
+        figure = FigureBlock(
+            name="overview",
+            title="Mean error by data set",
+            alternative="A bar for the model, a diamond for the trivial model, a tick for the goal; logarithmic. "
+            + (goals_sentence(result) or "Published goals do not apply to these sets."),
+            figure=overview_figure(result),
+        )
+        blocks.insert(0, figure)
+    return Section("overview", "Overview", tuple(blocks))
+
+
+def _set_section(entry: SetResult, result: Validation) -> Section:
+    blocks: list[Block] = [Paragraph(_summary(entry, result))]
+    if entry.dataset.like in CONTEXT:
+        blocks.append(Paragraph("Context: quantities other than latency, or not measured; outside the goals."))
+    if entry.unscored_reasons:
+        blocks.append(TableBlock(_unscored_table(entry)))
+    if entry.scores.num_rows:
+        blocks += _scored_blocks(entry)
+    return Section(entry.name, entry.name, tuple(blocks))
+
+
+def _summary(entry: SetResult, result: Validation) -> str:
+    scores = entry.scores
+    if not scores.num_rows:
+        return f"None of {len(entry.rows)} rows is scored."
+    rank = f", rank correlation {format_rank(scores.spearman)}" if format_rank(scores.spearman) else ""
+    trivial = f" Trivial model ({entry.baseline}): {format_figure(entry.baseline_mape)} %." if entry.baseline else ""
+    goals = "".join(
+        f" Goal {'met' if goal.is_met else 'missed'}: {describe_goal(goal)}."
+        for goal in result.goals
+        if goal.dataset == entry.name
+    )
+    return (
+        f"{scores.num_rows} of {len(entry.rows)} rows scored by the models of {entry.family}: mean error "
+        f"{format_figure(scores.mape)} %, median {format_figure(scores.median_ape)} %, 90th percentile "
+        f"{format_figure(scores.p90_ape)} %, bias {format_signed(scores.bias)} %{rank}.{trivial}{goals}"
+    )
+
+
+def _scored_blocks(entry: SetResult) -> list[Block]:
+    name = entry.name.replace("_", "-").replace(" ", "-")
+    blocks: list[Block] = [
+        FigureBlock(
+            name=f"scatter-{name}",
+            title="Predicted against measured",
+            alternative="Each point is a row; on the line the prediction is the measurement. Hover for the "
+            "configuration.",
+            figure=scatter_figure(entry),
+        )
+    ]
+    if len(entry.regimes) > 1:
+        worst = max(entry.regimes, key=lambda group: group.scores.mape)
+        blocks.append(
+            FigureBlock(
+                name=f"regimes-{name}",
+                title="Error by regime",
+                alternative=f"Number of rows in parentheses. Largest: {worst.label} with "
+                f"{format_figure(worst.scores.mape)} %.",
+                figure=regimes_figure(entry.regimes),
+            )
+        )
+        blocks.append(Folded("Figures of every regime", (TableBlock(group_table("Regimes", entry.regimes)),)))
+    if len(entry.groups) > 1:
+        blocks.append(Folded("Figures by group", (TableBlock(group_table("Groups", entry.groups)),)))
+    blocks.append(TableBlock(worst_table(entry)))
+    return blocks
+
+
+def _unscored_table(entry: SetResult) -> TableContent:
+    rows = tuple((reason, f"{count}") for reason, count in entry.unscored_reasons.items())
+    return TableContent("Rows not scored", (Column("reason"), Column("rows", is_number=True)), rows)
+
+
+def _constants_section(constants: FittedFile) -> Section:
+    groups = dict(constants.groups)
+    number = sum(len(group.constants) for group in groups.values())
+    note = "In bold: at a bound, so that the bound rather than the measurements decides."
+    return Section(
+        "constants",
+        "Constants",
+        (
+            Paragraph(f"{number} constants in {len(groups)} groups were fitted, none of a single row or model."),
+            TableBlock(_residuals_table(groups)),
+            Folded("Every constant with its bounds", (TableBlock(constants_table("Constants", groups, note=note)),)),
+        ),
+    )
+
+
+def _residuals_table(groups: dict[str, FittedGroup]) -> TableContent:
+    columns = (
+        Column("group"), Column("constants", is_number=True), Column("rows", is_number=True),
+        Column("fitted", is_number=True), Column("cells kept out", is_number=True), Column("others kept out"),
+    )  # fmt: skip
+    rows = []
+    for name, group in sorted(groups.items()):
+        residuals = group.residuals
+        others = [
+            f"{key.removeprefix('leave_one_').removesuffix('_out_mape').replace('_', ' ')} {format_figure(value)}"
+            for key, value in sorted(residuals.items())
+            if key.startswith("leave_one_")
+        ]
+        nothing = float("nan")
+        rows.append(
+            (name, f"{len(group.constants)}", f"{sum(len(ids) for ids in group.datasets.values())}",
+             format_figure(residuals.get("mape", nothing)),
+             format_figure(residuals.get("cross_validated_mape", nothing)), ", ".join(others))
+        )  # fmt: skip
+    note = "Mean errors in per cent of the rows that a group touches: fitted, and with rows kept out of the fit."
+    return TableContent("Groups of constants", columns, tuple(rows), note)
