@@ -11,13 +11,12 @@ from phaze_opt.objective.step.stacks import stack_group
 from phaze_opt.validation.family import Parameter
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.training_compiled import CompiledTraining, TrainingEntry
-from phaze_opt.validation.training_row import TrainingRow, read_layer_row, read_training_row
+from phaze_opt.validation.training_row import TrainingRow, read_layer_row, read_training_row, zero_stage
 
 SINGLE, MULTI = "train_vtrain_singlenode", "train_vtrain_multinode"
 SC21, KORTHIKANTI = "train_megatron_sc21", "train_korthikanti22"
 LAYER, SCALING, LARGE = "layer_korthikanti22", "train_megatron_tp_scaling", "train_large_runs"
 
-_STACKS = {SINGLE: "vtrain-profile", MULTI: "megatron-deepspeed-2021"}
 _NETWORKS = {SINGLE: "vtrain-a100", MULTI: "vtrain-a100"}
 GATED = (SINGLE, MULTI, SC21, KORTHIKANTI)
 """Sets whose rows are fitted; the others are scored only."""
@@ -79,7 +78,10 @@ class TrainingFamily:
 
 
 def _stack_of(row: Row) -> str:
-    return _STACKS.get(row.dataset, "megatron-2021")
+    """Software of a row: ZeRO 3 is DeepSpeed's, and the composed rows come from profiles of single layers."""
+    if row.dataset == SINGLE:
+        return _PROFILE
+    return _ZERO if zero_stage(row.text("sharding", "none").lower()) == 3 else _BASE
 
 
 def _entry(read: TrainingRow) -> TrainingEntry | str:
@@ -102,7 +104,7 @@ def _time(group: str, name: str, bounds: tuple[float, float, float], meaning: st
     return Parameter(stack_group(group), name, "s", *bounds, meaning, is_log=True)
 
 
-_BASE, _DEEPSPEED, _PROFILE = "megatron-2021", "megatron-deepspeed-2021", "vtrain-profile"
+_BASE, _ZERO, _PROFILE = "megatron-2021", "deepspeed-zero3-2021", "vtrain-profile"
 
 _PARAMETERS = (
     _share(_BASE, "matmul_efficiency", (0.5, 0.95, 0.78), "share of the peak that matmuls reach in training"),

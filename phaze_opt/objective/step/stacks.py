@@ -16,11 +16,11 @@ _MEGATRON_2021 = TrainingStack(
     fusion=FusionLevel.ELEMENTWISE,
     attention=AttentionForm.UNFUSED,
     order=RankOrder.DATA_INNER,
-    gradient_bytes=4,
+    gradient_bytes=2,
     has_scatter_gather=True,
 )
 """Megatron-LM of 2021 and 2022 (Narayanan et al. 2021; Korthikanti et al. 2022): elementwise chains fused, attention
-not, fp32 gradients all-reduced after the last micro-batch, stage boundaries scattered over the tensor group."""
+not, fp16 gradients all-reduced after the last micro-batch, stage boundaries scattered over the tensor group."""
 
 _STACKS = MappingProxyType(
     {
@@ -28,15 +28,15 @@ _STACKS = MappingProxyType(
         for stack in (
             IDEAL_STACK,
             _MEGATRON_2021,
-            replace(_MEGATRON_2021, name="megatron-deepspeed-2021", gradient_bytes=4, has_scatter_gather=False),
-            replace(_MEGATRON_2021, name="vtrain-profile", gradient_bytes=2, has_scatter_gather=False),
+            replace(_MEGATRON_2021, name="deepspeed-zero3-2021", is_parameter_ring_flat=True),
+            replace(_MEGATRON_2021, name="vtrain-profile"),
         )
     }
 )
 
 _NUMBERS = frozenset(field.name for field in fields(TrainingStack) if field.type == "float")
 
-PARENTS = MappingProxyType({"megatron-deepspeed-2021": "megatron-2021", "vtrain-profile": "megatron-2021"})
+PARENTS = MappingProxyType({"deepspeed-zero3-2021": "megatron-2021", "vtrain-profile": "megatron-2021"})
 """Stacks that share the constants of another and state only what differs."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,14 @@ class Traffic:
 
     Attributes:
         count: how many.
+        outer_count: those of them that leave the innermost dimension.
         latency_s: the networks' own latencies.
         inner_s: time of the bytes on the innermost dimension.
         outer_s: the same on all others.
     """
 
     count: Floats
+    outer_count: Floats
     latency_s: Floats
     inner_s: Floats
     outer_s: Floats
@@ -54,6 +56,7 @@ class StepBatch:
         launches: operators on cores, shape (steps, layers, directions).
         tensor: collectives inside the layers, shape (steps, layers, directions).
         beside: those that run beside the compute of their pass, same shape.
+        waits: expected wait for the slowest host of a tensor group, in mean launch times: H(t) - 1, shape (steps,).
         transfers: boundary transfers of a micro-batch, shape (steps, stages).
         parameters: ZeRO 3 gathers and reductions of a micro-batch, shape (steps, stages).
         gradients: reduction of gradients and gather of parameters once a step, shape (steps, stages).
@@ -70,6 +73,7 @@ class StepBatch:
     launches: Floats
     tensor: Traffic
     beside: Traffic
+    waits: Floats
     transfers: Traffic
     parameters: Traffic
     gradients: Traffic
@@ -77,8 +81,9 @@ class StepBatch:
     islands: Floats
 
 
-Cost = tuple[float, float, float, float]
-_NO_COST: Cost = (0.0, 0.0, 0.0, 0.0)
+Cost = tuple[float, float, float, float, float]
+"""Fields of `Traffic` for one or some collectives."""
+_NO_COST: Cost = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> StepBatch:
@@ -98,6 +103,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         launches=np.array([[_launches(layer) for layer in step.layers] for step in steps], float),
         tensor=_traffic([_collective_costs(step, network, is_overlapped=False) for step, network in both]),
         beside=_traffic([_collective_costs(step, network, is_overlapped=True) for step, network in both]),
+        waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
         transfers=_traffic([_pad(_transfer_costs(step, network), num_stages) for step, network in both]),
         parameters=_traffic([_pad(_parameter_costs(step, network), num_stages) for step, network in both]),
         gradients=_traffic([_pad(_gradient_costs(step, network), num_stages) for step, network in both]),
@@ -128,7 +134,7 @@ def _launches(layer: CompiledLayer) -> list[int]:
 def _traffic(costs: Sequence[object]) -> Traffic:
     """Columns of nested lists of costs."""
     table = np.array(costs, float)
-    return Traffic(table[..., 0], table[..., 1], table[..., 2], table[..., 3])
+    return Traffic(*np.moveaxis(table, -1, 0))
 
 
 def _pad(costs: list[Cost], num_stages: int) -> list[Cost]:
@@ -140,12 +146,12 @@ def _cost(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[Netwo
     whole = collective_coefficients(kind, dimensions)
     inner = collective_coefficients(kind, dimensions[:1])
     outer_s = (whole.s_per_byte - inner.s_per_byte) * payload_bytes
-    return (1.0, whole.latency_s, inner.s_per_byte * payload_bytes, outer_s)
+    return (1.0, float(outer_s > 0), whole.latency_s, inner.s_per_byte * payload_bytes, outer_s)
 
 
 def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
-    count, latency, inner, outer = (factor * sum(column) for column in zip(_NO_COST, *costs, strict=True))
-    return (count, latency, inner, outer)
+    count, leaving, latency, inner, outer = (factor * sum(column) for column in zip(_NO_COST, *costs, strict=True))
+    return (count, leaving, latency, inner, outer)
 
 
 def _collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bool) -> list[list[Cost]]:
@@ -196,7 +202,7 @@ def _boundary_cost(network: Network, position: int, payload_bytes: float) -> Cos
     cost = transfer_coefficients(network, position=position)
     seconds = cost.s_per_byte * payload_bytes
     is_inner = len(network.dimensions) > 1 and position % network.dimensions[0].size != 0
-    return (1.0, cost.latency_s, seconds, 0.0) if is_inner else (1.0, cost.latency_s, 0.0, seconds)
+    return (1.0, 0.0, cost.latency_s, seconds, 0.0) if is_inner else (1.0, 1.0, cost.latency_s, 0.0, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,19 +243,31 @@ def _stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:
 
 
 def _parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """ZeRO 3: parameters gathered forward and backward, gradients scattered, every micro-batch."""
+    """ZeRO 3: parameters gathered forward and backward, gradients scattered, every micro-batch.
+
+    A flat ring enters and leaves every node by one adapter: it runs at one device's share of the outer network.
+    """
     if step.plan.zero != 3:
         return [_NO_COST] * len(step.blocks)
     costs = []
     for number in range(len(step.blocks)):
         parts = []
         for held in _held(step, number, network):
+            group = _flat(held.group, network) if step.stack.is_parameter_ring_flat else held.group
             weight_bytes = held.parameters * step.training.optimizer.weight_bytes
-            gather = _cost(CollectiveKind.ALL_GATHER, weight_bytes, held.group)
+            gather = _cost(CollectiveKind.ALL_GATHER, weight_bytes, group)
             gradient_bytes = held.parameters * step.stack.gradient_bytes
-            parts += [gather, gather, _cost(CollectiveKind.REDUCE_SCATTER, gradient_bytes, held.group)]
+            parts += [gather, gather, _cost(CollectiveKind.REDUCE_SCATTER, gradient_bytes, group)]
         costs.append(_add(parts))
     return costs
+
+
+def _flat(group: Sequence[NetworkDimension], network: Network) -> tuple[NetworkDimension, ...]:
+    """The group as one ring over the outermost network, unless it stays inside the innermost one."""
+    size = math.prod(dimension.size for dimension in group)
+    if size == group[0].size:
+        return tuple(group)
+    return replace(network.dimensions[0], size=1), replace(network.dimensions[-1], size=size)
 
 
 def _gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
