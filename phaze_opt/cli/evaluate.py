@@ -12,11 +12,13 @@ from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.numbers import MAX_MICRO_BATCH, read_integer
 from phaze_opt.cli.options import (
     CHOICES,
+    DEFAULT_ESTIMATOR,
     DEFAULT_SCHEDULE_GAP,
     RECORDS,
     WORKLOAD,
     AttentionOption,
     DevicesOption,
+    EstimatorOption,
     ExclusivityOption,
     GlobalBatchOption,
     JsonOption,
@@ -103,6 +105,7 @@ def evaluate(
     recompute: RecomputeOption = "auto",
     tensor_parallel: TensorParallelOption = "1,2,4,8",
     sequence_parallel: SequenceParallelOption = True,
+    estimator: EstimatorOption = DEFAULT_ESTIMATOR,
     schedule_gap: ScheduleGapOption = DEFAULT_SCHEDULE_GAP,
     pipeline: PipelineOption = None,
     data: DataOption = None,
@@ -146,7 +149,13 @@ def evaluate(
     models = load_models(model, option="--model")
     if texts.is_asked_for or recompute in PLAN_RECOMPUTE:
         _refuse_with_plans(
-            models, {"--sensitivity": sensitivity, "--max-area-mm2": max_area_mm2, "--max-tdp-w": max_tdp_w}
+            models,
+            {
+                "--sensitivity": sensitivity,
+                "--max-area-mm2": max_area_mm2,
+                "--max-tdp-w": max_tdp_w,
+                "--estimator": estimator != DEFAULT_ESTIMATOR,
+            },
         )
         request = PlanRequest(
             model=models[0],
@@ -185,6 +194,7 @@ def evaluate(
         max_area_mm2=max_area_mm2,
         max_tdp_w=max_tdp_w,
         schedule_gap=schedule_gap,
+        estimator=estimator,
         constants=known,
     )
     _evaluate_chip(scenario, arch, micro_batch, with_sensitivity=sensitivity, json=json)
