@@ -49,6 +49,7 @@ COMMANDS = {
     "place": LazyCommand("phaze_opt.cli.place", "place", "Solve one placement instance exactly."),
     "models": LazyCommand("phaze_opt.cli.catalogue", "models", "List the models of the zoo."),
     "architectures": LazyCommand("phaze_opt.cli.catalogue", "architectures", "List the architecture presets."),
+    "software": LazyCommand("phaze_opt.cli.software", "software", "List the training software with fitted constants."),
     "strategies": LazyCommand("phaze_opt.cli.catalogue", "strategies", "List the search strategies."),
     "pruners": LazyCommand(
         "phaze_opt.cli.catalogue", "pruners", "List the pruners that drop points before evaluation."

@@ -1,0 +1,82 @@
+"""Ranking plans: the same times as pricing each alone, memory respected, order right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import ComputePath, load_device
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.step.clocks import MachineClock
+from phaze_opt.objective.step.estimate_step import estimate_step
+from phaze_opt.objective.step.plan_search import Machine, PlanRanking, rank_plans
+from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
+from phaze_opt.objective.step.stacks import load_stack
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.training import TrainingSpec
+
+MODEL = load_model("gpt2-xl")
+TRAINING = TrainingSpec(micro_batch=1, sequence_length=1024, global_batch=64)
+FITTED = load_fitted()
+DEVICE = load_device("a100-80g")
+NETWORK = load_network("dgx-a100", num_devices=32)
+STACK = load_stack("megatron-2021", FITTED)
+CHOICES = PlanChoices(tensor=(1, 5), interleave=(1, 2), zero=(0, 1), micro_batch=(1, 2))
+PLANS = tuple(enumerate_plans(MODEL, num_devices=30, global_batch=64, choices=CHOICES))
+
+
+def _rank(memory_bytes: float) -> PlanRanking:
+    machine = Machine(MachineClock(DEVICE, ComputePath.BF16, FITTED), memory_bytes, NETWORK, STACK)
+    return rank_plans(MODEL, TRAINING, PLANS, machine=machine)
+
+
+def test_every_plan_is_priced_as_if_alone() -> None:
+    """Shared layer times and batches change nothing."""
+    ranking = _rank(1e15)
+    assert len(ranking.ranked) == len(PLANS)
+    assert ranking.num_misfits == 0
+    for ranked in ranking.ranked[:: max(1, len(PLANS) // 12)]:
+        alone = estimate_step(MODEL, TRAINING, ranked.plan, device=DEVICE, network=NETWORK, stack=STACK, fitted=FITTED)
+        assert ranked.time.seconds == pytest.approx(alone.seconds, rel=1e-12)
+
+
+def test_sorted_and_ranked() -> None:
+    ranking = _rank(1e15)
+    seconds = [each.time.seconds for each in ranking.ranked]
+    assert seconds == sorted(seconds)
+    assert [ranking.rank_of(each.plan) for each in ranking.ranked[:3]] == [1, 2, 3]
+    assert ranking.rank_of(ParallelPlan(tensor=7)) is None
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    """The memory budget splits the plans exactly at their own peaks."""
+    peaks = sorted(each.memory.peak_bytes for each in _rank(1e15).ranked)
+    middle = peaks[len(peaks) // 2]
+    ranking = _rank(middle)
+    fitting = sum(peak <= middle for peak in peaks)
+    assert (len(ranking.ranked), ranking.num_misfits) == (fitting, len(peaks) - fitting)
+    assert ranking.least_bytes == min(peak for peak in peaks if peak > middle)
+    assert all(each.memory.peak_bytes <= middle for each in ranking.ranked)
+
+
+def test_full_recomputation_costs_time_and_saves_memory() -> None:
+    by_plan = {each.plan: each for each in _rank(1e15).ranked}
+    pairs = [
+        (each, by_plan[replace(plan, recompute=Recompute.FULL)])
+        for plan, each in by_plan.items()
+        if plan.recompute is Recompute.NONE
+    ]
+    assert pairs
+    for without, full in pairs:
+        assert full.time.seconds > without.time.seconds
+        assert full.memory.peak_bytes < without.memory.peak_bytes
+
+
+def test_no_plan_is_refused() -> None:
+    machine = Machine(MachineClock(DEVICE, ComputePath.BF16, FITTED), 1e15, NETWORK, STACK)
+    with pytest.raises(InputError, match="no parallel plan of gpt2-xl"):
+        rank_plans(MODEL, TRAINING, (), machine=machine)
