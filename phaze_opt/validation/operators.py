@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.machine import operator_group
 from phaze_opt.estimate.machine_vector import RowOperator
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, load_device, path_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Parameter, Part
-from phaze_opt.validation.fit import fit_parameters
+from phaze_opt.validation.operators_all_reduce import all_reduce_block, all_reduce_refusal
 from phaze_opt.validation.operators_blocks import BestBlock, Block, MatmulBlock, RowBlock
 from phaze_opt.validation.operators_parameters import (
     BEST_GROUP,
@@ -24,11 +25,13 @@ from phaze_opt.validation.operators_parameters import (
     matmul_parameters,
     row_parameters,
 )
+from phaze_opt.validation.operators_prior import fit_with_expectations
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
 BEST = "op_best_matmul"
 DATASETS = ("op_llmcompass", "op_gpt3_layer_llmcompass", "op_tpu_gemm", BEST)
+ALL_REDUCE = "all_reduce"
 SMALL_S = {HOST: 1e-5, DEVICE: 1e-6}
 """Rooflines below this are bound by launches."""
 
@@ -86,7 +89,7 @@ class OperatorFamily:
         found: list[Parameter] = []
         if makers := {maker_of(case.device) for case in cases if case.operator == "best"}:
             found += best_parameters(makers)
-        own = [case for case in cases if case.operator != "best"]
+        own = [case for case in cases if case.operator not in ("best", ALL_REDUCE)]
         for device_name, setting in sorted({(case.device.name, case.setting) for case in own}):
             here = [case for case in own if (case.device.name, case.setting) == (device_name, setting)]
             paths = {case.path for case in here}
@@ -116,7 +119,7 @@ class OperatorFamily:
         for group in dict.fromkeys(parameter.group for parameter in parameters):
             own_rows = [row for row in rows if not _refusal(row) and _group_of(_case_of(row)) == group]
             own = [parameter for parameter in parameters if parameter.group == group]
-            fitted = fit_parameters(self.compile(own_rows), own, fitted)
+            fitted = fit_with_expectations(self.compile(own_rows), own, fitted)
         return fitted
 
     def regime(self, row: Row) -> str:
@@ -125,7 +128,9 @@ class OperatorFamily:
             return "other"
         case = _case_of(row)
         compute, memory = _roofline(row, case)
-        name = "matmul" if case.operator == "best" else case.operator
+        name = "matmul" if case.operator == "best" else case.operator.replace("_", "-")
+        if case.operator == ALL_REDUCE:
+            return name
         if max(compute, memory) < SMALL_S[case.setting]:
             return f"{name} launch-bound"
         return f"{name} compute-bound" if compute > memory else f"{name} memory-bound"
@@ -159,7 +164,7 @@ def _operator_of(row: Row) -> str:
     if row.text("k", ""):
         return "matmul"
     if name.startswith("allreduce"):
-        return "all_reduce"
+        return ALL_REDUCE
     for kind in RowOperator:
         if name == kind.value or name.startswith(f"{kind.value}_"):
             return kind.value
@@ -175,7 +180,10 @@ def _case_of(row: Row) -> _Case:
 
 
 def _group_of(case: _Case) -> str:
-    return BEST_GROUP if case.operator == "best" else f"operators/{case.device.name}/{case.setting}"
+    """Group of the constants that a case is fitted to; none for an all-reduce, whose constants are the network's."""
+    if case.operator == ALL_REDUCE:
+        return ""
+    return BEST_GROUP if case.operator == "best" else operator_group(case.device.name, case.setting)
 
 
 def _refusal(row: Row) -> str:
@@ -186,6 +194,8 @@ def _refusal(row: Row) -> str:
             case.device.peak(case.path)
     except InputError as error:
         return str(error)
+    if case.operator == ALL_REDUCE:
+        return all_reduce_refusal(row)
     known = {"matmul", "best", *(kind.value for kind in RowOperator)}
     if case.operator not in known:
         return f"no model of the operator '{case.operator}'"
@@ -207,6 +217,8 @@ def _roofline(row: Row, case: _Case) -> tuple[float, float]:
 def _build_block(rows: Sequence[Row], indices: Sequence[int]) -> Block:
     case = _case_of(rows[indices[0]])
     places = np.array(indices, dtype=np.intp)
+    if case.operator == ALL_REDUCE:
+        return all_reduce_block(rows, indices)
     matmuls, row_sizes = _table(rows, indices, _matmul_sizes), _table(rows, indices, _row_sizes)
     if case.operator == "best":
         return BestBlock(places, matmuls, case.device, case.path)

@@ -16,9 +16,6 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.operators_parameters import BEST_GROUP, maker_of
 
-THREADS_PER_UNIT = 2048
-"""Threads that a multiprocessor of the GPUs measured here holds at a time."""
-
 
 class Block(Protocol):
     """Some rows' predictions."""
@@ -110,7 +107,7 @@ class RowBlock:
         start_s = values.get(f"{name}_start_s", 0.0)
         return VectorMachine(
             num_units=device.num_multiprocessors,
-            threads_per_unit=THREADS_PER_UNIT,
+            threads_per_unit=device.threads_per_multiprocessor,
             bandwidth_bytes_per_s=device.hbm_bandwidth_bytes_per_s * values.get("vector_memory_efficiency", 1.0),
             cache_bytes=device.cache_bytes,
             launch_s=values.get(f"{name}_launch_s", 0.0),

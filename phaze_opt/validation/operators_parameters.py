@@ -32,7 +32,7 @@ def matmul_parameters(device: Device, setting: str, *, paths: Collection[Compute
         )
     most = 1.0 if device.style is MatrixStyle.TILES else 4.0
     meaning = "times the result's store that compute does not hide"
-    found.append(Parameter(group, "exposed_store", "", 0.0, most, 0.5, meaning))
+    found.append(Parameter(group, "exposed_store", "", 0.0, most, 1.0, meaning))
     if ComputePath.INT8 in paths and device.peak(ComputePath.INT8) > device.peak(ComputePath.BF16):
         found.append(
             Parameter(group, "matmul_efficiency.int8", "", 0.3, 1.0, 0.85, "share of the int8 peak in full waves")

@@ -1,0 +1,66 @@
+"""A weak pull of fitted constants towards what is expected, for those that the rows at hand do not determine.
+
+A fold that keeps out the one small matmul leaves the launch undetermined, and least squares would push it to a bound to
+gain a tenth of a per cent elsewhere. So a matmul's launch and efficiencies add a row of small weight each: the value
+against its start, or against a constant of the same device that is its kin (a matmul's memory efficiency against that
+of streams). Nothing general is known of the latencies of row operators, which stay free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.validation.family import CompiledRows, Parameter, Part
+from phaze_opt.validation.fit import fit_parameters
+
+Floats = NDArray[np.float64]
+WEIGHT = 0.1
+"""Of a constant that is off by a factor of e, against a row that is: a row decides where it says anything at all."""
+EXPECTED = ("launch_s", "matmul_efficiency", "matmul_memory_efficiency")
+"""Constants that are near their start on every machine: launches of host or device, shares of a peak."""
+KIN = {"matmul_memory_efficiency": "vector_memory_efficiency"}
+"""Constants expected near another of the same group."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WithExpectations:
+    """Rows, and one more for each expectation: a constant over what it is expected to be."""
+
+    rows: CompiledRows
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def measured_s(self) -> Floats:
+        """Of rows in seconds; 1 of expectations."""
+        return np.concatenate([self.rows.measured_s, np.ones(len(self.parameters))])
+
+    @property
+    def unscored(self) -> Mapping[int, str]:
+        """As of the rows."""
+        return self.rows.unscored
+
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Of rows in seconds; ratios to what is expected."""
+        return np.concatenate([self.rows.seconds(fitted), [self._ratio(one, fitted) for one in self.parameters]])
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """As of the rows."""
+        return self.rows.explain(fitted, index)
+
+    def _ratio(self, parameter: Parameter, fitted: FittedConstants) -> float:
+        values = fitted.group(parameter.group)
+        return values[parameter.name] / values.get(KIN.get(parameter.name, ""), parameter.start)
+
+
+def fit_with_expectations(
+    compiled: CompiledRows, parameters: Sequence[Parameter], start: FittedConstants
+) -> FittedConstants:
+    """Fit as `fit_parameters`, with the weak pull of this module."""
+    expected = tuple(parameter for parameter in parameters if parameter.name in EXPECTED)
+    weights = np.concatenate([np.ones(len(compiled.measured_s)), np.full(len(expected), WEIGHT)])
+    return fit_parameters(_WithExpectations(compiled, expected), parameters, start, weights=weights)
