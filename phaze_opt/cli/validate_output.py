@@ -17,7 +17,7 @@ def print_validation(result: Validation) -> None:
     from phaze_opt.report.validation_tables import goals_sentence, overview_table, unscored_sentences
 
     content = overview_table(result)
-    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in content.columns:
         table.add_column(column.heading, justify="right" if column.is_number else "left", no_wrap=True)
     for index, row in enumerate(content.rows):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from phaze_opt.report.study.looks import LEGEND_ROW_PX, contender_look, finish_figure, plot_text
-from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR
-from phaze_opt.report.text import format_time
+from phaze_opt.report.style import BEST_COLOUR, COLOURS, GRID_COLOUR, MUTED_COLOUR, REFERENCE_COLOUR
+from phaze_opt.report.text import TIME_UNITS, format_time
 from phaze_opt.report.validation_tables import describe_row, format_figure
 from phaze_opt.validation.result import GroupResult, RowResult, SetResult, Validation
 from phaze_opt.validation.row_groups import group_labels
@@ -41,16 +41,25 @@ def scatter_figure(entry: SetResult) -> Figure:
             marker={"color": look.colour, "symbol": look.marker, "size": 7 if len(scored) < 500 else 5,
                     "opacity": 0.75},
         )  # fmt: skip
-    unit = "" if entry.dataset.like in CONTEXT else ", s"
-    axis = {"type": "log", "tickformat": "~g", "dtick": 1 if _decades(scored) >= 2 else "D2"}
-    figure.update_xaxes(title=f"measured{unit}", **axis)
-    figure.update_yaxes(title=f"predicted{unit}", **axis)
+    is_time = entry.dataset.like not in CONTEXT
+    axis = _time_axis(scored) if is_time else {"type": "log", "tickformat": "~g"}
+    figure.update_xaxes(title="measured time" if is_time else "measured", **axis)
+    figure.update_yaxes(title="predicted time" if is_time else "predicted", **axis)
     return finish_figure(figure, height=480, num_legend=len(series) + 2)
 
 
-def _decades(scored: Sequence[RowResult]) -> float:
-    times = [result.measured_s for result in scored]
-    return math.log10(max(times) / min(times)) if times else 0.0
+def _time_axis(scored: Sequence[RowResult]) -> dict[str, Any]:
+    """A logarithmic axis labelled in ns, us, ms and s; at 1, 2 and 5 where it spans few decades."""
+    times = [time for result in scored for time in (result.measured_s, result.predicted_s)]
+    low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
+    steps = (1,) if high - low > 3 else (1, 2, 5)
+    ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
+    labels = [f"{tick / scale:g} {unit}" for tick in ticks for scale, unit in [_unit_of(tick)]]
+    return {"type": "log", "tickvals": ticks, "ticktext": labels}
+
+
+def _unit_of(seconds: float) -> tuple[float, str]:
+    return next(((scale, unit) for scale, unit in TIME_UNITS if seconds >= scale * (1 - 1e-9)), TIME_UNITS[-1])
 
 
 def _add_equality(figure: Figure, scored: Sequence[RowResult]) -> None:
@@ -127,9 +136,14 @@ def overview_figure(result: Validation) -> Figure:
     shown = [entry for entry in result.sets if entry.scores.num_rows and entry.dataset.like not in CONTEXT]
     names = [entry.name for entry in shown]
     figure = go.Figure()
-    figure.add_bar(
-        y=names, x=[entry.scores.mape for entry in shown], orientation="h", name="the model",
-        marker={"color": COLOURS[0]}, hoverinfo="text", textposition="none",
+    for entry in shown:
+        figure.add_scatter(
+            x=[entry.scores.mape, entry.baseline_mape], y=[entry.name] * 2, mode="lines", hoverinfo="skip",
+            showlegend=False, line={"color": GRID_COLOUR, "width": 4},
+        )  # fmt: skip
+    figure.add_scatter(
+        y=names, x=[entry.scores.mape for entry in shown], mode="markers", name="the model",
+        marker={"color": COLOURS[0], "size": 12}, hoverinfo="text",
         hovertext=[f"{entry.name}: {format_figure(entry.scores.mape)} %" for entry in shown],
     )  # fmt: skip
     _add_trivial(figure, [(entry.name, entry.baseline_mape) for entry in shown])
@@ -140,7 +154,7 @@ def overview_figure(result: Validation) -> Figure:
             hoverinfo="text", hovertext=[f"{goal.dataset}: goal {goal.goal:g} %" for goal in goals],
             marker={"symbol": "line-ns-open", "color": BEST_COLOUR, "size": 16, "line": {"width": 3}},
         )  # fmt: skip
-    figure.update_xaxes(title="mean absolute error, %", type="log", tickvals=[0.5, 1, 2, 5, 10, 20, 50, 100])
+    figure.update_xaxes(title="mean absolute error, %", type="log", tickvals=[0.2, 0.5, 1, 2, 5, 10, 20, 50, 100])
     figure.update_yaxes(autorange="reversed", ticksuffix="  ")
     height = 150 + _ROW_PX * len(shown)
     return finish_figure(figure, height=height, num_legend=3, narrow={"height": height + LEGEND_ROW_PX})

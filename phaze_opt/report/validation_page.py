@@ -17,7 +17,6 @@ from phaze_opt.report.validation_tables import (
     format_figure,
     format_rank,
     format_signed,
-    goals_sentence,
     group_table,
     overview_table,
     worst_table,
@@ -83,8 +82,8 @@ def _overview(result: Validation) -> Section:
         figure = FigureBlock(
             name="overview",
             title="Mean error by data set",
-            alternative="A bar for the model, a diamond for the trivial model, a tick for the goal; logarithmic. "
-            + (goals_sentence(result) or "Published goals do not apply to these sets."),
+            alternative="A disc for the model, a diamond for the trivial model, an upright stroke for the goal of the "
+            "whole set, where there is one; the further left the better, on a logarithmic axis.",
             figure=overview_figure(result),
         )
         blocks.insert(0, figure)

@@ -7,7 +7,7 @@ import math
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.text import format_time
 from phaze_opt.validation.goals import BY_CELL
-from phaze_opt.validation.result import GoalResult, GroupResult, RowResult, SetResult, Validation
+from phaze_opt.validation.result import GoalResult, GroupResult, SetResult, Validation
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import CONTEXT
 
@@ -27,7 +27,7 @@ OVERVIEW_NOTE = (
     "(below 0: predicted too fast). Trivial: mean error of a constant utilisation, a roofline times a constant, or a "
     "line. Rank: Spearman's correlation."
 )
-_INDENT = "  "
+_INDENT = 2 * "\N{NO-BREAK SPACE}"
 _HIDDEN = frozenset(
     {"id", "verified", "source", "note", "latency_us", "iter_time_s", "tokens_per_s_per_dev", "tflops_per_dev",
      "tflops", "tflops_kind", "time_kind", "mfu", "hfu", "gbytes_per_s", "algbw_gbytes_per_s", "busbw_gbytes_per_s",
@@ -174,12 +174,3 @@ def describe_row(row: Row) -> str:
     """A row's configuration: the columns that are neither blank, nor measured, nor about the source."""
     shown = {name: text for name, text in row.values.items() if text and name not in _HIDDEN}
     return ", ".join(text if name in {"hardware", "model", "op"} else f"{name} {text}" for name, text in shown.items())
-
-
-def hover_text(result: RowResult) -> str:
-    """Lines for a hover box."""
-    return (
-        f"{result.row.id}, line {result.row.line}<br>{describe_row(result.row)}<br>"
-        f"measured {format_time(result.measured_s)}, predicted {format_time(result.predicted_s)} "
-        f"({100 * result.error:+.1f} %)"
-    )
