@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.collectives import collective_coefficients, group_dimensions, transfer_coefficients
+from phaze_opt.estimate.collectives import (
+    collective_coefficients,
+    collective_s,
+    group_dimensions,
+    transfer_coefficients,
+)
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.objective.step.compiled_step import CompiledLayer, CompiledStep
@@ -142,11 +147,11 @@ def _pad(costs: list[Cost], num_stages: int) -> list[Cost]:
 
 
 def _cost(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]) -> Cost:
-    """A collective's latency and its time on the innermost and on the outer dimensions."""
-    whole = collective_coefficients(kind, dimensions)
-    inner = collective_coefficients(kind, dimensions[:1])
-    outer_s = (whole.s_per_byte - inner.s_per_byte) * payload_bytes
-    return (1.0, float(outer_s > 0), whole.latency_s, inner.s_per_byte * payload_bytes, outer_s)
+    """A collective's latency (and what a measured curve adds), and its time on the innermost and outer dimensions."""
+    moving_s = collective_coefficients(kind, dimensions).s_per_byte * payload_bytes
+    inner_s = min(moving_s, collective_coefficients(kind, dimensions[:1]).s_per_byte * payload_bytes)
+    fixed_s = collective_s(kind, payload_bytes, dimensions) - moving_s
+    return (1.0, float(moving_s > inner_s), fixed_s, inner_s, moving_s - inner_s)
 
 
 def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
