@@ -97,6 +97,9 @@ def explain_no_plan(model: ModelSpec, *, num_devices: int, global_batch: int, ch
     tensor, context = min(choices.tensor), min(choices.context)
     pipeline, data = min(choices.pipeline, default=1), min(choices.data, default=1)
     needed = tensor * context * pipeline * data
+    obstacles = [sharding_obstacle(model, degree) for degree in choices.tensor]
+    if all(obstacles):
+        return str(obstacles[0])
     if needed > num_devices:
         return (
             f"tensor {tensor} x context {context} x pipeline {pipeline} x data {data} takes {needed} devices of "

@@ -193,7 +193,7 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         transfer_s=transfer_s,
         parameter_s=_traffic_s(batch.parameters, stack),
         gradient_s=_traffic_s(batch.gradients, stack),
-        update_s=(batch.layers @ classes_s[:, :, 2].sum(axis=-1)[..., None])[..., 0] / batch.update_shards[:, None],
+        update_s=_updates_s(batch, classes_s[:, :, 2].sum(axis=-1)),
     )
     rules = StepRules(
         num_micro_batches=batch.num_micro_batches,
@@ -204,6 +204,13 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         waiting=stack.waiting_share * np.log2(batch.islands),
     )
     return step_times(_with_backward(stages, one_forward), rules)
+
+
+def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:
+    """Optimizer of every stage, from that of the layers (steps, layers); a tied table is updated once; s."""
+    own = update_s.copy()
+    own[:, 2] *= 1.0 - batch.tied_share
+    return np.asarray((batch.layers @ own[..., None])[..., 0] / batch.update_shards[:, None])
 
 
 def _with_backward(stages: StageLoads, forward_s: Floats) -> StageLoads:

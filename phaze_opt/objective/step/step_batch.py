@@ -67,6 +67,7 @@ class StepBatch:
         gradients: reduction of gradients and gather of parameters once a step, shape (steps, stages).
         islands: parts of the outermost switched network (nodes, slices) that the devices fill, shape (steps,).
         update_shards: replicas that share an update, shape (steps,).
+        tied_share: share of the head's update that the embedding on the same stage does already, shape (steps,).
     """
 
     steps: tuple[CompiledStep, ...]
@@ -83,6 +84,7 @@ class StepBatch:
     parameters: Traffic
     gradients: Traffic
     update_shards: Floats
+    tied_share: Floats
     islands: Floats
 
 
@@ -113,6 +115,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         parameters=_traffic([_pad(_parameter_costs(step, network), num_stages) for step, network in both]),
         gradients=_traffic([_pad(_gradient_costs(step, network), num_stages) for step, network in both]),
         update_shards=np.array([step.plan.shards if step.plan.zero else 1 for step in steps], float),
+        tied_share=np.array([_tied_share(step) for step in steps]),
         islands=np.array([_num_islands(step, network) for step, network in both], float),
     )
 
@@ -123,6 +126,12 @@ def _num_islands(step: CompiledStep, network: Network) -> int:
     if not inner or outermost.topology is not Topology.SWITCH:
         return 1
     return math.ceil(step.plan.num_devices / math.prod(dimension.size for dimension in inner))
+
+
+def _tied_share(step: CompiledStep) -> float:
+    """The update is one pass over a layer's parameters, so a share of them takes that share of its time."""
+    head = step.layers[2].graph
+    return head.num_tied_parameters / head.num_parameters if len(step.blocks) == 1 and head.num_parameters else 0.0
 
 
 def _layer_counts(step: CompiledStep, num_stages: int) -> Floats:

@@ -1,0 +1,105 @@
+"""`phaze-opt evaluate` with options of a parallel plan."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from phaze_opt.cli.main import main
+
+BASE = ["evaluate", "--model", "gpt2-xl", "--global-batch", "64", "--sequence-length", "1024"]
+A100 = [*BASE, "--arch", "a100-80g", "--devices", "32", "--software", "megatron-2021"]
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    captured = capsys.readouterr()
+    return stop.value.code, captured.out, captured.err
+
+
+def run_json(arguments, capsys):
+    code, out, err = run([*arguments, "--json"], capsys)
+    assert code == 0, err
+    assert len(out.splitlines()) == 1
+    return json.loads(out)
+
+
+def test_a_fixed_plan_is_priced_alone(capsys):
+    fixed = ["--tensor-parallel", "5", "--pipeline", "2", "--data", "3", "--micro-batch", "2", "--recompute", "full"]
+    answer = run_json([*A100, *fixed], capsys)
+    (plan,) = answer["plans"]
+    degrees = ("tensor", "pipeline", "data", "micro_batch", "recompute")
+    assert tuple(plan[name] for name in degrees) == (5, 2, 3, 2, "full")
+    assert plan["iteration_time_s"] == pytest.approx(sum(plan["breakdown"].values()))
+    assert plan["throughput_tokens_per_s"] == pytest.approx(64 * 1024 / plan["iteration_time_s"])
+    assert plan["peak_memory_bytes"] < 80 * 2**30
+    assert 0 < plan["mfu"] < 1
+
+
+def test_free_degrees_are_searched_and_sorted(capsys):
+    answer = run_json([*A100, "--top", "7"], capsys)
+    seconds = [plan["iteration_time_s"] for plan in answer["plans"]]
+    assert len(seconds) == 7 < answer["num_fitting"]
+    assert seconds == sorted(seconds)
+    narrowed = run_json([*A100, "--pipeline", "2", "--top", "1"], capsys)
+    assert narrowed["num_fitting"] < answer["num_fitting"]
+    assert narrowed["plans"][0]["pipeline"] == 2
+
+
+def test_zero_shards_state(capsys):
+    fixed = [*A100, "--tensor-parallel", "1", "--pipeline", "1", "--micro-batch", "1", "--recompute", "none"]
+    whole, sharded = (run_json([*fixed, "--zero", stage], capsys)["plans"][0] for stage in ("0", "3"))
+    states = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
+    for name in states:
+        assert sharded["stages"][0][name] == pytest.approx(whole["stages"][0][name] / 32)
+    assert sharded["breakdown"]["parameter_s"] > whole["breakdown"]["parameter_s"] == 0
+
+
+def test_a_designed_chip_takes_plans_too(capsys):
+    """Its layers take the makespans of their schedules; without parallelism that is the whole step."""
+    chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--devices", "1", "--global-batch", "8"]
+    plan = run_json([*chip, "--pipeline", "1", "--micro-batch", "8", "--recompute", "never"], capsys)["plans"][0]
+    same = run_json([*chip, "--micro-batch", "8", "--recompute", "never", "--tensor-parallel", "1"], capsys)
+    assert plan["iteration_time_s"] == pytest.approx(same["iteration_time_s"], rel=1e-9)
+
+
+def test_tables_for_people(capsys):
+    code, out, _ = run([*A100, "--top", "3"], capsys)
+    assert code == 0
+    for words in ("Plans of gpt2-xl on 32 a100-80g", "t x p x d", "Where a step of", "Memory"):
+        assert words in out
+
+
+def test_what_does_not_fit_ends_with_code_3(capsys):
+    arguments = ["evaluate", "--model", "gpt3-175b", "--arch", "a100-80g", "--devices", "8", "--global-batch", "64"]
+    code, _, err = run([*arguments, "--software", "megatron-2021"], capsys)
+    assert code == 3
+    assert "infeasible" in err
+    assert "GiB" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--zero", "4"], ["--zero", "0 to 3"]),
+        (["--pipeline", "x"], ["--pipeline", "x"]),
+        (["--pipeline", "3"], ["does not divide 32 devices"]),
+        (["--tensor-parallel", "3"], ["attention heads"]),
+        (["--data", "64"], ["64 devices of 32"]),
+        (["--recompute", "some"], ["some"]),
+        (["--software", "megatron-2020"], ["megatron-2021"]),
+        (["--dtype", "fp4"], ["fp4"]),
+        (["--constants", "nowhere.json"], ["nowhere.json", "no such file"]),
+        (["--max-tdp-w", "300"], ["--max-tdp-w"]),
+        (["--sensitivity"], ["--sensitivity"]),
+        (["--model", "gpt2-xl,bert-large"], ["one model"]),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, words, capsys):
+    code, out, err = run([*A100, *arguments], capsys)
+    assert (code, out) == (2, ""), err
+    assert len(err.strip().splitlines()) == 1
+    for word in words:
+        assert word in err
