@@ -91,3 +91,13 @@ class CompilingEstimator(Estimator, Protocol):
     def compile(self, operators: Sequence[Operator]) -> Sequence[Operator]:
         """The same operators, in the form that `estimate` and `explain` take fastest; independent of constants."""
         ...
+
+
+@runtime_checkable
+class FittedEstimator(Estimator, Protocol):
+    """An estimator with constants of its own that were fitted to measurements, beside the package's."""
+
+    @property
+    def fitted_digest(self) -> str:
+        """Digest of these constants: part of every digest of a scenario, so that stale records are noticed."""
+        ...

@@ -8,16 +8,22 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.build import sharding_obstacle
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import RecomputePolicy
+from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 """A model that admits longer sequences is still evaluated at this length unless told otherwise."""
+
+
+DEFAULT_ESTIMATOR = "analytic"
+"""The estimator of designed chips with ideal operators; it has no constants beside the package's."""
 
 
 class CommonMean(StrEnum):
@@ -65,7 +71,7 @@ class Scenario:
     common: CommonMean = CommonMean.ARITHMETIC
     max_area_mm2: float | None = None
     max_tdp_w: float | None = None
-    estimator: str = "analytic"
+    estimator: str = DEFAULT_ESTIMATOR
     schedule_gap: float = 0.01
     schedule_nodes: int = 200
 
@@ -136,6 +142,21 @@ class Scenario:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the resolved scenario and the package's constants; equal on every machine for equal scenarios."""
-        canonical = json.dumps([asdict(self), load_constants().digest], sort_keys=True, default=str)
+        """SHA-256 of the resolved scenario and the package's constants; equal on every machine for equal scenarios.
+
+        Constants that the estimator was fitted with count too.
+
+        Raises:
+            PluginError: the estimator is unknown or fails to load.
+        """
+        parts = [asdict(self), load_constants().digest, *_fitted_digests(self.estimator)]
+        canonical = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _fitted_digests(estimator: str) -> tuple[str, ...]:
+    """Digest of the fitted constants of an estimator; none if it has none."""
+    if estimator == DEFAULT_ESTIMATOR:
+        return ()
+    plugin = load_plugin(PluginGroup.ESTIMATORS, estimator)
+    return (plugin.fitted_digest,) if isinstance(plugin, FittedEstimator) else ()
