@@ -50,7 +50,9 @@ class TrainingStack:
         step_overhead_s: fixed time of a step.
         matmul_efficiency, attention_efficiency, vector_efficiency: shares of peak and memory bandwidth that matmuls,
             attention's matmuls and other operators reach in training; 0 for what the device reaches alone.
-        lone_head_efficiency: share of the matmuls' rate that a head not split over devices reaches; 0 for all of it.
+        attention_traffic: memory traffic of unfused attention's softmax and dropout, as a multiple of one kernel's each.
+        loss_traffic: memory traffic of the head's operators other than matmuls, as a multiple of one 16-bit pass each.
+        lone_head_efficiency: share of the matmuls' rate that a head not split over a tensor group reaches.
         k_ramp: inner size at which a matmul reaches half of that; negative for what the device shows alone.
         exposed_traffic: share of moving a matmul's operands and result once that its compute does not hide; negative
             for what the device shows alone.
@@ -86,7 +88,9 @@ class TrainingStack:
     matmul_efficiency: float = 0.0
     attention_efficiency: float = 0.0
     vector_efficiency: float = 0.0
-    lone_head_efficiency: float = 0.0
+    attention_traffic: float = 1.0
+    loss_traffic: float = 1.0
+    lone_head_efficiency: float = 1.0
     k_ramp: float = -1.0
     exposed_traffic: float = -1.0
     scores_share: float = 1.0

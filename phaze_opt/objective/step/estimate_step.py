@@ -139,7 +139,10 @@ def training_seconds(
     Attention's batched matmuls, fused or not, run at the attention efficiency where the stack states one.
     """
     seconds = operator_seconds(compiled, machine)
-    if not stack.attention_efficiency:
-        return seconds
-    slower = replace(machine, matmul_efficiency=stack.attention_efficiency)
-    return np.where(is_attention, operator_seconds(compiled, slower), seconds)
+    if stack.attention_efficiency:
+        slower = replace(machine, matmul_efficiency=stack.attention_efficiency)
+        seconds = np.where(is_attention, operator_seconds(compiled, slower), seconds)
+    if stack.attention_traffic != 1.0:
+        passes = np.where(is_attention & (compiled.macs == 0), stack.attention_traffic, 1.0)
+        seconds = seconds * passes
+    return seconds

@@ -12,7 +12,7 @@ from phaze_opt.graph.attention_core import is_attention_core
 from phaze_opt.graph.operator import Operator, OperatorKind
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.compiled_step import CompiledStep
-from phaze_opt.objective.step.step_batch import NUM_LAYERS, StepBatch, Traffic, build_batch
+from phaze_opt.objective.step.step_batch import HEAD, NUM_LAYERS, StepBatch, Traffic, build_batch
 from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, StepTimes, step_times
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import TrainingStack
@@ -146,6 +146,8 @@ class StackColumns:
     host_s_per_operator: Floats
     host_s_per_collective: Floats
     step_overhead_s: Floats
+    loss_traffic: Floats
+    lone_head_efficiency: Floats
     waiting_share: Floats
 
     @classmethod
@@ -163,6 +165,7 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         attention_s: what selective recomputation runs again, shape (steps, layers), s.
         stack: of the steps' software.
     """
+    classes_s = _with_head(classes_s, batch, stack)
     tensor_s = (1.0 - stack.tensor_overlap)[:, None, None] * _traffic_s(batch.tensor, stack, has_own_latency=True)
     # What runs beside the compute shows only where it takes longer.
     tensor_s = tensor_s + np.maximum(0.0, _traffic_s(batch.beside, stack) - classes_s[:, :, :2].sum(axis=-1))
@@ -211,6 +214,16 @@ def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:
     own = update_s.copy()
     own[:, 2] *= 1.0 - batch.tied_share
     return np.asarray((batch.layers @ own[..., None])[..., 0] / batch.update_shards[:, None])
+
+
+def _with_head(classes_s: Floats, batch: StepBatch, stack: StackColumns) -> Floats:
+    """Device times with what the software adds to the head: a slower matmul if it is not split, passes over logits."""
+    factors = np.ones((len(classes_s), 3))
+    factors[:, MATMUL] = np.where(batch.waits > 0, 1.0, 1.0 / stack.lone_head_efficiency)
+    factors[:, VECTOR] = stack.loss_traffic
+    changed = classes_s.copy()
+    changed[:, HEAD, :2] *= factors[:, None, :]
+    return changed
 
 
 def _with_backward(stages: StageLoads, forward_s: Floats) -> StageLoads:

@@ -26,7 +26,7 @@ from phaze_opt.workload.stack import RankOrder
 
 Floats = NDArray[np.float64]
 NUM_LAYERS = 3
-BLOCK = 1
+BLOCK, HEAD = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
