@@ -12,6 +12,7 @@ from phaze_opt.validation.family import Family
 FAMILIES: tuple[str, ...] = (
     "phaze_opt.validation.collectives:CollectivesFamily",
     "phaze_opt.validation.operators:OperatorFamily",
+    "phaze_opt.validation.modern_training:ModernTrainingFamily",
     "phaze_opt.validation.silicon:SiliconFamily",
 )
 """Class of every family as ``module:name``, in the order of fitting: later ones may build on earlier ones."""

@@ -22,6 +22,43 @@ _MEGATRON_2021 = TrainingStack(
 """Megatron-LM of 2021 and 2022 (Narayanan et al. 2021; Korthikanti et al. 2022): elementwise chains fused, attention
 not, fp16 gradients all-reduced after the last micro-batch, stage boundaries scattered over the tensor group."""
 
+_MEGATRON_CORE = TrainingStack(
+    name="megatron-core",
+    fusion=FusionLevel.ELEMENTWISE,
+    order=RankOrder.DATA_INNER,
+    gradient_bytes=4,
+    scores_share=0.5,
+    tensor_overlap=0.5,
+    data_overlap=0.7,
+    parameter_overlap=0.7,
+    transfer_overlap=0.7,
+    vector_efficiency=0.8,
+)
+"""Megatron-Core and NeMo on H100 (2024): causal fused attention, distributed optimizer, collectives of all kinds overlap
+with compute; with fp8 through Transformer Engine attention stays in bf16."""
+
+_LLM_FOUNDRY = TrainingStack(
+    name="llm-foundry",
+    fusion=FusionLevel.NONE,
+    gradient_bytes=4,
+    scores_share=0.5,
+    data_overlap=0.7,
+    kept_operators=("mlp_down", "mlp_output_bias", "mlp_dropout", "mlp_residual"),
+)
+"""MosaicML's llm-foundry on PyTorch FSDP: causal fused attention, nothing else fused, parameters gathered in 16 bits,
+gradients reduced in 32 bits every micro-batch; checkpointed blocks stop before their last matmul, which no gradient
+needs."""
+
+_MAXTEXT = TrainingStack(
+    name="maxtext",
+    fusion=FusionLevel.EPILOGUE,
+    gradient_bytes=2,
+    scores_share=0.5,
+    data_overlap=0.7,
+    kept_operators=("mlp_down", "mlp_residual"),
+)
+"""MaxText on TPUs: XLA fuses into matmuls, drops recomputation that nothing needs and overlaps collectives."""
+
 _STACKS = MappingProxyType(
     {
         stack.name: stack
@@ -30,13 +67,29 @@ _STACKS = MappingProxyType(
             _MEGATRON_2021,
             replace(_MEGATRON_2021, name="deepspeed-zero3-2021", is_parameter_ring_flat=True),
             replace(_MEGATRON_2021, name="vtrain-profile"),
+            _MEGATRON_CORE,
+            _LLM_FOUNDRY,
+            replace(_LLM_FOUNDRY, name="llm-foundry-h100"),
+            replace(_LLM_FOUNDRY, name="llm-foundry-pure", gradient_bytes=2),
+            _MAXTEXT,
+            replace(_MAXTEXT, name="maxtext-unfused", attention=AttentionForm.UNFUSED, scores_share=1.0),
+            replace(_MAXTEXT, name="maxtext-offload", kept_operators=("query_key_value", *_MAXTEXT.kept_operators)),
         )
     }
 )
 
 _NUMBERS = frozenset(field.name for field in fields(TrainingStack) if field.type == "float")
 
-PARENTS = MappingProxyType({"deepspeed-zero3-2021": "megatron-2021", "vtrain-profile": "megatron-2021"})
+PARENTS = MappingProxyType(
+    {
+        "deepspeed-zero3-2021": "megatron-2021",
+        "vtrain-profile": "megatron-2021",
+        "llm-foundry-h100": "llm-foundry",
+        "llm-foundry-pure": "llm-foundry",
+        "maxtext-unfused": "maxtext",
+        "maxtext-offload": "maxtext",
+    }
+)
 """Stacks that share the constants of another and state only what differs."""
 
 

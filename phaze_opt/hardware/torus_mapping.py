@@ -1,0 +1,46 @@
+"""How a slice of a torus (a TPU pod) carries tensor groups and sharded state, and what joins several slices."""
+
+from __future__ import annotations
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.units import GIGA, MICRO
+
+SLICE_BANDWIDTH_BYTES_PER_S = 6.25 * GIGA
+"""Data-centre network between slices: a 200 Gb/s adapter for the four chips of a host (assumption)."""
+SLICE_LATENCY_S = 20.0 * MICRO
+"""One hop of it (assumption)."""
+
+
+def map_torus(torus: Network, *, tensor: int, shards: int, slices: int) -> Network:
+    """The torus as logical rings: the tensor group on one axis, the shards of the state on all others.
+
+    A collective over several axes splits its payload over them and runs on all at once, so a logical ring has the
+    bandwidth of its axes together. Without a tensor group the shards have every axis. Slices are joined by a switched
+    network of their own.
+
+    Args:
+        torus: equal rings, each with the bandwidth of its two links.
+        tensor: devices of a tensor group.
+        shards: replicas that the state is sharded over, in one slice.
+        slices: copies of the sharded state.
+
+    Raises:
+        InputError: the network is no torus.
+    """
+    first = torus.dimensions[0]
+    if any(each.topology is not Topology.RING or each != _like(first, each) for each in torus.dimensions):
+        message = f"{torus.name} must consist of rings of equal bandwidth to be mapped as a torus"
+        raise InputError(message, key="network")
+    axes = len(torus.dimensions) - (1 if tensor > 1 else 0)
+    inner = NetworkDimension(Topology.RING, tensor, first.bandwidth_bytes_per_s, first.latency_s)
+    outer = NetworkDimension(Topology.RING, shards, first.bandwidth_bytes_per_s * max(1, axes), first.latency_s)
+    rings = (inner, outer) if tensor > 1 else (outer,)
+    if slices == 1:
+        return Network(torus.name, rings)
+    between = NetworkDimension(Topology.SWITCH, slices, SLICE_BANDWIDTH_BYTES_PER_S, SLICE_LATENCY_S)
+    return Network(torus.name, (*rings, between))
+
+
+def _like(first: NetworkDimension, other: NetworkDimension) -> NetworkDimension:
+    return NetworkDimension(first.topology, other.size, first.bandwidth_bytes_per_s, first.latency_s)

@@ -1,0 +1,51 @@
+"""Constants of training on H100s, with FSDP and on TPUs: bounds, and starts that other sources give."""
+
+from __future__ import annotations
+
+from phaze_opt.objective.step.stacks import stack_group
+from phaze_opt.validation.family import Parameter
+
+CORE, FOUNDRY, FOUNDRY_H100, MAXTEXT = "megatron-core", "llm-foundry", "llm-foundry-h100", "maxtext"
+
+_MATMUL = "share of the peak that matmuls reach in training"
+_ATTENTION = "share of the peak that fused attention reaches on the scores it computes"
+_VECTOR = "share of the memory bandwidth that other operators reach"
+_LINKS = "share of the innermost links' bandwidth that collectives reach"
+_NETWORK = "share of the adapters' bandwidth that collectives reach"
+_OVERLAP = "share of sharded parameters' traffic that hides behind compute"
+_WAITING = "share of a step lost to waiting each time the number of nodes or slices doubles"
+_CAST = "memory traffic of an operand element of fp8 matmuls for casts and scales, beyond one byte"
+
+
+def _share(stack: str, name: str, bounds: tuple[float, float, float], meaning: str) -> Parameter:
+    """Lowest and highest value and start."""
+    return Parameter(stack_group(stack), name, "1", *bounds, meaning)
+
+
+PARAMETERS = (
+    _share(CORE, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL),
+    _share(CORE, "attention_efficiency", (0.1, 0.8, 0.4), _ATTENTION),
+    Parameter(stack_group(CORE), "cast_bytes", "bytes", 0.0, 8.0, 2.0, _CAST),
+    _share(FOUNDRY, "matmul_efficiency", (0.5, 0.95, 0.78), _MATMUL),
+    _share(FOUNDRY, "attention_efficiency", (0.1, 0.8, 0.35), _ATTENTION),
+    _share(FOUNDRY, "k_ramp", (0.0, 600.0, 200.0), "inner size at which a matmul reaches half of that"),
+    _share(FOUNDRY, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
+    _share(FOUNDRY, "collective_efficiency", (0.2, 1.0, 0.6), _LINKS),
+    _share(FOUNDRY, "network_efficiency", (0.2, 1.0, 0.6), _NETWORK),
+    _share(FOUNDRY, "parameter_overlap", (0.0, 1.0, 0.7), _OVERLAP),
+    _share(FOUNDRY, "waiting_share", (0.0, 0.05, 0.01), _WAITING),
+    Parameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.03, "fixed time of a step"),
+    _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL),
+    _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.2), _ATTENTION),
+    _share(MAXTEXT, "matmul_efficiency", (0.6, 1.0, 0.93), _MATMUL),
+    _share(
+        MAXTEXT, "exposed_traffic", (0.0, 2.0, 0.4), "share of moving a matmul's operands that compute does not hide"
+    ),
+    Parameter(stack_group(MAXTEXT), "softmax_flops", "FLOP", 1.0, 40.0, 8.0, "vector FLOPs of an attention score"),
+    _share(MAXTEXT, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
+    _share(MAXTEXT, "collective_efficiency", (0.3, 1.0, 0.7), _LINKS),
+    _share(MAXTEXT, "parameter_overlap", (0.0, 1.0, 0.6), _OVERLAP),
+    _share(MAXTEXT, "tensor_overlap", (0.0, 1.0, 0.5), "share of tensor-parallel collectives that hide behind compute"),
+    _share(MAXTEXT, "waiting_share", (0.0, 0.05, 0.02), _WAITING),
+)
+"""All constants; groups of different software share none, so each is fitted alone."""
