@@ -1,0 +1,243 @@
+"""Collectives cut into chunks that flow through the dimensions of a network, in a fixed order or Themis's.
+
+Rashidi et al., "Themis: A Network Bandwidth-Aware Collective Scheduling Policy for Distributed Training of DL Models",
+ISCA 2022: every chunk of an all-reduce may take the dimensions in an order of its own. The dimension that a
+reduce-scatter takes first carries most of it, so chunks begin in the dimension with the least to do so far; the
+all-gather goes back the same way. While one chunk is in one dimension, others are in the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.collective_curves import pass_latency_s, pass_s_per_byte
+from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.hardware.network import NetworkDimension
+
+NUM_CHUNKS = 64
+"""Chunks of a collective; Themis's default."""
+THRESHOLD = 1.0 / 16.0
+"""Loads that differ by less than this share of a chunk's pass keep the order of the dimensions (Themis, section 4)."""
+MAX_DIMENSIONS = 5
+"""All orders of the dimensions are listed: 120 for five."""
+
+MAX_STARTS = 24
+"""Orders from which balancing begins besides the greedy one's result."""
+_FALLS_FREE, _ARRIVES = 0, 1
+
+Order = tuple[int, ...]
+Floats = NDArray[np.float64]
+
+
+class Chunking(StrEnum):
+    """How the chunks of a collective go through the dimensions.
+
+    NONE: one chunk, dimension after dimension (semantics 6). FIXED: chunks from the inside out, pipelined.
+    THEMIS: each chunk in the order that balances the dimensions.
+    """
+
+    NONE = "none"
+    FIXED = "fixed"
+    THEMIS = "themis"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSchedule:
+    """Orders of the chunks and what they make of the network.
+
+    Attributes:
+        orders: dimensions of each chunk's reduce-scatter, first to last; an all-gather takes them backwards.
+        load_s: time that each dimension's links are busy.
+        seconds: from the first byte to the last.
+    """
+
+    orders: tuple[Order, ...]
+    load_s: tuple[float, ...]
+    seconds: float
+
+    @property
+    def bound_s(self) -> float:
+        """The busiest dimension's load: no order of the same chunks ends sooner."""
+        return max(self.load_s, default=0.0)
+
+
+def schedule_chunks(
+    kind: CollectiveKind,
+    payload_bytes: float,
+    dimensions: Sequence[NetworkDimension],
+    *,
+    chunking: Chunking = Chunking.THEMIS,
+    num_chunks: int = NUM_CHUNKS,
+) -> ChunkSchedule:
+    """Cut a collective into chunks and send them through the dimensions.
+
+    Args:
+        kind: which collective.
+        payload_bytes: its payload S.
+        dimensions: innermost first, each with the group's size in it.
+        chunking: order of the dimensions. Themis's answer is never worse than the fixed order's: where it is, the fixed
+            order is kept.
+        num_chunks: chunks of equal size; NONE makes one.
+
+    Raises:
+        InputError: more than five dimensions of more than one device, or no chunks.
+    """
+    if num_chunks < 1:
+        message = f"num_chunks = {num_chunks} must be at least 1"
+        raise InputError(message, key="num_chunks")
+    spanned = [index for index, dimension in enumerate(dimensions) if dimension.size > 1]
+    if len(spanned) > MAX_DIMENSIONS:
+        message = f"chunks of {len(spanned)} dimensions are not scheduled; give at most {MAX_DIMENSIONS}"
+        raise InputError(message, key="dimensions")
+    if not spanned:
+        return ChunkSchedule((), tuple(0.0 for _ in dimensions), 0.0)
+    count = 1 if chunking is Chunking.NONE else num_chunks
+    own = [dimensions[index] for index in spanned]
+    fixed = _replayed(kind, payload_bytes, own, [tuple(range(len(own)))] * count)
+    best = fixed
+    if chunking is Chunking.THEMIS and kind is not CollectiveKind.ALL_TO_ALL:
+        balanced = _replayed(kind, payload_bytes, own, balanced_orders(own, count))
+        best = min(fixed, balanced, key=lambda schedule: (schedule.seconds, schedule.bound_s))
+    return _widened(best, spanned, len(dimensions))
+
+
+def balanced_orders(dimensions: Sequence[NetworkDimension], num_chunks: int) -> list[Order]:
+    """Themis's greedy orders, then single chunks given other orders for as long as the busiest dimensions gain.
+
+    The greedy pass alone leaves the dimensions up to a chunk apart; the second step closes that. It also begins with
+    all chunks in one order, for each order, and the best end is kept.
+    """
+    orders = list(permutations(range(len(dimensions))))
+    load_of = np.array([order_loads(dimensions, order) for order in orders])
+    greedy = np.bincount(_greedy(dimensions, orders, load_of, num_chunks), minlength=len(orders))
+    starts = [greedy, *(num_chunks * np.eye(len(orders), dtype=np.intp)[:MAX_STARTS])]
+    ends = [_improved(start, load_of) for start in starts]
+    best = min(ends, key=lambda counts: tuple(-np.sort(-(counts @ load_of))))
+    return [orders[index] for index in _spread(best)]
+
+
+def _spread(counts: NDArray[np.intp]) -> list[int]:
+    """Indices, each as often as counted and evenly spread over the sequence, so that no dimension waits for long."""
+    places = [((number + 0.5) / count, index) for index, count in enumerate(counts) for number in range(count)]
+    return [index for _, index in sorted(places)]
+
+
+def order_loads(dimensions: Sequence[NetworkDimension], order: Order) -> Floats:
+    """Busy time of each dimension for one pass of one byte in this order, shape (num_dimensions,), s/byte."""
+    loads = np.zeros(len(dimensions))
+    share = 1.0
+    for index in order:
+        loads[index] = pass_s_per_byte(dimensions[index], share)
+        share /= dimensions[index].size
+    return loads
+
+
+def _greedy(
+    dimensions: Sequence[NetworkDimension], orders: Sequence[Order], load_of: Floats, num_chunks: int
+) -> list[int]:
+    """Index of each chunk's order: dimensions by load so far, lightest first."""
+    place = {order: index for index, order in enumerate(orders)}
+    load = np.zeros(len(dimensions))
+    taken: list[int] = []
+    for _ in range(num_chunks):
+        lightest = int(np.argmin(load))
+        threshold = THRESHOLD * pass_s_per_byte(dimensions[lightest])
+        order = tuple(range(len(dimensions)))
+        if load.max() - load.min() > threshold:
+            order = tuple(int(index) for index in np.argsort(load, kind="stable"))
+        taken.append(place[order])
+        load += load_of[place[order]]
+    return taken
+
+
+def _improved(counts: NDArray[np.intp], load_of: Floats) -> NDArray[np.intp]:
+    """Counts after moving one chunk at a time to another order while that lowers the loads, busiest first."""
+    counts = counts.copy()
+    load = counts @ load_of
+    while True:
+        sources = np.flatnonzero(counts)
+        moved = load[None, None, :] - load_of[sources][:, None, :] + load_of[None, :, :]
+        ranked = -np.sort(-moved, axis=2).reshape(-1, len(load))
+        best = int(np.lexsort(ranked.T[::-1])[0])
+        if not _is_lower(ranked[best], -np.sort(-load)):
+            return counts
+        counts[sources[best // len(load_of)]] -= 1
+        counts[best % len(load_of)] += 1
+        load = counts @ load_of
+
+
+def _is_lower(candidate: Floats, present: Floats) -> bool:
+    """Lexicographically lower by more than rounding."""
+    for new, old in zip(candidate, present, strict=True):
+        if not math.isclose(new, old, rel_tol=1e-12):
+            return bool(new < old)
+    return False
+
+
+def _replayed(
+    kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension], orders: Sequence[Order]
+) -> ChunkSchedule:
+    """Run every chunk's passes; latencies of chunks under way overlap.
+
+    A dimension that is free takes the shortest pass waiting for it (Themis's smallest chunk first), then the earliest
+    chunk: small passes release their chunk to other dimensions soon.
+    """
+    chunk_bytes = payload_bytes / len(orders)
+    known = {order: _steps(kind, chunk_bytes, dimensions, order) for order in set(orders)}
+    steps = [known[order] for order in orders]
+    load_s = [sum(busy for chunk in steps for at, busy in chunk if at == index) for index in range(len(dimensions))]
+    queues: list[list[tuple[float, int, int]]] = [[] for _ in dimensions]
+    is_busy = [False] * len(dimensions)
+    # Events: time, kind (a dimension falls free before chunks arrive), dimension or chunk, number of its pass.
+    events = [(0.0, _ARRIVES, chunk, 0) for chunk in range(len(orders))]
+    end_s = 0.0
+    while events:
+        now_s = events[0][0]
+        while events and events[0][0] == now_s:
+            _, what, which, number = heapq.heappop(events)
+            if what == _FALLS_FREE:
+                is_busy[which] = False
+            elif number < len(steps[which]):
+                index, busy_s = steps[which][number]
+                heapq.heappush(queues[index], (busy_s, which, number))
+        for index, queue in enumerate(queues):
+            if queue and not is_busy[index]:
+                busy_s, chunk, number = heapq.heappop(queue)
+                is_busy[index] = True
+                done_s = now_s + busy_s + pass_latency_s(dimensions[index])
+                end_s = max(end_s, done_s)
+                heapq.heappush(events, (now_s + busy_s, _FALLS_FREE, index, 0))
+                heapq.heappush(events, (done_s, _ARRIVES, chunk, number + 1))
+    return ChunkSchedule(tuple(orders), tuple(load_s), end_s)
+
+
+def _steps(
+    kind: CollectiveKind, chunk_bytes: float, dimensions: Sequence[NetworkDimension], order: Order
+) -> list[tuple[int, float]]:
+    """Dimension and busy time of every pass of one chunk."""
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return [(index, chunk_bytes * pass_s_per_byte(dimensions[index])) for index in order]
+    loads = chunk_bytes * order_loads(dimensions, order)
+    scatter = [(index, float(loads[index])) for index in order]
+    gather = scatter[::-1]
+    if kind is CollectiveKind.REDUCE_SCATTER:
+        return scatter
+    return gather if kind is CollectiveKind.ALL_GATHER else scatter + gather
+
+
+def _widened(schedule: ChunkSchedule, spanned: Sequence[int], num_dimensions: int) -> ChunkSchedule:
+    """The schedule in the numbers of all dimensions, also those with a single device."""
+    load_s = [0.0] * num_dimensions
+    for index, load in zip(spanned, schedule.load_s, strict=True):
+        load_s[index] = load
+    orders = tuple(tuple(spanned[index] for index in order) for order in schedule.orders)
+    return ChunkSchedule(orders, tuple(load_s), schedule.seconds)
