@@ -135,5 +135,8 @@ def _compile_pass(graph: OperatorGraph, operators: list[Operator], kept: frozens
             not_again.append(len(operators))
         columns.append(len(operators))
         operators.append(operator)
-    indices = [np.array(each, np.intp) for each in (columns, attention, not_again)]
-    return CompiledPass(*indices, tuple(collectives))
+    return CompiledPass(_indices(columns), _indices(attention), _indices(not_again), tuple(collectives))
+
+
+def _indices(columns: list[int]) -> NDArray[np.intp]:
+    return np.array(columns, np.intp)
