@@ -1,0 +1,185 @@
+"""Compiled steps: as the certified placement code on plain plans, exact work, collectives over the right groups."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from phaze_opt.estimate.collectives import collective_s, group_dimensions
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.flops import model_flops, recomputed_macs
+from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGraph
+from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
+from phaze_opt.objective.step.price_step import price_step, serial_times
+from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
+from phaze_opt.placement.solve import evaluate_placement
+from phaze_opt.placement.step_time import StepTime
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.stack import IDEAL_STACK, FusionLevel, RankOrder, TrainingStack
+from phaze_opt.workload.training import AttentionForm, TrainingSpec
+
+NETWORK = load_network("two-level", num_devices=1024)
+SEQUENCE = 2048
+
+
+def operator_seconds(operators: object) -> np.ndarray:
+    """Any times will do: here FLOPs and bytes at made-up rates."""
+    return np.array([2e-14 * operator.macs + 5e-13 * operator.hbm_bytes for operator in operators])
+
+
+def compiled(name: str, plan: ParallelPlan, *, batch: int = 64, stack: TrainingStack = IDEAL_STACK) -> CompiledStep:
+    return compile_step(load_model(name), TrainingSpec(1, SEQUENCE, batch), plan, stack=stack)
+
+
+def priced(step: CompiledStep) -> StepTime:
+    return price_step(step, serial_times(step, operator_seconds(step.operators)), NETWORK)
+
+
+def layer_seconds(graph: OperatorGraph, t: int) -> float:
+    """Operators one after the other, collectives over t neighbours."""
+    group = group_dimensions(NETWORK, size=t, stride=1)
+    busy = operator_seconds([op for op in graph.operators if op.collective is None]).sum()
+    traffic = [op.collective for op in graph.operators if op.collective and not op.collective.is_overlapped]
+    return busy + sum(collective_s(each.kind, each.payload_bytes, group) for each in traffic)
+
+
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
+@pytest.mark.parametrize("is_sequence_parallel", [False, True])
+@pytest.mark.parametrize(("t", "p", "d"), [(1, 1, 1), (1, 1, 16), (8, 1, 4), (8, 4, 2), (2, 8, 4), (4, 16, 1)])
+def test_plain_plans_take_what_placement_says(t: int, p: int, d: int, is_sequence_parallel: bool, recompute) -> None:
+    """Llama-2-7B on embedding, 32 blocks and head: stage times, synchronisation and step by `evaluate_placement`."""
+    plan = ParallelPlan(
+        tensor=t, pipeline=p, data=d, recompute=recompute, is_sequence_parallel=is_sequence_parallel and t > 1
+    )
+    model = load_model("llama-2-7b")
+    training = TrainingSpec(1, SEQUENCE, 64, is_sequence_parallel=plan.is_sequence_parallel)
+    graph = build_model_graph(model, training, tensor_parallel=t)
+    rows = [[layer_seconds(phase, t) for phase in layer.phases] for layer in graph.layers]
+    if recompute is Recompute.FULL:
+        rows[1][1] += rows[1][0]
+    layers = [graph.layers[index] for index in graph.chain]
+    times = np.array([rows[index] for index in graph.chain])
+
+    def column(name: str) -> np.ndarray:
+        return np.array([getattr(layer, name) for layer in layers], float)
+
+    costs = LayerCosts(
+        t,
+        *times.T.copy(),
+        16 * column("num_parameters"),
+        2 * column("num_parameters"),
+        *(column(name) for name in ("stash_bytes", "input_bytes", "working_set_bytes", "output_bytes")),
+    )
+    problem = PlacementProblem((costs,), Cluster(1024, NETWORK), 1e18, 64, 1, RecomputePolicy.NEVER)
+    cuts = [1 + stage * 32 // p for stage in range(1, p)]
+    placed = evaluate_placement(problem, tensor_parallel=t, data_parallel=d, cuts=cuts)
+    step = priced(compiled("llama-2-7b", plan))
+    fill = sum(stage.time_s for stage in placed.stages) - placed.bottleneck_s
+    expected = placed.num_micro_batches * placed.bottleneck_s + fill + placed.sync_s
+    assert step.seconds == pytest.approx(expected, rel=1e-9)
+    assert step.seconds <= placed.batch_time_s * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("fusion", list(FusionLevel))
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        ("llama-3-8b", ParallelPlan()),
+        ("llama-3-8b", ParallelPlan(tensor=8, pipeline=4, is_sequence_parallel=True)),
+        ("llama-3-8b", ParallelPlan(tensor=4, context=8)),
+        ("llama-3-8b", ParallelPlan(tensor=16, context=2, is_sequence_parallel=True)),
+        ("mixtral-8x7b", ParallelPlan(tensor=8, pipeline=4, is_sequence_parallel=True)),
+        ("mixtral-8x7b", ParallelPlan(tensor=4, context=8)),
+        ("mixtral-8x7b", ParallelPlan(context=2, data=4, expert=8)),
+        ("mixtral-8x7b", ParallelPlan(tensor=2, data=8, expert=4, micro_batch=2)),
+        ("mixtral-8x7b", ParallelPlan(tensor=16, data=8, expert=8, is_sequence_parallel=True)),
+    ],
+)
+def test_the_devices_of_a_plan_do_the_model_flops(name: str, plan: ParallelPlan, fusion: FusionLevel) -> None:
+    """Over all devices of a replica and a micro-batch, without what fused attention repeats; t = 16 copies heads."""
+    model = load_model(name)
+    step = compiled(name, plan, stack=TrainingStack(fusion=fusion))
+    flops = 0
+    for layer, count in zip(step.layers, (1, model.num_layers, 1), strict=True):
+        for each in (layer.forward, layer.backward):
+            operators = [step.operators[column] for column in each.columns]
+            flops += count * sum(op.matmul_flops - 2 * recomputed_macs(op) for op in operators)
+    copies = max(1, plan.tensor // model.num_kv_heads) - 1
+    copied = 6 * model.num_layers * 2 * model.hidden_size * model.kv_size * SEQUENCE * copies
+    expected = plan.micro_batch * (model_flops(model, SEQUENCE) + copied)
+    assert plan.tensor * plan.context * flops == expected
+
+
+@pytest.mark.parametrize("attention", list(AttentionForm))
+def test_selective_recomputation_runs_the_attention_core_again(attention: AttentionForm) -> None:
+    """4 b s^2 h FLOPs a block, on t devices (Korthikanti et al. 2022, appendix A)."""
+    stack = TrainingStack(attention=attention)
+    plain, selective, full = (
+        priced(compiled("gpt3-175b", ParallelPlan(tensor=8, recompute=each), stack=stack)) for each in Recompute
+    )
+    assert plain.seconds < selective.seconds < full.seconds
+    step = compiled("gpt3-175b", ParallelPlan(tensor=8), stack=stack)
+    again = sum(step.operators[column].matmul_flops for column in step.layers[1].forward.attention_columns)
+    assert 8 * again == 4 * SEQUENCE**2 * 12288
+
+
+def test_only_what_exceeds_the_compute_of_ring_attention_shows() -> None:
+    """c = 16 neighbours on two islands of 8: hidden at these rates, shown once keys take longer than everything."""
+    step = compiled("llama-3-8b", ParallelPlan(context=16))
+    times = serial_times(step, operator_seconds(step.operators))
+    assert price_step(step, times, NETWORK).tensor_s == 0
+    nothing = serial_times(step, np.zeros(len(step.operators)))
+    shown = price_step(step, nothing, NETWORK).tensor_s
+    group = group_dimensions(NETWORK, size=16, stride=1)
+    payload = 2.0 * SEQUENCE * 1024
+    gather = collective_s(CollectiveKind.ALL_GATHER, payload, group)
+    scatter = collective_s(CollectiveKind.REDUCE_SCATTER, payload, group)
+    assert shown == pytest.approx(64 * 32 * (4 * gather + 2 * scatter))
+
+
+@pytest.mark.parametrize(("order", "stride"), [(RankOrder.DATA_INNER, 2), (RankOrder.PIPELINE_INNER, 8)])
+def test_experts_exchange_over_their_replicas_and_sum_over_the_others(order: RankOrder, stride: int) -> None:
+    """t = 2, p = 4, d = 16, e = 8: all-to-alls over 8 replicas; experts on 2 replicas 8 apart, all else on 16."""
+    plan = ParallelPlan(tensor=2, pipeline=4, data=16, expert=8)
+    step = compiled("mixtral-8x7b", plan, stack=TrainingStack(order=order))
+    found = price_step(step, serial_times(step, np.zeros(len(step.operators))), NETWORK)
+    members = {
+        CollectiveGroup.TENSOR: group_dimensions(NETWORK, size=2, stride=1),
+        CollectiveGroup.EXPERT: group_dimensions(NETWORK, size=8, stride=stride, is_aligned=True),
+    }
+    stages = np.zeros(4)
+    for layer, counts in zip(step.layers, ((1, 0, 0, 0), (8, 8, 8, 8), (0, 0, 0, 1)), strict=True):
+        traffic = (*layer.forward.collectives, *layer.backward.collectives)
+        each = sum(collective_s(c.kind, c.payload_bytes, members[c.group]) for c in traffic)
+        stages += each * np.array(counts)
+    # The slowest stage is one in the middle where transfers count more than the head's collectives.
+    assert min(abs(4 * stages / found.tensor_s - 1)) < 1e-12
+    graphs = [layer.graph for layer in step.layers]
+    experts = 8 * graphs[1].num_expert_parameters
+    others = [
+        8 * graphs[1].num_parameters - experts + extra
+        for extra in (graphs[0].num_parameters, 0, graphs[2].num_parameters)
+    ]
+    groups = [
+        group_dimensions(NETWORK, size=size, stride=apart, is_aligned=True)
+        for size, apart in ((2, 8 * stride), (16, stride))
+    ]
+    reduce = CollectiveKind.ALL_REDUCE
+    expected = max(
+        collective_s(reduce, 2.0 * experts, groups[0]) + collective_s(reduce, 2.0 * n, groups[1]) for n in others
+    )
+    assert found.gradient_s == pytest.approx(expected)
+
+
+def test_overlap_never_slows_a_step_down() -> None:
+    plan = ParallelPlan(tensor=8, data=8, is_sequence_parallel=True)
+    steps = [
+        priced(compiled("gpt3-175b", plan, stack=TrainingStack(tensor_overlap=share, data_overlap=share))).seconds
+        for share in (0.0, 0.3, 0.7, 1.0)
+    ]
+    assert all(later < earlier for earlier, later in pairwise(steps))
