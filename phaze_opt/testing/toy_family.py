@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,3 +100,24 @@ class ToyFamily:
     def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
         """Leave one device out."""
         return {"device": [row.text("hardware") for row in rows]}
+
+
+HEADER = "hardware,op,m,n,dtype,latency_us"
+TRUE = MappingProxyType({"A": (20e-6, 2e9), "B": (5e-6, 5e10)})
+"""Launch time, s, and rate of the toy's devices."""
+
+
+def toy_us(device: str, m: int, n: int) -> float:
+    """Time that the toy's own constants give, us."""
+    launch_s, rate = TRUE[device]
+    return (launch_s + m * n / rate) / MICRO
+
+
+def toy_lines(devices: Sequence[str] = tuple(TRUE)) -> list[str]:
+    """Lines of a CSV file that the toy explains exactly: six cells of three rows a device."""
+    return [
+        f"{device},gelu,{m},{n},fp16,{toy_us(device, m, n):.9g}"
+        for device in devices
+        for m in (16, 64, 256, 1024, 4096, 16384)
+        for n in (8, 128, 512)
+    ]

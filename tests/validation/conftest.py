@@ -1,21 +1,8 @@
-"""Files of measurements that the toy family explains exactly, or almost."""
+"""Files of measurements."""
 
 import pytest
 
-HEADER = "hardware,op,m,n,dtype,latency_us"
-TRUE = {"A": (20e-6, 2e9), "B": (5e-6, 5e10)}
-"""Launch time, s, and rate of the toy's devices."""
-
-
-def toy_us(device, m, n):
-    launch_s, rate = TRUE[device]
-    return (launch_s + m * n / rate) * 1e6
-
-
-def toy_lines(devices=("A", "B"), sizes=(16, 64, 256, 1024, 4096, 16384)):
-    return [
-        f"{device},gelu,{m},{n},fp16,{toy_us(device, m, n):.9g}" for device in devices for m in sizes for n in (8, 128, 512)
-    ]
+from phaze_opt.testing.toy_family import HEADER
 
 
 @pytest.fixture

@@ -1,0 +1,163 @@
+"""Files of measurements: what is read, and every fault by file, line and column."""
+
+import csv
+import re
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.validation.dataset import read_dataset, read_datasets
+from phaze_opt.validation.schema import DATASET_SCHEMAS
+
+HEADER = "hardware,op,m,n,dtype,latency_us"
+GOOD = "A100-SXM-80GB,gelu,1024,1,fp16,12.5"
+TRAINING_HEADER = "hardware,n_devices,layers,hidden,heads,seq,global_batch,iter_time_s"
+
+
+def write(tmp_path, text, name="op_llmcompass.csv"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def fault(tmp_path, text, name="op_llmcompass.csv", **how):
+    path = write(tmp_path, text, name)
+    with pytest.raises(InputError) as caught:
+        read_dataset(path, **how)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.removeprefix(str(tmp_path / name))
+
+
+def test_the_package_s_own_data_is_every_published_set():
+    datasets, notes = read_datasets(None)
+    assert [dataset.name for dataset in datasets] == list(DATASET_SCHEMAS)
+    assert notes == ()
+    assert all(dataset.like == dataset.name for dataset in datasets)
+    # Counts that the public half's own description states.
+    counts = {dataset.name: len(dataset.rows) for dataset in datasets}
+    assert counts["op_neusight_fp32"] == 2266
+    assert counts["train_vtrain_singlenode"] == 737
+    assert counts["mlperf_gpt3"] == 3
+
+
+def test_values_are_those_of_the_file():
+    (dataset,), _ = read_datasets(None, ["train_megatron_sc21"])
+    with open(dataset.rows[0].source, newline="", encoding="utf-8") as stream:
+        expected = list(csv.DictReader(stream))
+    assert [dict(row.values) for row in dataset.rows] == expected
+    assert [row.line for row in dataset.rows] == list(range(2, len(expected) + 2))
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([HEADER, GOOD, "A,gelu,8,8,fp16,fast"], ":3: column 'latency_us': value 'fast' is no finite number"),
+        ([HEADER, "A,gelu,8,8,fp16,-1"], ":2: column 'latency_us': value '-1' must be a number above 0"),
+        ([HEADER, "A,gelu,8,8,fp16,0"], ":2: column 'latency_us': value '0' must be a number above 0"),
+        ([HEADER, "A,gelu,8,8,fp16,nan"], ":2: column 'latency_us': value 'nan' is no finite number"),
+        ([HEADER, "A,gelu,8,8,fp16,1e999"], ":2: column 'latency_us': value '1e999' is no finite number"),
+        ([HEADER, "A,gelu,8,8,fp16,1_000"], ":2: column 'latency_us': value '1_000' is no finite number"),
+        ([HEADER, "A,gelu,8,8,fp16,"], ":2: column 'latency_us': is empty; give a value"),
+        ([HEADER, ",gelu,8,8,fp16,1"], ":2: column 'hardware': is empty; give a value"),
+        ([HEADER, "A,gelu,8.5,8,fp16,1"], ":2: column 'm': value '8.5' must be a whole number of at least 1"),
+        ([HEADER, "A,gelu,8,0,fp16,1"], ":2: column 'n': value '0' must be a whole number of at least 1"),
+        ([HEADER, GOOD, "A,gelu,8,8,fp16"], ":3: row has 5 fields and the header 6: fields are missing from column 'lat"),
+        ([HEADER, "A,gelu,8,8,fp16,1,2"], ":2: row has 7 fields and the header 6: fields are after column 'latency_us'"),
+        ([HEADER + ",latncy_us", GOOD + ",1"], ":1: column 'latncy_us' is unknown in a file of operators; did you mean lat"),
+        ([HEADER + ",m", GOOD + ",1"], ":1: column 'm' is there twice"),
+        ([HEADER + ",", GOOD + ",1"], ":1: column 7 has no name"),
+        (["hardware,op,m,n,dtype", "A,gelu,8,8,fp16"], ":1: column 'latency_us' is missing; a file of operators needs"),
+        (["hardware;op;m;n", "A;gelu;8;8"], ":1: column 'hardware;op;m;n' is unknown in a file of operators; separate"),
+        ([HEADER], ":1: has a header but no rows"),
+        ([HEADER, 'A,"gelu,8,8,fp16,1'], ":2: is not valid CSV"),
+        ([HEADER, 'A,"gelu"x,8,8,fp16,1'], ":2: is not valid CSV"),
+        (["id," + HEADER, "a,A,gelu,8,8,fp16,1", "a,A,gelu,16,8,fp16,1"], ":3: column 'id': value 'a' is the id of line 2"),
+        ([""], ": is empty; give a CSV file of measurements"),
+    ],
+)  # fmt: skip
+def test_faults_name_line_and_column(tmp_path, lines, expected):
+    assert fault(tmp_path, "\n".join(lines) + "\n").startswith(expected)
+
+
+def test_line_numbers_count_lines_within_quotes_and_blank_lines(tmp_path):
+    text = f'{HEADER},note\n{GOOD},"two\nlines"\n\n{GOOD},\nA,gelu,8,8,fp16,x,\n'
+    assert fault(tmp_path, text).startswith(":6: column 'latency_us'")
+
+
+def test_other_files_are_refused(tmp_path):
+    assert "is not text" in fault(tmp_path, b"\xff\xfe\x00\x01")
+    assert "NUL" in fault(tmp_path, b"a\x00b")
+    with pytest.raises(InputError, match="no such file"):
+        read_dataset(tmp_path / "absent.csv")
+    with pytest.raises(InputError, match="is a directory"):
+        read_dataset(tmp_path)
+
+
+def test_byte_order_mark_and_line_ends_do_not_matter(tmp_path):
+    text = f"{HEADER}\n{GOOD}\n"
+    plain = read_dataset(write(tmp_path, text))
+    windows = read_dataset(write(tmp_path, b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()))
+    old = read_dataset(write(tmp_path, text.replace("\n", "\r").encode()))
+    assert [dict(row.values) for row in plain.rows] == [dict(row.values) for row in windows.rows]
+    assert [dict(row.values) for row in plain.rows] == [dict(row.values) for row in old.rows]
+
+
+def test_a_configuration_may_be_measured_twice(tmp_path):
+    dataset = read_dataset(write(tmp_path, f"id,{HEADER}\na,{GOOD}\na,{GOOD}9\n"))
+    assert [row.id for row in dataset.rows] == ["a", "a"]
+
+
+def test_rows_without_id_are_named_by_their_place(tmp_path):
+    assert read_dataset(write(tmp_path, f"{HEADER}\n{GOOD}\n")).rows[0].id == "op_llmcompass:2"
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "like"),
+    [
+        (HEADER, GOOD, "op_llmcompass"),
+        (HEADER, "L4,linear,8,8,fp32,1", "op_neusight_fp32"),
+        (HEADER, "TPUv6e,matmul,8,8,bf16,1", "op_tpu_gemm"),
+        ("hardware,n_devices,bytes,latency_us", "A100-SXM,8,1024,10", "collective_all_reduce"),
+        (TRAINING_HEADER, "A100-SXM-80GB,8,24,1024,16,1024,8,1", "train_megatron_sc21"),
+        (TRAINING_HEADER, "H100-SXM,8,24,1024,16,1024,8,1", "train_megatron_h100"),
+        (TRAINING_HEADER, "TPUv5e,8,24,1024,16,1024,8,1", "train_maxtext_tpu"),
+        (TRAINING_HEADER + ",dtype", "H100-SXM,8,24,1024,16,1024,8,1,fp8", "train_nemo_h100_fp8"),
+        (TRAINING_HEADER + ",sharding", "H100-SXM,8,24,1024,16,1024,8,1,full_shard", "train_llmfoundry_fsdp"),
+    ],
+)
+def test_a_user_s_file_is_known_by_its_columns(tmp_path, header, row, like):
+    dataset = read_dataset(write(tmp_path, f"{header}\n{row}\n", "mine.csv"))
+    assert (dataset.name, dataset.like) == ("mine", like)
+    assert {item.dataset for item in dataset.rows} == {like}
+
+
+def test_a_user_may_say_what_a_file_is_like(tmp_path):
+    path = write(tmp_path, f"{HEADER}\n{GOOD}\n", "mine.csv")
+    (dataset,), _ = read_datasets(path, ["op_best_matmul"])
+    assert dataset.like == "op_best_matmul"
+    with pytest.raises(InputError, match="no data set is named 'op_best'.*did you mean op_best_matmul"):
+        read_datasets(path, ["op_best"])
+    with pytest.raises(InputError, match="one file is one data set"):
+        read_datasets(path, ["op_best_matmul", "op_llmcompass"])
+
+
+def test_a_folder_gives_its_data_sets_in_the_order_of_reports(tmp_path):
+    write(tmp_path, f"{HEADER}\n{GOOD}\n", "zebra.csv")
+    write(tmp_path, f"{HEADER}\n{GOOD}\n", "op_tpu_gemm.csv")
+    write(tmp_path, f"{HEADER}\n{GOOD}\n", "op_llmcompass.csv")
+    write(tmp_path, "# words\n", "README.md")
+    write(tmp_path, "a,b\n1,2\n", "other.csv")
+    datasets, notes = read_datasets(tmp_path)
+    assert [dataset.name for dataset in datasets] == ["op_llmcompass", "op_tpu_gemm", "zebra"]
+    assert len(notes) == 1
+    assert re.search(r"passed over: README.md, other.csv$", notes[0])
+    only, _ = read_datasets(tmp_path, ["op_tpu_gemm"])
+    assert [dataset.name for dataset in only] == ["op_tpu_gemm"]
+    with pytest.raises(InputError, match="no data set 'op_tpu_gem' in .*did you mean op_tpu_gemm"):
+        read_datasets(tmp_path, ["op_tpu_gem"])
+
+
+def test_a_folder_without_measurements_is_refused(tmp_path):
+    with pytest.raises(InputError, match="holds no CSV file of measurements"):
+        read_datasets(tmp_path)
