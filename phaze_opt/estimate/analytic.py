@@ -95,7 +95,13 @@ class AnalyticEstimator:
         Returns:
             Arrays of shape (num_accelerators, num_operators).
         """
-        compiled = _as_compiled(operators)
+        return self.estimate_at(operators, accelerators, chip_rates(accelerators))
+
+    def estimate_at(
+        self, operators: Sequence[Operator] | CompiledOperators, accelerators: AcceleratorTable, rates: ChipRates
+    ) -> Estimates:
+        """The same with arrays, lanes and memory at other rates than the accelerators' own; energy does not change."""
+        compiled = as_compiled(operators)
         if len(accelerators) == 0 or len(compiled) == 0:
             return Estimates(*(np.zeros((len(accelerators), len(compiled))) for _ in range(4)))
         prices = self._price(compiled, accelerators)
@@ -112,19 +118,25 @@ class AnalyticEstimator:
             on_tc=compiled.on_tc,
         )
         energies, threads = self._energies(accelerators), num_threads(len(accelerators) * len(compiled))
-        result = combine(work, chip_rates(accelerators), energies, self._options.backend, threads=threads)
+        result = combine(work, rates, energies, self._options.backend, threads=threads)
         return Estimates(result.one_core_s, result.spread_s, result.energy_j, result.hbm_bytes)
 
     def explain(
         self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator
     ) -> tuple[OperatorBreakdown, ...]:
         """What bounds each operator on one accelerator when spread over all its cores."""
-        compiled = _as_compiled(operators)
+        rates = chip_rates(AcceleratorTable.from_accelerators([accelerator]))
+        return self.explain_at(operators, accelerator, rates)
+
+    def explain_at(
+        self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator, rates: ChipRates
+    ) -> tuple[OperatorBreakdown, ...]:
+        """The same with arrays, lanes and memory at other rates than the accelerator's own."""
+        compiled = as_compiled(operators)
         if len(compiled) == 0:
             return ()
         table = AcceleratorTable.from_accelerators([accelerator])
         prices = self._price(compiled, table)
-        rates = chip_rates(table)
         resources = Resources(
             cycle_s=float(rates.cycle_s[0]),
             num_macs=accelerator.num_macs,
@@ -184,6 +196,6 @@ def chip_rates(table: AcceleratorTable) -> ChipRates:
     )
 
 
-def _as_compiled(operators: Sequence[Operator] | CompiledOperators) -> CompiledOperators:
+def as_compiled(operators: Sequence[Operator] | CompiledOperators) -> CompiledOperators:
     """Operators compiled, unless they are already."""
     return operators if isinstance(operators, CompiledOperators) else compile_operators(operators)

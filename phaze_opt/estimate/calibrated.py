@@ -1,15 +1,28 @@
-"""Operators of the graph priced on a real machine by `estimate.machine`."""
+"""Operators of the graph with what was fitted to measurements: on a real machine, and on designed chips."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.analytic import AnalyticEstimator, as_compiled, chip_rates
+from phaze_opt.estimate.backend import ChipRates
+from phaze_opt.estimate.design_terms import DesignTerms, design_terms
 from phaze_opt.estimate.machine import MachineModel
 from phaze_opt.estimate.machine_attention import attention_s
 from phaze_opt.estimate.machine_matmul import matmul_terms
 from phaze_opt.estimate.operator_table import CompiledOperators
-from phaze_opt.graph.operator import CoreType, OperatorKind
+from phaze_opt.estimate.options import EstimatorOptions
+from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
+from phaze_opt.graph.operator import CoreType, Operator, OperatorKind
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.fitted import load_fitted
+
+OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
 
 
 def operator_seconds(compiled: CompiledOperators, machine: MachineModel) -> NDArray[np.float64]:
@@ -27,5 +40,96 @@ def operator_seconds(compiled: CompiledOperators, machine: MachineModel) -> NDAr
     has_products = compiled.macs > 0
     is_attention = np.array([o.kind is OperatorKind.ATTENTION for o in compiled.operators], dtype=np.bool_)
     busy = np.where(is_attention, attention, np.where(has_products, products + excess / vector_rate, moved))
-    off = np.array([o.core_type in (CoreType.NETWORK, CoreType.NONE) for o in compiled.operators], dtype=np.bool_)
-    return np.where(off, 0.0, busy + machine.launch_s)
+    return np.where(is_on_core(compiled), busy + machine.launch_s, 0.0)
+
+
+def is_on_core(compiled: CompiledOperators) -> NDArray[np.bool_]:
+    """Which operators occupy a core, shape (num_operators,)."""
+    return np.array([operator.core_type not in OFF_CORE for operator in compiled.operators], dtype=np.bool_)
+
+
+class CalibratedEstimator:
+    """The analytic estimator at the shares of its rates that real machines reach, and with a launch for each operator.
+
+    Array cycles, lane cycles and HBM bytes are the analytic estimator's; energy stays as it is. With ideal terms every
+    figure equals the analytic one exactly. Deterministic and without side effects.
+
+    Args:
+        constants: as of the analytic estimator.
+        options: as of the analytic estimator.
+        terms: what separates chips from their ideal; as fitted to real machines (`design_terms`) when None.
+    """
+
+    def __init__(
+        self,
+        constants: Constants | None = None,
+        options: EstimatorOptions | None = None,
+        terms: DesignTerms | None = None,
+    ) -> None:
+        """Keep the terms; read the package's when none are given."""
+        self._options = options
+        self._terms = design_terms(load_fitted()) if terms is None else terms
+        self._analytic = AnalyticEstimator(constants, options)
+
+    @property
+    def name(self) -> str:
+        """Name it is registered under."""
+        return "calibrated"
+
+    @property
+    def terms(self) -> DesignTerms:
+        """Terms in force."""
+        return self._terms
+
+    def with_constants(self, constants: Constants) -> CalibratedEstimator:
+        """The same estimator under other constants; options and terms stay."""
+        return CalibratedEstimator(constants, self._options, self._terms)
+
+    @staticmethod
+    def compile(operators: Sequence[Operator]) -> CompiledOperators:
+        """Operators as columns, to be estimated again and again."""
+        return AnalyticEstimator.compile(operators)
+
+    def estimate(self, operators: Sequence[Operator] | CompiledOperators, accelerators: AcceleratorTable) -> Estimates:
+        """Latency and energy of every operator on every accelerator."""
+        compiled = as_compiled(operators)
+        ideal = self._analytic.estimate_at(compiled, accelerators, self._rates(accelerators))
+        launch = self._launch_s(compiled, accelerators)
+        return replace(ideal, one_core_s=ideal.one_core_s + launch, spread_s=ideal.spread_s + launch)
+
+    def explain(
+        self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator
+    ) -> tuple[OperatorBreakdown, ...]:
+        """What bounds each operator on one accelerator, the launch a part of its own."""
+        compiled = as_compiled(operators)
+        table = AcceleratorTable.from_accelerators([accelerator])
+        broken_down = self._analytic.explain_at(compiled, accelerator, self._rates(table))
+        launches = self._launch_s(compiled, table)[0]
+        return tuple(_with_launch(one, float(launch)) for one, launch in zip(broken_down, launches, strict=True))
+
+    def _rates(self, table: AcceleratorTable) -> ChipRates:
+        rates, terms = chip_rates(table), self._terms
+        return ChipRates(
+            cycle_s=rates.cycle_s / terms.array_efficiency,
+            spread_lane_s=rates.spread_lane_s / terms.lane_efficiency,
+            one_core_lane_s=rates.one_core_lane_s / terms.lane_efficiency,
+            spread_byte_s=rates.spread_byte_s / terms.memory_efficiency,
+            one_tc_byte_s=rates.one_tc_byte_s / terms.memory_efficiency,
+            one_vc_byte_s=rates.one_vc_byte_s / terms.memory_efficiency,
+        )
+
+    def _launch_s(self, compiled: CompiledOperators, table: AcceleratorTable) -> NDArray[np.float64]:
+        """Launch of every operator on every accelerator, s; 0 off the cores."""
+        return self._terms.launch_cycles / table.clock_hz[:, None] * is_on_core(compiled)[None, :]
+
+
+def _with_launch(breakdown: OperatorBreakdown, launch_s: float) -> OperatorBreakdown:
+    """The breakdown with a launch, which binds where it is the longer half."""
+    if launch_s == 0.0:
+        return breakdown
+    return replace(
+        breakdown,
+        latency_s=breakdown.latency_s + launch_s,
+        bound=Bound.LAUNCH if launch_s > breakdown.latency_s else breakdown.bound,
+        parts_s=(*breakdown.parts_s, (Bound.LAUNCH, launch_s)),
+    )

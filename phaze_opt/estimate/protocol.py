@@ -24,6 +24,7 @@ class Bound(StrEnum):
     VECTOR = "vector"
     GLB = "glb"
     HBM = "hbm"
+    LAUNCH = "launch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class OperatorBreakdown:
 
     ``parts_s`` maps each `Bound` to seconds and sums to ``latency_s``; ``bound`` is what binds. When compute binds,
     the parts are ideal compute, fill and drain and edge waste; otherwise the binding resource takes the excess
-    over them.
+    over them. An estimator that knows of starting an operator names that ``LAUNCH``, besides.
     """
 
     operator: str

@@ -36,13 +36,14 @@ def cause_shares(breakdown: OperatorBreakdown) -> tuple[float, float, float]:
     """Shares of one operator's latency by cause: tensor cores, vector cores, memory; they sum to 1.
 
     Tensor cores: ideal compute, fill and drain, edge waste. Vector cores and memory (HBM, and the GLB that feeds the
-    arrays) take what they add to that. An operator of no latency counts as memory.
+    arrays) take what they add to that. An operator of no latency counts as memory; its launch, as the rest of it.
     """
-    if breakdown.latency_s <= 0:
-        return 0.0, 0.0, 1.0
     parts = dict(breakdown.parts_s)
-    vector = parts.get(Bound.VECTOR, 0.0) / breakdown.latency_s
-    memory = sum(parts.get(bound, 0.0) for bound in MEMORY_BOUNDS) / breakdown.latency_s
+    busy_s = breakdown.latency_s - parts.get(Bound.LAUNCH, 0.0)
+    if busy_s <= 0:
+        return 0.0, 0.0, 1.0
+    vector = parts.get(Bound.VECTOR, 0.0) / busy_s
+    memory = sum(parts.get(bound, 0.0) for bound in MEMORY_BOUNDS) / busy_s
     return max(0.0, 1.0 - vector - memory), vector, memory
 
 

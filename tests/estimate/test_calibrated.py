@@ -1,0 +1,152 @@
+"""Operators with fitted constants: the graph's on a real machine, and the calibrated estimator of designed chips."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.analytic import AnalyticEstimator
+from phaze_opt.estimate.calibrated import CalibratedEstimator, operator_seconds
+from phaze_opt.estimate.design_terms import DesignTerms, design_terms
+from phaze_opt.estimate.machine import MachineModel, vector_s
+from phaze_opt.estimate.machine_attention import attention_s
+from phaze_opt.estimate.machine_matmul import matmul_s
+from phaze_opt.estimate.operator_table import compile_operators
+from phaze_opt.estimate.protocol import Bound
+from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
+from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.testing.estimators import (
+    ClosedForm,
+    EstimatorConformance,
+    random_accelerators,
+    random_operators,
+)
+from tests.estimate.test_conformance import CUBE, ONE_ARRAY
+
+TERMS = DesignTerms(launch_cycles=1000.0, array_efficiency=0.8, lane_efficiency=0.5, memory_efficiency=0.75)
+MACHINE = MachineModel(
+    108,
+    312e12,
+    2,
+    2039e9,
+    40 * 2**20,
+    launch_s=5e-6,
+    matmul_efficiency=0.9,
+    matmul_memory_efficiency=0.85,
+    vector_memory_efficiency=0.8,
+    attention_efficiency=0.5,
+)
+
+
+class TestCalibrated(EstimatorConformance):
+    @pytest.fixture(params=["fitted", "other"])
+    def estimator(self, request):
+        return CalibratedEstimator(terms=None if request.param == "fitted" else TERMS)
+
+
+class TestIdeal(EstimatorConformance):
+    @pytest.fixture
+    def estimator(self):
+        return CalibratedEstimator(terms=DesignTerms())
+
+    @pytest.fixture
+    def closed_forms(self):
+        return (ClosedForm(CUBE, ONE_ARRAY, 89_984e-9),)
+
+
+def test_ideal_terms_are_the_analytic_estimator_bit_for_bit():
+    table = AcceleratorTable.from_accelerators(random_accelerators(2))
+    operators = random_operators(2)
+    ideal, analytic = CalibratedEstimator(terms=DesignTerms()), AnalyticEstimator()
+    ours, theirs = ideal.estimate(operators, table), analytic.estimate(operators, table)
+    for field in fields(ours):
+        assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name))
+    assert ideal.explain(operators, ONE_ARRAY) == analytic.explain(operators, ONE_ARRAY)
+
+
+def test_the_cube_by_hand():
+    # 89,984 array cycles at 0.8 of their rate, and 1,000 of launch; memory needs 6 MiB / (800 GB/s x 0.75) = 10.5 us.
+    estimate = CalibratedEstimator(terms=TERMS).estimate([CUBE], AcceleratorTable.from_accelerators([ONE_ARRAY]))
+    assert estimate.spread_s[0, 0] == pytest.approx((89_984 / 0.8 + 1000) * 1e-9, rel=1e-12)
+
+
+def test_lanes_and_memory_take_their_shares():
+    work = VectorWork(VectorKind.ADD, 2**20)
+    by_lanes = Operator("l", Phase.FORWARD, OperatorKind.VECTOR, CoreType.VC, (), (work,))
+    by_bytes = replace(by_lanes, vector_works=(), bytes_read=3e9)
+    table = AcceleratorTable.from_accelerators([ONE_ARRAY])
+    ours = CalibratedEstimator(terms=replace(TERMS, launch_cycles=0.0)).estimate([by_lanes, by_bytes], table)
+    ideal = AnalyticEstimator().estimate([by_lanes, by_bytes], table)
+    np.testing.assert_allclose(ours.spread_s[0] / ideal.spread_s[0], [1 / 0.5, 1 / 0.75], rtol=1e-12)
+    np.testing.assert_array_equal(ours.energy_j, ideal.energy_j)
+
+
+def test_a_launch_binds_small_operators_and_none_off_the_cores():
+    tiny = Operator("t", Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC, (Matmul(1, 8, 8, 8),), bytes_read=1.0)
+    free = random_operators(0)[-1]
+    estimator = CalibratedEstimator(terms=DesignTerms(launch_cycles=1e6))
+    explained = estimator.explain([tiny, CUBE, free], ONE_ARRAY)
+    assert [one.bound for one in explained][0] is Bound.LAUNCH
+    assert dict(explained[1].parts_s)[Bound.LAUNCH] == pytest.approx(1e-3)
+    assert explained[2].latency_s == 0.0
+    assert Bound.LAUNCH not in dict(explained[2].parts_s)
+
+
+@pytest.mark.parametrize("terms", [{"array_efficiency": 0.0}, {"memory_efficiency": 1.1}, {"launch_cycles": -1.0}])
+def test_impossible_terms_are_refused(terms):
+    with pytest.raises(InputError):
+        DesignTerms(**terms)
+
+
+def test_terms_come_from_the_machines_named():
+    fitted = load_fitted()
+    terms = design_terms(fitted)
+    assert terms.array_efficiency == fitted.value("operators/tpu-v6e/host", "matmul_efficiency")
+    assert terms.memory_efficiency == fitted.value("operators/a100-80g/host", "vector_memory_efficiency")
+    assert 500 < terms.launch_cycles < 20_000
+    with pytest.raises(InputError, match="nothing was fitted"):
+        design_terms(FittedConstants({}))
+
+
+def test_it_is_registered():
+    assert isinstance(load_plugin(PluginGroup.ESTIMATORS, "calibrated"), CalibratedEstimator)
+
+
+def _operators():
+    """A plain matmul, one with an epilogue of its own bytes, attention and a vector operator."""
+    matmul = Matmul(2, 512, 384, 256)
+    once = 2.0 * matmul.operand_elements()
+    plain = Operator("p", Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC, (matmul,), bytes_read=once)
+    fused = replace(plain, name="f", bytes_read=once + 1e7)
+    attention = Operator(
+        "a",
+        Phase.FORWARD,
+        OperatorKind.ATTENTION,
+        CoreType.TC,
+        (Matmul(16, 1024, 1024, 64), Matmul(16, 1024, 64, 1024)),
+        bytes_read=8e6,
+    )
+    vector = Operator("v", Phase.FORWARD, OperatorKind.VECTOR, CoreType.VC, (), (), 2e7, 1e7)
+    return (plain, fused, attention, vector, random_operators(0)[-1])
+
+
+def test_operators_of_the_graph_equal_their_formulas():
+    seconds = operator_seconds(compile_operators(_operators()), MACHINE)
+    two, m, n, k = (np.array(float(size)) for size in (2, 512, 384, 256))
+    plain = matmul_s(two, m, n, k, MACHINE)
+    flops = 4.0 * 16 * 1024 * 1024 * 64
+    attention = MACHINE.launch_s + attention_s(np.array(flops), np.array(8e6), MACHINE)
+    expected = [plain, plain + 1e7 / (2039e9 * 0.8), attention, vector_s(np.array(3e7), MACHINE), 0.0]
+    np.testing.assert_allclose(seconds, expected, rtol=1e-12)
+
+
+def test_attention_is_bound_by_the_longer_of_products_and_bytes():
+    assert float(attention_s(np.array(312e12), np.array(1.0), MACHINE)) == pytest.approx(2.0)
+    assert float(attention_s(np.array(1.0), np.array(2039e9 * 0.8), MACHINE)) == pytest.approx(1.0)
+
+
+def test_no_operators_take_no_time():
+    assert operator_seconds(compile_operators([]), MACHINE).shape == (0,)
