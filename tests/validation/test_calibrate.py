@@ -39,13 +39,11 @@ def test_known_constants_are_found_again(dataset):
 
 
 def test_rows_used_and_residuals_are_of_the_group_s_own_rows(write_csv):
-    # Device B's rows are 10 % slower than its constants can explain at every second size; A's are exact.
-    lines = [
-        line
-        if line.startswith("A") or index % 2
-        else f"{line.rpartition(',')[0]},{float(line.rpartition(',')[2]) * 1.3}"
-        for index, line in enumerate(toy_lines())
-    ]
+    # Device B's rows are 30 % slower than its constants can explain at every second size; A's are exact.
+    lines = toy_lines(("A",))
+    for index, line in enumerate(toy_lines(("B",))):
+        start, _, time = line.rpartition(",")
+        lines.append(f"{start},{float(time) * (1.3 if index % 2 else 1.0)}")
     dataset = read_dataset(write_csv(lines))
     groups = fit(dataset).groups
     assert groups["toy/A"].datasets == {"op_llmcompass": sorted(f"op_llmcompass:{line}" for line in range(2, 20))}
@@ -138,9 +136,8 @@ def test_values_outside_their_bounds_are_refused_and_the_file_stays(tmp_path, va
 
 def test_a_fit_takes_its_rows_from_all_sets_of_the_family(write_csv):
     first = read_dataset(write_csv(toy_lines(("A",)), name="op_llmcompass.csv"))
-    second = read_dataset(
-        write_csv([f"B,gelu,1024,{n},fp16,{toy_us('B', 1024, n)}" for n in (8, 999, 4096)], name="mine.csv")
-    )
+    lines = [f"B,gelu,1024,{n},fp16,{toy_us('B', 1024, n)}" for n in (8, 999, 4096)]
+    second = read_dataset(write_csv(lines, name="mine.csv"))
     found = calibrate([ToyFamily()], [first, second], EMPTY, source="test")
     assert [item.name for item in found.families[0].sets] == ["op_llmcompass", "mine"]
     assert set(found.groups) == {"toy/A", "toy/B"}

@@ -17,7 +17,10 @@ from phaze_opt.validation.validate import validate
 KNOWN = FittedConstants({"toy/A": {"launch_s": 20e-6, "rate": 2e9}, "toy/B": {"launch_s": 5e-6, "rate": 5e10}})
 
 
-def run(path, families=(ToyFamily(),)):
+TOY = (ToyFamily(),)
+
+
+def run(path, families=TOY):
     return validate([read_dataset(path)], families, KNOWN, baselines={})
 
 
@@ -92,9 +95,8 @@ def test_a_constant_utilisation_is_the_best_of_all_constants(public, baselines):
 
 
 def test_ideal_times_by_hand(public):
-    matmul = next(
-        row for item in public if item.name == "op_llmcompass" for row in item.rows if row.text("op") == "matmul"
-    )
+    rows = next(item for item in public if item.name == "op_llmcompass").rows
+    matmul = next(row for row in rows if row.text("op") == "matmul")
     # A100, 128 x 12288 x 12288 in fp16 at 312 TFLOP/s and 2039 GB/s: 124 us of FLOPs, 151 us of bytes.
     assert matmul.text("m") == "128"
     assert ideal_seconds(matmul, "operators") == pytest.approx(2 * (12288**2 + 2 * 128 * 12288) / 2039e9, rel=1e-3)
