@@ -50,7 +50,7 @@ class Estimates:
 class OperatorBreakdown:
     """Where the spread latency of one operator on one accelerator goes.
 
-    ``parts_s`` maps each `Bound` to seconds and sums to ``latency_s``; ``bound`` is what binds. When compute binds,
+    ``parts_s`` maps `Bound`s to seconds and sums to ``latency_s``; ``bound`` is what binds. When compute binds,
     the parts are ideal compute, fill and drain and edge waste; otherwise the binding resource takes the excess
     over them. An estimator that knows of starting an operator names that ``LAUNCH``, besides.
     """
