@@ -12,6 +12,8 @@ from phaze_opt.validation.family import Family
 FAMILIES: tuple[str, ...] = (
     "phaze_opt.validation.collectives:CollectivesFamily",
     "phaze_opt.validation.operators:OperatorFamily",
+    "phaze_opt.validation.neusight:NeusightFamily",
+    "phaze_opt.validation.neusight_models:NeusightModelsFamily",
     "phaze_opt.validation.modern_training:ModernTrainingFamily",
     "phaze_opt.validation.silicon:SiliconFamily",
 )
