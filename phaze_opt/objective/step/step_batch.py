@@ -170,7 +170,7 @@ def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
 
 def _collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bool) -> list[list[Cost]]:
     """Of each layer, forward and backward: collectives that run beside the compute, or those that do not."""
-    groups = {group: _members(step, group, network) for group in CollectiveGroup}
+    groups = {group: group_members(step, group, network) for group in CollectiveGroup}
 
     def total(collectives: Sequence[Collective]) -> Cost:
         chosen = (each for each in collectives if each.is_overlapped is is_overlapped)
@@ -180,7 +180,7 @@ def _collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bo
     return [[total(each.collectives) for each in both] for both in passes]
 
 
-def _members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:
+def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:
     """Where the devices of a group lie: tensor groups innermost, then the context shards of one replica."""
     plan = step.plan
     if group is CollectiveGroup.TENSOR:
@@ -220,14 +220,14 @@ def _boundary_cost(network: Network, position: int, payload_bytes: float) -> Cos
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class HeldParameters:
     """Parameters that one device of a stage holds, and the devices that hold the same ones."""
 
     parameters: float
     group: tuple[NetworkDimension, ...]
 
 
-def _held(step: CompiledStep, number: int, network: Network) -> list[_Held]:
+def held_parameters(step: CompiledStep, number: int, network: Network) -> list[HeldParameters]:
     """Of one stage: experts, on their own replicas, and all else, on data parallel replicas and context shards.
 
     A tied head on the embedding's stage counts once. Parameters that only one device holds are left out.
@@ -247,7 +247,9 @@ def _held(step: CompiledStep, number: int, network: Network) -> list[_Held]:
         (experts, plan.expert_replicas, stride * plan.expert),
     ):
         if parameters and size > 1:
-            found.append(_Held(float(parameters), group_dimensions(network, size=size, stride=apart, is_aligned=True)))
+            found.append(
+                HeldParameters(float(parameters), group_dimensions(network, size=size, stride=apart, is_aligned=True))
+            )
     return found
 
 
@@ -266,7 +268,7 @@ def _parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
     costs = []
     for number in range(len(step.blocks)):
         parts = []
-        for held in _held(step, number, network):
+        for held in held_parameters(step, number, network):
             group = _flat(held.group, network) if step.stack.is_parameter_ring_flat else held.group
             weight_bytes = held.parameters * step.training.optimizer.weight_bytes
             gather = _cost(CollectiveKind.ALL_GATHER, weight_bytes, group)
@@ -291,7 +293,7 @@ def _gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
     costs = []
     for number in range(len(step.blocks)):
         parts = []
-        for held in _held(step, number, network):
+        for held in held_parameters(step, number, network):
             gradient_bytes = held.parameters * step.stack.gradient_bytes
             if step.plan.zero == 0:
                 parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes, held.group))
