@@ -14,6 +14,7 @@ FAMILIES: tuple[str, ...] = (
     "phaze_opt.validation.operators:OperatorFamily",
     "phaze_opt.validation.neusight:NeusightFamily",
     "phaze_opt.validation.neusight_models:NeusightModelsFamily",
+    "phaze_opt.validation.training:TrainingFamily",
     "phaze_opt.validation.modern_training:ModernTrainingFamily",
     "phaze_opt.validation.silicon:SiliconFamily",
 )

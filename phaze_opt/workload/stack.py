@@ -50,7 +50,7 @@ class TrainingStack:
         step_overhead_s: fixed time of a step.
         matmul_efficiency, attention_efficiency, vector_efficiency: shares of peak and memory bandwidth that matmuls,
             attention's matmuls and other operators reach in training; 0 for what the device reaches alone.
-        attention_traffic: memory traffic of unfused attention's softmax and dropout, as a multiple of one kernel's each.
+        attention_traffic: memory traffic of unfused attention's softmax and dropout, as a multiple of one pass each.
         loss_traffic: memory traffic of the head's operators other than matmuls, as a multiple of one 16-bit pass each.
         lone_head_efficiency: share of the matmuls' rate that a head not split over a tensor group reaches.
         k_ramp: inner size at which a matmul reaches half of that; negative for what the device shows alone.

@@ -18,9 +18,15 @@ _MEGATRON_2021 = TrainingStack(
     order=RankOrder.DATA_INNER,
     gradient_bytes=2,
     has_scatter_gather=True,
+    attention_efficiency=0.5,
+    vector_efficiency=0.85,
+    loss_traffic=2.0,
+    k_ramp=0.0,
+    exposed_traffic=0.0,
 )
 """Megatron-LM of 2021 and 2022 (Narayanan et al. 2021; Korthikanti et al. 2022): elementwise chains fused, attention
-not, fp16 gradients all-reduced after the last micro-batch, stage boundaries scattered over the tensor group."""
+not, loss in fp32, fp16 gradients all-reduced after the last micro-batch, stage boundaries scattered over the tensor
+group. The two efficiencies are round figures: the fit barely depends on them (decision 0173)."""
 
 _MEGATRON_CORE = TrainingStack(
     name="megatron-core",
