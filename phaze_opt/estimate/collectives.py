@@ -199,17 +199,25 @@ def transfer_coefficients(network: Network, *, position: int) -> AffineCost:
     return AffineCost(dimension.latency_s, 1.0 / dimension.bandwidth_bytes_per_s)
 
 
-def _boundary_dimension(network: Network, position: int) -> NetworkDimension:
-    """Innermost dimension whose island holds both ``position - 1`` and ``position``."""
+def boundary_level(network: Network, *, position: int) -> int:
+    """Index of the innermost dimension whose island holds both device ``position - 1`` and device ``position``.
+
+    Raises:
+        InputError: position below 1.
+    """
     if position < 1:
         message = f"boundary position = {position} must be at least 1"
         raise InputError(message)
     island = 1
-    for dimension in network.dimensions[:-1]:
+    for index, dimension in enumerate(network.dimensions[:-1]):
         island *= dimension.size
         if position % island:
-            return dimension
-    return network.dimensions[-1]
+            return index
+    return len(network.dimensions) - 1
+
+
+def _boundary_dimension(network: Network, position: int) -> NetworkDimension:
+    return network.dimensions[boundary_level(network, position=position)]
 
 
 def _check_payload(payload_bytes: float) -> None:

@@ -1,0 +1,84 @@
+"""Every collective and boundary transfer of one training step on the stage with the most blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from phaze_opt.estimate.collective_load import GroupCollective
+from phaze_opt.estimate.collectives import boundary_level
+from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
+from phaze_opt.hardware.network import Network, NetworkDimension
+from phaze_opt.objective.step.compiled_step import CompiledStep
+from phaze_opt.objective.step.step_batch import group_members, held_parameters
+from phaze_opt.workload.plan import Recompute
+from phaze_opt.workload.stack import RankOrder
+
+_EMBEDDING, _BLOCK, _HEAD = range(3)
+
+
+def step_collectives(step: CompiledStep, network: Network) -> tuple[GroupCollective, ...]:
+    """What one device of the stage with the most blocks sends in a step, on the dimensions of the network.
+
+    A transfer across a stage boundary is written as an all-gather of two devices, which moves half its payload.
+    """
+    stage = max(range(len(step.blocks)), key=lambda number: (step.blocks[number], number))
+    found = [*_in_layers(step, stage, network), *_of_parameters(step, stage, network), *_transfers(step, network)]
+    return tuple(
+        collective
+        for collective in found
+        if collective.payload_bytes > 0 and any(dimension.size > 1 for dimension in collective.dimensions)
+    )
+
+
+def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[GroupCollective]:
+    """Collectives of tensor, context and expert groups, forward (again with full recomputation) and backward."""
+    counts: Counter[Collective] = Counter()
+    is_full = step.plan.recompute is Recompute.FULL
+    per_stage = (int(stage == 0), step.blocks[stage], int(stage == len(step.blocks) - 1))
+    for index, times in zip((_EMBEDDING, _BLOCK, _HEAD), per_stage, strict=True):
+        layer = step.layers[index]
+        forwards = 2 if is_full and index == _BLOCK else 1
+        for each in layer.forward.collectives:
+            counts[each] += forwards * times
+        for each in layer.backward.collectives:
+            counts[each] += times
+    groups = {group: group_members(step, group, network) for group in CollectiveGroup}
+    for each, times in counts.items():
+        name = f"{each.group.value} {each.kind.value}"
+        count = float(times * step.num_micro_batches)
+        yield GroupCollective(name, each.kind, each.payload_bytes, groups[each.group], count)
+
+
+def _of_parameters(step: CompiledStep, stage: int, network: Network) -> Iterator[GroupCollective]:
+    """Gradients, and sharded parameters, over the devices that hold the same ones."""
+    plan = step.plan
+    times = float(step.num_micro_batches) if plan.zero == 3 else 1.0
+    for held in held_parameters(step, stage, network):
+        gradient_bytes = held.parameters * step.stack.gradient_bytes
+        if plan.zero == 0:
+            yield GroupCollective("gradient all_reduce", CollectiveKind.ALL_REDUCE, gradient_bytes, held.group)
+            continue
+        weight_bytes = held.parameters * step.training.optimizer.weight_bytes
+        gathers = 2.0 * times if plan.zero == 3 else 1.0
+        scatter, gather = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
+        yield GroupCollective("gradient reduce_scatter", scatter, gradient_bytes, held.group, times)
+        yield GroupCollective("parameter all_gather", gather, weight_bytes, held.group, gathers)
+
+
+def _transfers(step: CompiledStep, network: Network) -> Iterator[GroupCollective]:
+    """Activations forward and gradients back across the boundary behind the first stage."""
+    plan = step.plan
+    if plan.pipeline == 1:
+        return
+    width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
+    level = boundary_level(network, position=width)
+    pair = tuple(_pair(dimension, index == level) for index, dimension in enumerate(network.dimensions))
+    payload = 2.0 * step.layers[_BLOCK].graph.output_bytes
+    count = 2.0 * plan.interleave * step.num_micro_batches
+    yield GroupCollective("stage boundary", CollectiveKind.ALL_GATHER, payload, pair, count)
+
+
+def _pair(dimension: NetworkDimension, is_crossed: bool) -> NetworkDimension:
+    return replace(dimension, size=2 if is_crossed else 1)
