@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +82,11 @@ class CalibratedEstimator:
     def terms(self) -> DesignTerms:
         """Terms in force."""
         return self._terms
+
+    @property
+    def fitted_digest(self) -> str:
+        """Digest of the terms: records and certificates made with others are not taken for these."""
+        return hashlib.sha256(json.dumps(asdict(self._terms), sort_keys=True).encode()).hexdigest()
 
     def with_constants(self, constants: Constants) -> CalibratedEstimator:
         """The same estimator under other constants; options and terms stay."""

@@ -73,7 +73,6 @@ class ChipLayout:
         num_vc, vc_width: vector units and their fp32 lanes.
         local_bytes: memory beside one array; 0 follows the rule of designed chips.
         glb_bytes_per_cycle: rate of the cache; 0 where not published.
-        dtype_bytes: bytes of the operands that the arrays multiply.
     """
 
     num_tc: int
@@ -83,7 +82,6 @@ class ChipLayout:
     vc_width: int
     local_bytes: int = 0
     glb_bytes_per_cycle: float = 0.0
-    dtype_bytes: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,6 @@ class _DeviceTable(BaseModel):
     vc_width: int
     local_kb: float = 0.0
     glb_bytes_per_cycle: int = 0
-    dtype_bytes: int = 2
     source: str
     note: str = ""
 
@@ -256,5 +253,4 @@ def _layout(table: _DeviceTable) -> ChipLayout:
         vc_width=table.vc_width,
         local_bytes=round(table.local_kb * KIBI),
         glb_bytes_per_cycle=float(table.glb_bytes_per_cycle),
-        dtype_bytes=table.dtype_bytes,
     )

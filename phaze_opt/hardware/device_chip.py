@@ -43,5 +43,4 @@ def accelerator_of(device: Device, constants: Constants) -> Accelerator:
         hbm_bandwidth_bytes_per_s=device.hbm_bandwidth_bytes_per_s,
         glb_bytes_per_cycle=per_cycle,
         l2_bytes=layout.local_bytes or None,
-        dtype_bytes=layout.dtype_bytes,
     )

@@ -65,13 +65,12 @@ def tdp_parts(chip: Accelerator, links_bytes_per_s: float, constants: Constants,
 
 
 def check_tdp(constants: Constants | None = None) -> tuple[TdpCheck, ...]:
-    """Every machine with a published power, a known process and 16-bit arrays, by name."""
+    """Every machine with a published power and a known process, by name."""
     known = load_constants() if constants is None else constants
     checks = []
     for name in list_devices():
         device = load_device(name)
-        has_arrays = device.layout is not None and device.layout.dtype_bytes == ELEMENT_BYTES
-        if not (device.tdp_w and has_arrays and is_known_process(device.process)):
+        if not (device.tdp_w and is_known_process(device.process)):
             continue
         chip = accelerator_of(device, known)
         links = 0.0

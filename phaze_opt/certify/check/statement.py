@@ -17,8 +17,8 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.zoo import list_models
 
-OWN_ESTIMATOR = "analytic"
-"""The estimator that comes with the package."""
+OWN_ESTIMATORS = ("analytic", "calibrated")
+"""The estimators that come with the package."""
 _MAX_NAME = 60
 _MAX_LISTED = 16
 _MAX_CHANGES = 4
@@ -132,7 +132,7 @@ def _space_differences(space: SearchSpace) -> Iterator[str]:
 
 
 def _estimator_differences(name: str) -> Iterator[str]:
-    if name != OWN_ESTIMATOR:
+    if name not in OWN_ESTIMATORS:
         yield f"Estimator {shown(name)} is not the package's: all figures are its own."
 
 

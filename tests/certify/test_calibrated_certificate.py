@@ -1,0 +1,66 @@
+"""Proofs and certificates hold for any estimator: with the calibrated one they equal brute force and pass the check."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_problems import brute_force, small_problem, small_scenario, small_space
+
+from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.prove import certify
+from phaze_opt.certify.proving import prove_problem
+from phaze_opt.errors import CertificateError
+from phaze_opt.estimate.calibrated import CalibratedEstimator
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.workload.training import AttentionForm
+
+SMALL = small_space()
+CASES = {
+    "fused": small_scenario(estimator="calibrated"),
+    "unfused": small_scenario(estimator="calibrated", attention=AttentionForm.UNFUSED),
+    "type": small_scenario(estimator="calibrated", exclusivity=Exclusivity.TYPE, network="phaze"),
+}
+
+
+def ideal(problem: CertifyProblem) -> CertifyProblem:
+    return replace(problem, scenario=replace(problem.scenario, estimator="analytic"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_proof_with_calibrated_operators_equals_brute_force(case: str) -> None:
+    problem = small_problem(CASES[case], SMALL)
+    proof = prove_problem(problem, tolerance=0.0, num_best=3)
+    values, _ = brute_force(problem)
+    assert proof.claim.is_proved
+    assert proof.claim.value == pytest.approx(max(values), rel=1e-9)
+    assert all(bound >= value * (1 - 1e-12) for bound, value in zip(proof.state.values_upper, values, strict=True))
+
+
+def test_calibrated_operators_are_slower_and_no_bound_of_the_ideal_ones_is_below_them() -> None:
+    problem = small_problem(CASES["fused"], SMALL)
+    calibrated, _ = brute_force(problem)
+    fast, _ = brute_force(ideal(problem))
+    assert all(0 < slow < quick for slow, quick in zip(calibrated, fast, strict=True))
+
+
+def test_a_certificate_with_calibrated_operators_passes_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = small_problem(CASES["fused"], SMALL)
+    assert problem.digest != ideal(problem).digest
+    result = certify(problem, CertifyOptions(directory=tmp_path))
+    report = check_certificate(result.directory)
+    assert any("estimator calibrated" in line for line in report.problem)
+    assert not any("is not the package's" in line for line in report.differences)
+    monkeypatch.setattr(CalibratedEstimator, "fitted_digest", property(lambda self: "other constants"))
+    with pytest.raises(CertificateError, match="problem_digest"):
+        check_certificate(result.directory)
+
+
+def test_evaluations_say_which_estimator_made_them() -> None:
+    objective = Objective(CASES["fused"])
+    assert objective.evaluate(SMALL.point(0)).provenance.estimator == "calibrated"
