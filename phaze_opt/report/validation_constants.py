@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phaze_opt.hardware.fitted import FittedGroup
+from phaze_opt.hardware.fitted import FittedGroup, FittedValue
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.validation_tables import format_figure
 from phaze_opt.validation.calibrate import Calibration, FamilyFit
@@ -16,7 +16,7 @@ CONSTANT_COLUMNS = (
     Column("meaning"),
 )
 AT_BOUND = 1e-3
-"""Share of its range within which a constant is at a bound."""
+"""Share of itself, or of its range, within which a constant is at a bound."""
 
 
 def constants_table(title: str, groups: dict[str, FittedGroup], *, note: str = "") -> TableContent:
@@ -25,12 +25,20 @@ def constants_table(title: str, groups: dict[str, FittedGroup], *, note: str = "
     at_bound: set[int] = set()
     for name, group in sorted(groups.items()):
         for index, (key, item) in enumerate(sorted(group.constants.items())):
-            margin = AT_BOUND * (item.high - item.low)
-            if min(item.value - item.low, item.high - item.value) < margin:
+            if is_at_bound(item):
                 at_bound.add(len(rows))
             bounds = f"{item.low:.3g} to {item.high:.3g}"
             rows.append((name if index == 0 else "", key, f"{item.value:.4g}", bounds, item.unit, item.meaning))
     return TableContent(title, CONSTANT_COLUMNS, tuple(rows), note, frozenset(at_bound))
+
+
+def is_at_bound(item: FittedValue) -> bool:
+    """Whether the bound rather than the measurements decides; ranges may span decades, so nearness is relative."""
+    width = item.high - item.low
+    near = [AT_BOUND * min(width, max(abs(item.value), abs(bound))) for bound in (item.low, item.high)]
+    # A bound of zero is approached in steps of the range.
+    near[0] = max(near[0], AT_BOUND**2 * 2 * width) if item.low <= 0 else near[0]
+    return item.value - item.low <= near[0] or item.high - item.value <= near[1]
 
 
 def calibration_tables(found: Calibration) -> tuple[TableContent, ...]:

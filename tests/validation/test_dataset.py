@@ -73,7 +73,7 @@ def test_values_are_those_of_the_file():
         ([HEADER], ":1: has a header but no rows"),
         ([HEADER, 'A,"gelu,8,8,fp16,1'], ":2: is not valid CSV"),
         ([HEADER, 'A,"gelu"x,8,8,fp16,1'], ":2: is not valid CSV"),
-        (["id," + HEADER, "a,A,gelu,8,8,fp16,1", "a,A,gelu,16,8,fp16,1"], ":3: column 'id': value 'a' is the id of line"),
+        (["id," + HEADER, "a,A,gelu,8,8,fp16,1", "a,A,gelu,16,8,fp16,1"], ":3: column 'id': value 'a' is the id"),
         ([""], ": is empty; give a CSV file of measurements"),
     ],
 )  # fmt: skip

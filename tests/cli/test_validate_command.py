@@ -1,0 +1,174 @@
+"""``phaze-opt validate`` and ``calibrate`` as their users call them; the toy family stands in for the package's."""
+
+import json
+
+import pytest
+
+from phaze_opt.cli.main import main
+from phaze_opt.hardware.fitted import read_fitted_file
+from phaze_opt.testing.toy_family import HEADER, TRUE, toy_lines
+from phaze_opt.validation import calibrate as calibration
+from phaze_opt.validation import registry
+
+TOY = "phaze_opt.testing.toy_family:ToyFamily"
+FIGURES = {"mape", "median_ape", "p90_ape", "bias", "spearman", "kendall", "baseline_mape"}
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch):
+    monkeypatch.setattr(registry, "FAMILIES", (TOY,))
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([HEADER, *toy_lines()]) + "\n")
+    return path
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return stop.value.code, captured.out, captured.err
+
+
+def run_json(arguments, capsys):
+    code, out, err = run([*arguments, "--json"], capsys)
+    assert code == 0, err
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+def test_a_user_calibrates_and_validates_in_one_command_each(data, tmp_path, capsys):
+    out = tmp_path / "my_constants.json"
+    found = run_json(["calibrate", "--data", data, "--out", out], capsys)
+    group = found["families"]["toy"]["groups"]["toy/A"]
+    assert (group["launch_s"], group["rate"]) == pytest.approx(TRUE["A"], rel=1e-4)
+    assert found["families"]["toy"]["datasets"]["mine"]["cross_validated_mape"] < 0.1
+    figures = run_json(["validate", "--data", data, "--constants", out], capsys)["datasets"]["mine"]
+    assert figures["rows"] == figures["scored"] == 36
+    assert figures["mape"] < 0.01
+    assert figures["spearman"] == pytest.approx(1.0)
+
+
+def test_the_line_of_json_has_every_figure(data, tmp_path, capsys):
+    out = tmp_path / "c.json"
+    run_json(["calibrate", "--data", data, "--out", out, "--no-held-out"], capsys)
+    data.write_text("\n".join([HEADER, *toy_lines(), "A,mystery,8,8,fp16,3"]) + "\n")
+    result = run_json(["validate", "--data", data, "--dataset", "op_llmcompass", "--constants", out], capsys)
+    figures = result["datasets"]["mine"]
+    assert figures.keys() >= FIGURES | {"rows", "scored", "unscored_reasons", "groups", "regimes"}
+    assert figures["unscored_reasons"] == {"no model of this operator": 1}
+    assert (figures["rows"], figures["scored"]) == (37, 36)
+    assert figures["groups"]["A gelu"].keys() >= FIGURES | {"rows"}
+    assert figures["groups"]["by cell"].keys() == {"rows", "cells", "mape"}
+    assert set(figures["regimes"]) == {"small", "large"}
+    assert result["goals"] == []
+
+
+def test_sets_are_chosen_by_name_in_any_spelling(capsys):
+    spellings = (
+        ["--dataset", "die_area", "--dataset", "mlperf_gpt3"],
+        ["--dataset", "die_area,mlperf_gpt3"],
+        ["--dataset", "die_area", "mlperf_gpt3"],
+        ["mlperf_gpt3", "die_area"],
+    )
+    for spelling in spellings:
+        result = run_json(["validate", *spelling], capsys)
+        assert list(result["datasets"]) == ["die_area", "mlperf_gpt3"]
+        assert result["datasets"]["die_area"]["mape"] is None
+
+
+def test_missed_goals_change_no_exit_code(tmp_path, capsys):
+    constants = {"launch_s": (1e-6, 1e-7, 1.0), "rate": (1e9, 1e6, 1e14)}
+    entry = {
+        "constants": {
+            name: {"value": value, "low": low, "high": high, "unit": "", "meaning": ""}
+            for name, (value, low, high) in constants.items()
+        },
+        "datasets": {},
+        "residuals": {},
+        "source": "test",
+    }
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"format": 1, "groups": {"toy/A100-SXM-80GB": entry, "toy/MI210": entry}}))
+    code, out, _ = run(["validate", "op_llmcompass", "--constants", path], capsys)
+    assert code == 0
+    assert "0 of 3 goals met; missed: op_llmcompass (A100 matmul)" in out.replace("\n", " ")
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["validate", "--data", "DATA"], ":2: column 'latency_us': value 'x' is no finite number"),
+        (["calibrate", "--data", "DATA", "--out", "OUT"], ":2: column 'latency_us': value 'x' is no finite number"),
+        (["validate", "--dataset", "op_llmcompas"], "did you mean op_llmcompass"),
+        (["validate", "--data", "absent"], "no such file"),
+        (["validate", "--report", "FOLDER"], "is a directory; give a file"),
+        (["calibrate", "--data", "DATA", "--out", "FOLDER"], "is a directory; give a file"),
+        (["calibrate", "--data", "DATA", "--out", "DATA/c.json"], "is a file"),
+        (["calibrate", "--data", "DATA", "--out", "OUT", "--only", "toi"], "no family of models is named 'toi'"),
+        (["validate", "--constants", "DATA"], "is not valid JSON"),
+    ],
+)
+def test_faults_are_one_sentence_and_leave_the_file_as_it_was(arguments, message, tmp_path, capsys):
+    (tmp_path / "mine.csv").write_text(f"{HEADER}\nA,gelu,8,8,fp16,x\n")
+    out = tmp_path / "c.json"
+    out.write_text("as it was")
+    places = {"DATA": str(tmp_path / "mine.csv"), "OUT": str(out), "FOLDER": str(tmp_path)}
+    for name, place in places.items():
+        arguments = [argument.replace(name, place) for argument in arguments]
+    code, printed, err = run(arguments, capsys)
+    assert code == 2
+    assert printed == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert out.read_text() == "as it was"
+
+
+def test_nothing_to_fit_is_said(tmp_path, capsys):
+    path = tmp_path / "mine.csv"
+    path.write_text("hardware,n_devices,bytes,latency_us\nA100-SXM,8,1024,10\n")
+    code, _, err = run(["calibrate", "--data", path, "--out", tmp_path / "c.json"], capsys)
+    assert code == 2
+    assert "nothing to fit" in err
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_an_interrupted_calibration_writes_nothing(data, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "c.json"
+    out.write_text("as it was")
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibration, "predict_rows", interrupt)
+    code, printed, _ = run(["calibrate", "--data", data, "--out", out], capsys)
+    assert code == 130
+    assert printed == ""
+    assert out.read_text() == "as it was"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.json", "mine.csv"]
+
+
+def test_groups_of_others_stay_in_the_file(data, tmp_path, capsys):
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    run_json(["calibrate", "--data", data, "--out", first, "--no-held-out"], capsys)
+    data.write_text("\n".join([HEADER, *toy_lines(("B",))]) + "\n")
+    run_json(["calibrate", "--data", data, "--constants", first, "--out", second, "--no-held-out"], capsys)
+    groups = read_fitted_file(second).groups
+    assert groups["toy/A"] == read_fitted_file(first).groups["toy/A"]
+    assert "toy/B" in groups
+
+
+def test_tables_for_people(data, tmp_path, capsys):
+    out = tmp_path / "c.json"
+    code, printed, err = run(["calibrate", "--data", data, "--out", out], capsys)
+    assert code == 0
+    assert "launch_s" in printed
+    assert "mine is predicted as op_llmcompass" in err.replace("\n", " ")
+    code, printed, _ = run(["validate", "--data", data, "--constants", out, "--report", tmp_path / "p.html"], capsys)
+    assert code == 0
+    assert "mine" in printed
+    assert (tmp_path / "p.html").stat().st_size > 100_000

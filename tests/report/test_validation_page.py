@@ -1,0 +1,102 @@
+"""The page of a validation holds what a reader needs to trust the models or not."""
+
+import re
+
+import pytest
+
+from phaze_opt.hardware.fitted import FittedConstants, FittedFile
+from phaze_opt.report.study.document import FigureBlock, TableBlock
+from phaze_opt.report.study.html import render_html
+from phaze_opt.report.validation_constants import constants_table
+from phaze_opt.report.validation_figures import overview_figure, regimes_figure, scatter_figure
+from phaze_opt.report.validation_page import build_document
+from phaze_opt.report.validation_tables import format_rank, goals_sentence, overview_table, worst_table
+from phaze_opt.testing.toy_family import HEADER, ToyFamily, toy_lines
+from phaze_opt.validation.baselines import Baseline, Line
+from phaze_opt.validation.calibrate import calibrate
+from phaze_opt.validation.dataset import read_dataset
+from phaze_opt.validation.validate import validate
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "op_llmcompass.csv"
+    # The other rows say 20 us + 2e6 / 2e9 s = 1020 us, which is 15 % below what is measured here.
+    lines = [*toy_lines(), "A,matmul,1000,2000,fp16,1200", "<script>,mystery,8,8,fp16,3"]
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
+    dataset = read_dataset(path)
+    calibration = calibrate([ToyFamily()], [dataset], FittedConstants({}), source="test", has_held_out=False)
+    baselines = {"op_llmcompass": Baseline("operators", {(): Line(0.0, 2.0)})}
+    result = validate([dataset], [ToyFamily()], calibration.constants, baselines=baselines)
+    return result, FittedFile(format=1, groups=calibration.groups)
+
+
+def test_the_overview_has_every_set_and_goal(found):
+    result, _ = found
+    table = overview_table(result)
+    names = [row[0].strip() for row in table.rows]
+    assert names == ["op_llmcompass", "A100 matmul", "MI210 matmul", "softmax/layernorm/gelu"]
+    assert table.rows[0][1] == "37/38"
+    assert table.rows[3][3] == "7 \N{CHECK MARK}"
+    assert table.emphasised == {1, 2}
+    assert goals_sentence(result).startswith("1 of 3 goals met; missed: op_llmcompass (A100 matmul): nothing scored")
+
+
+def test_the_worst_row_comes_first_with_its_breakdown(found):
+    result, _ = found
+    row = worst_table(result.sets[0]).rows[0]
+    assert row[0] == "op_llmcompass:38"
+    assert -16 < float(row[1].removesuffix(" %")) < -13
+    assert "matmul" in row[4]
+    assert re.fullmatch(r"work \d+ %, launch \d+ %", row[5])
+
+
+def test_every_scored_row_is_a_point_with_its_configuration(found):
+    result, _ = found
+    figure = scatter_figure(result.sets[0])
+    points = [trace for trace in figure.data if trace.mode == "markers"]
+    assert sum(len(trace.x) for trace in points) == 37
+    texts = [text for trace in points for text in trace.hovertext]
+    worst = next(text for text in texts if "op_llmcompass:38" in text)
+    assert "m 1000" in worst
+    assert "measured 1.20 ms" in worst
+
+
+def test_regimes_and_overview_show_the_trivial_model(found):
+    result, _ = found
+    names = [trace.name for trace in regimes_figure(result.sets[0].regimes).data]
+    assert names[0] == "the model"
+    assert "goal" not in [trace.name for trace in overview_figure(result).data]
+
+
+def test_constants_are_listed_with_bounds_and_marked_at_a_bound(found):
+    _, file = found
+    table = constants_table("Constants", dict(file.groups))
+    assert [row[1] for row in table.rows] == ["launch_s", "rate"] * 3
+    assert "1e-06 to 0.001" in table.rows[0][3]
+    assert not table.emphasised
+    item = file.groups["toy/A"].constants["launch_s"].model_copy(update={"value": 1e-6})
+    group = file.groups["toy/A"].model_copy(update={"constants": {"launch_s": item}})
+    assert constants_table("Constants", {"toy/A": group}).emphasised == {0}
+
+
+def test_the_page_stands_alone_and_holds_every_block(found):
+    document = build_document(*found)
+    blocks = [block for section in document.sections for block in section.blocks]
+    assert {block.name for block in blocks if isinstance(block, FigureBlock)} == {
+        "overview",
+        "scatter-op-llmcompass",
+        "regimes-op-llmcompass",
+    }
+    titles = [block.content.title for block in blocks if isinstance(block, TableBlock)]
+    assert titles == ["Data sets", "Rows not scored", "Worst rows", "Groups of constants"]
+    page = render_html(document)
+    assert "no model of this operator" in page
+    assert "Goals missed" in page
+    assert "nothing scored" in page
+    assert not re.search(r"(src|href)=\"https?:", page)
+
+
+def test_a_rank_is_never_rounded_up_to_the_goal():
+    assert format_rank(0.98499) == "0.984"
+    assert format_rank(float("nan")) == ""
