@@ -62,7 +62,7 @@ def eager_kernels(operator: Operator, model: EagerModel) -> tuple[Kernel, ...]:
     name = operator.name
     if not model.is_training and (_is_only(operator, "dropout") or name.startswith("loss")):
         return ()
-    if name.endswith("_bias") and operator.phase is Phase.FORWARD:
+    if operator.phase is Phase.FORWARD and not operator.matmuls and _is_only(operator, "_bias"):
         return ()
     if operator.matmuls:
         products = tuple(Kernel("matmul", (m.batch, m.m, m.n, m.k)) for m in operator.matmuls)
