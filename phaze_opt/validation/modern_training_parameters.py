@@ -27,7 +27,7 @@ PARAMETERS = (
     _share(CORE, "attention_efficiency", (0.1, 0.8, 0.4), _ATTENTION),
     Parameter(stack_group(CORE), "cast_bytes", "bytes", 0.0, 8.0, 2.0, _CAST),
     _share(FOUNDRY, "matmul_efficiency", (0.5, 0.95, 0.78), _MATMUL),
-    _share(FOUNDRY, "attention_efficiency", (0.1, 0.8, 0.35), _ATTENTION),
+    _share(FOUNDRY, "attention_efficiency", (0.1, 0.8, 0.32), _ATTENTION),
     _share(FOUNDRY, "k_ramp", (0.0, 600.0, 200.0), "inner size at which a matmul reaches half of that"),
     _share(FOUNDRY, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
     _share(FOUNDRY, "collective_efficiency", (0.2, 1.0, 0.6), _LINKS),
@@ -36,7 +36,7 @@ PARAMETERS = (
     _share(FOUNDRY, "waiting_share", (0.0, 0.05, 0.01), _WAITING),
     Parameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.03, "fixed time of a step"),
     _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL),
-    _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.2), _ATTENTION),
+    _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.175), _ATTENTION),
     _share(MAXTEXT, "matmul_efficiency", (0.6, 1.0, 0.93), _MATMUL),
     _share(
         MAXTEXT, "exposed_traffic", (0.0, 2.0, 0.4), "share of moving a matmul's operands that compute does not hide"

@@ -18,7 +18,7 @@ from phaze_opt.validation.fit import with_position
 
 Floats = NDArray[np.float64]
 
-PULL = 0.02
+PULL = 0.2
 """Log error of one row that weighs as much as a constant at the other end of its bounds from its start."""
 SOFT_ERROR = 0.03
 """Log error beyond which a row counts linearly."""

@@ -14,7 +14,7 @@ from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step, split_blocks
-from phaze_opt.objective.step.estimate_step import attention_core, device_seconds
+from phaze_opt.objective.step.device_seconds import OperatorRoles, device_seconds, roles_of
 from phaze_opt.objective.step.price_step import BACKWARD, SerialSums, StackColumns, price_batch
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.objective.step.step_batch import NUM_LAYERS, StepBatch, Traffic, build_batch
@@ -55,7 +55,7 @@ class _Group:
     path: ComputePath
     stack: str
     operators: CompiledOperators
-    is_attention: NDArray[np.bool_]
+    roles: OperatorRoles
     sums: SerialSums
     rows: Indices
     graph_of_row: Indices
@@ -124,9 +124,7 @@ class CompiledTraining:
 
 
 def _device_times(group: _Group, stack: TrainingStack, fitted: FittedConstants) -> tuple[Floats, Floats]:
-    seconds = device_seconds(
-        group.operators, group.device, group.is_attention, path=group.path, stack=stack, fitted=fitted
-    )
+    seconds = device_seconds(group.operators, group.device, group.roles, path=group.path, stack=stack, fitted=fitted)
     classes, attention = group.sums.add_up(seconds)
     classes = classes[group.graph_of_row]
     kept = group.sums.kept(seconds)[group.graph_of_row]
@@ -170,7 +168,7 @@ def _build_groups(scored: Sequence[tuple[TrainingEntry, CompiledStep]]) -> tuple
                 path=path,
                 stack=stack,
                 operators=operators,
-                is_attention=attention_core(operators),
+                roles=roles_of(operators),
                 sums=SerialSums(list(graphs.values())),
                 rows=np.array(places, np.intp),
                 graph_of_row=np.array([number[id(scored[place][1].operators)] for place in places], np.intp),

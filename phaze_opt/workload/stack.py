@@ -57,6 +57,7 @@ class TrainingStack:
         exposed_traffic: share of moving a matmul's operands and result once that its compute does not hide; negative
             for what the device shows alone.
         scores_share: share of the attention scores that fused attention computes; causal kernels skip half.
+        attention_backward: rate of attention's backward products as a share of the forward ones'.
         softmax_flops: vector FLOPs of a score where softmax is not hidden behind the products (TPUs); 0 where
             ``attention_efficiency`` holds it.
         cast_bytes: memory traffic of an operand element of fp8 matmuls, beyond the product's own: casts and scales.
@@ -94,6 +95,7 @@ class TrainingStack:
     k_ramp: float = -1.0
     exposed_traffic: float = -1.0
     scores_share: float = 1.0
+    attention_backward: float = 1.0
     softmax_flops: float = 0.0
     cast_bytes: float = 0.0
     kept_operators: tuple[str, ...] = ()

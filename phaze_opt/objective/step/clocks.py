@@ -9,7 +9,7 @@ from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.compiled_step import CompiledStep
-from phaze_opt.objective.step.estimate_step import attention_core, device_seconds
+from phaze_opt.objective.step.device_seconds import device_seconds, roles_of
 from phaze_opt.objective.step.price_step import DeviceTimes, serial_times
 
 
@@ -35,7 +35,7 @@ class MachineClock:
         seconds = device_seconds(
             compiled,
             self.device,
-            attention_core(compiled),
+            roles_of(compiled),
             path=self.path,
             stack=step.stack,
             fitted=self.fitted,
