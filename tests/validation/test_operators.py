@@ -1,0 +1,174 @@
+"""Operators against published measurements: the goals on the package's rows, and how rows are read."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.folds import fold_by_cell
+from phaze_opt.validation.held_out import cells_of, predict_held_out
+from phaze_opt.validation.operators import DATASETS, OperatorFamily
+from phaze_opt.validation.operators_parameters import BEST_GROUP
+from phaze_opt.validation.predict import predict_rows
+from phaze_opt.validation.row import Row
+
+FAMILY = OperatorFamily()
+ROW_OPERATORS = ("softmax", "layernorm", "gelu")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    datasets, _ = read_datasets(None, DATASETS)
+    return [row for dataset in datasets for row in dataset.rows]
+
+
+@pytest.fixture(scope="module")
+def errors(rows):
+    """Absolute errors with the package's constants, and of predictions by folds of configurations, per cent."""
+    predictions = predict_rows(FAMILY, rows, load_fitted())
+    held_out = predict_held_out(FAMILY, rows, fold_by_cell(cells_of(FAMILY, rows)), load_fitted())
+    measured = predictions.measured_s
+    return tuple(100 * np.abs(times / measured - 1) for times in (predictions.predicted_s, held_out))
+
+
+def chosen(rows, name):
+    """Rows of one goal."""
+    return np.array(
+        [
+            {
+                "A100 matmul": row.dataset == "op_llmcompass" and row.text("hardware") == "A100-SXM-80GB",
+                "MI210 matmul": row.dataset == "op_llmcompass" and row.text("hardware") == "MI210",
+                "row operators": row.dataset == "op_llmcompass",
+            }.get(name, row.dataset == name)
+            and (("matmul" in name) == (row.text("op") == "matmul") or row.dataset == name)
+            for row in rows
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "num_rows", "goal"),
+    [
+        ("A100 matmul", 15, 2.5),
+        ("MI210 matmul", 11, 4.0),
+        ("row operators", 64, 7.0),
+        ("op_tpu_gemm", 88, 8.0),
+        ("op_gpt3_layer_llmcompass", 12, 10.0),
+        ("op_best_matmul", 10, 10.0),
+    ],
+)
+def test_goals_are_met_fitted_and_by_cross_validation(rows, errors, name, num_rows, goal):
+    is_chosen = chosen(rows, name)
+    assert is_chosen.sum() == num_rows
+    for error in errors:
+        assert np.isfinite(error[is_chosen]).all()
+        assert error[is_chosen].mean() <= goal
+
+
+def test_every_row_is_scored_and_explained(rows):
+    compiled = FAMILY.compile(rows)
+    assert not compiled.unscored
+    fitted = load_fitted()
+    seconds = compiled.seconds(fitted)
+    for index in range(len(rows)):
+        parts = compiled.explain(fitted, index)
+        assert sum(part.seconds for part in parts) == pytest.approx(seconds[index], rel=1e-9)
+        assert min(part.seconds for part in parts) >= -1e-12 * seconds[index]
+
+
+def test_few_constants(rows):
+    parameters = FAMILY.parameters(rows)
+    assert len(parameters) == 37
+    assert len({(one.group, one.name) for one in parameters}) == 37
+    assert sum(one.group == BEST_GROUP for one in parameters) == 3
+
+
+def test_a_fit_is_deterministic_and_finds_what_made_the_rows(rows):
+    own = [row for row in rows if row.dataset == "op_llmcompass" and row.text("op") == "matmul"]
+    truth = load_fitted()
+    made = FAMILY.compile(own).seconds(truth)
+    synthetic = [
+        replace(row, values=dict(row.values) | {"latency_us": str(1e6 * seconds)})
+        for row, seconds in zip(own, made, strict=True)
+    ]
+    found = FAMILY.fit(synthetic, FittedConstants({}))
+    assert found == FAMILY.fit(synthetic, FittedConstants({}))
+    for name in ("launch_s", "matmul_efficiency", "matmul_memory_efficiency"):
+        for group in ("operators/a100-80g/host", "operators/mi210/host"):
+            assert found.value(group, name) == pytest.approx(truth.value(group, name), rel=0.02)
+
+
+def make_row(dataset="op_best_matmul", **values):
+    given = {"hardware": "H100-SXM", "op": "matmul", "m": "4096", "n": "4096", "k": "4096", "dtype": "bf16"}
+    given |= {"latency_us": "100"} | values
+    return Row(dataset, "x.csv", 2, given)
+
+
+@pytest.mark.parametrize(
+    "hardware", ["MI300X", "MI250X", "Gaudi3", "B200-SXM", "A100-SXM-80GB", "H200-SXM", "V100-SXM"]
+)
+def test_other_accelerators_of_the_best_matmuls_are_predicted(hardware):
+    row = make_row(hardware=hardware)
+    predictions = predict_rows(FAMILY, [row], load_fitted())
+    assert not predictions.unscored
+    assert 0 < predictions.predicted_s[0] < 0.1
+
+
+@pytest.mark.parametrize("dataset", ["op_llmcompass", "op_tpu_gemm"])
+@pytest.mark.parametrize("hardware", ["H100-SXM", "TPUv5e"])
+def test_devices_never_measured_are_predicted_by_their_kin(dataset, hardware):
+    predictions = predict_rows(FAMILY, [make_row(dataset, hardware=hardware, timing="")], load_fitted())
+    assert not predictions.unscored
+    assert predictions.predicted_s[0] > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"hardware": "Abacus"}, "no machine is named"),
+        ({"dtype": "fp3"}, "dtype 'fp3' is unknown"),
+        ({"hardware": "A100-SXM-80GB", "dtype": "fp8"}, "has no fp8 path"),
+        ({"op": "sort", "k": ""}, "no model of the operator 'sort'"),
+        ({"op": "softmax", "k": "", "hardware": "TPUv6e"}, "on GPUs alone"),
+        ({"op": "allreduce_mha", "k": "", "n_devices": "3", "n_nodes": "2"}, "equal nodes"),
+    ],
+)
+def test_what_cannot_be_predicted_says_why(values, reason):
+    row = make_row("op_llmcompass", **values)
+    compiled = FAMILY.compile([row])
+    assert reason in compiled.unscored[0]
+    assert np.isnan(compiled.seconds(load_fitted())).all()
+    assert compiled.explain(load_fitted(), 0) == ()
+    assert FAMILY.regime(row) == "other"
+    assert FAMILY.parameters([row]) == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "regime"),
+    [
+        ({}, "matmul compute-bound"),
+        ({"m": "8", "n": "12288", "k": "12288"}, "matmul memory-bound"),
+        ({"m": "8", "n": "8", "k": "8"}, "matmul launch-bound"),
+        ({"op": "gelu", "m": "268435456", "n": "1", "k": ""}, "gelu memory-bound"),
+        ({"op": "allreduce_ffn", "k": "", "n_devices": "4", "hardware": "A100-SXM-80GB"}, "all-reduce"),
+    ],
+)
+def test_regimes(values, regime):
+    assert FAMILY.regime(make_row("op_gpt3_layer_llmcompass", **values)) == regime
+
+
+def test_rows_that_repeat_a_shape_are_one_cell(rows):
+    cells = {}
+    for row in rows:
+        cells.setdefault(row.id, set()).add(FAMILY.cell(row))
+    assert all(len(values) == 1 for values in cells.values())
+    assert len(cells) < len(rows)
+
+
+def test_a_missing_device_constant_falls_back_before_it_fails(rows):
+    own = [row for row in rows if row.text("hardware") == "MI210"]
+    without = FittedConstants({name: values for name, values in load_fitted().groups.items() if "mi210" not in name})
+    predictions = predict_rows(FAMILY, own, without)
+    assert predictions.is_scored.all()
