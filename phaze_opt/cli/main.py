@@ -50,6 +50,9 @@ COMMANDS = {
     "models": LazyCommand("phaze_opt.cli.catalogue", "models", "List the models of the zoo."),
     "architectures": LazyCommand("phaze_opt.cli.catalogue", "architectures", "List the architecture presets."),
     "software": LazyCommand("phaze_opt.cli.software", "software", "List the training software with fitted constants."),
+    "network": LazyCommand(
+        "phaze_opt.cli.network", "app", "List and show networks; allocate bandwidth to their levels."
+    ),
     "strategies": LazyCommand("phaze_opt.cli.catalogue", "strategies", "List the search strategies."),
     "pruners": LazyCommand(
         "phaze_opt.cli.catalogue", "pruners", "List the pruners that drop points before evaluation."

@@ -83,7 +83,7 @@ def schedule_chunks(
     Args:
         kind: which collective.
         payload_bytes: its payload S.
-        dimensions: innermost first, each with the group's size in it.
+        dimensions: innermost first, each with the group's size in it; of measured curves latency and bandwidth count.
         chunking: order of the dimensions. Themis's answer is never worse than the fixed order's: where it is, the fixed
             order is kept.
         num_chunks: chunks of equal size; NONE makes one.

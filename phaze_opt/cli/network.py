@@ -1,0 +1,330 @@
+"""``phaze-opt network``: list and show networks, and allocate bandwidth to their levels for a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phaze_opt.cli.measurements import check_file_to_write
+from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer, positive, shorten
+from phaze_opt.cli.options import (
+    CHOICES,
+    INTEGER,
+    NUMBER,
+    RECORDS,
+    WORKLOAD,
+    JsonOption,
+    OneModelOption,
+    OptimizerOption,
+    SequenceLengthOption,
+    parse_choice,
+)
+from phaze_opt.cli.output import out, print_json
+from phaze_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze_opt.hardware.network import Network
+    from phaze_opt.objective.step.compiled_step import CompiledStep
+    from phaze_opt.objective.step.network_design import NetworkCase, NetworkDesign
+
+NETWORK = "Network"
+DEFAULT_GLOBAL_BATCH = 512
+DEFAULT_SHOWN_DEVICES = 64
+NETWORK_HELP = "A network by name (see `phaze-opt network list`), or a TOML file."
+
+app = typer.Typer(
+    name="network",
+    help="Networks of accelerators: list and show them, and allocate bandwidth to their levels for a model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def _degree(option: str, help_text: str) -> Any:
+    return typer.Option(option, help=help_text, parser=integer(option), metavar=INTEGER, rich_help_panel=CHOICES)
+
+
+@app.command("list")
+def list_them(*, json: JsonOption = False) -> None:
+    """List the networks that go by a name, with their levels and sources."""
+    from phaze_opt.hardware.networks import list_networks, load_network, network_source
+    from phaze_opt.report.networks import network_list
+
+    networks = [(load_network(name, num_devices=1), network_source(name)) for name in list_networks()]
+    if json:
+        print_json([{"name": network.name, "levels": _levels(network), "source": text} for network, text in networks])
+        return
+    _draw(network_list(networks))
+
+
+@app.command("show")
+def show(
+    network: Annotated[str, typer.Argument(help=NETWORK_HELP)],
+    *,
+    devices: Annotated[
+        int,
+        typer.Option(
+            "--devices",
+            help="Accelerators in the cluster.",
+            parser=integer("--devices"),
+            metavar=INTEGER,
+            rich_help_panel=NETWORK,
+        ),
+    ] = DEFAULT_SHOWN_DEVICES,
+    json: JsonOption = False,
+) -> None:
+    """Show a network: its levels, their measured curves if it has any, and what an all-reduce takes by size."""
+    from phaze_opt.hardware.networks import load_network, network_source
+    from phaze_opt.report.networks import all_reduce_times, level_table, time_table
+
+    loaded = load_network(network, num_devices=devices)
+    times = all_reduce_times(loaded)
+    if json:
+        rows = [{"bytes": row.payload_bytes, "seconds": dict(row.seconds)} for row in times]
+        print_json({"name": loaded.name, "levels": _levels(loaded), "all_reduce": rows})
+        return
+    _draw(level_table(loaded, source=network_source(network)))
+    _draw(time_table(times))
+
+
+@app.command("optimise")
+def optimise(
+    *,
+    model: OneModelOption,
+    devices: Annotated[
+        int,
+        typer.Option(
+            "--devices",
+            help="Accelerators in the cluster.",
+            parser=integer("--devices"),
+            metavar=INTEGER,
+            rich_help_panel=WORKLOAD,
+        ),
+    ],
+    network: Annotated[str, typer.Option("--network", help=NETWORK_HELP, rich_help_panel=WORKLOAD)] = "two-level",
+    total_gb_per_s: Annotated[
+        float | None,
+        typer.Option(
+            "--total-gb-per-s",
+            help="Bandwidth of a device over all levels, one way, 10^9 bytes/s.",
+            parser=positive("--total-gb-per-s"),
+            metavar=NUMBER,
+            rich_help_panel=NETWORK,
+            show_default="what the network has",
+        ),
+    ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            "--costs",
+            help="Cost of bandwidth on each level, innermost first, such as 2,4,36; the budget is what an equal split "
+            "of the total costs.",
+            rich_help_panel=NETWORK,
+            show_default="1 each",
+        ),
+    ] = None,
+    chunking: Annotated[
+        str,
+        typer.Option(
+            "--chunking",
+            help="How collectives go through the levels: none (one after another), fixed (in chunks, inside out) or "
+            "themis (in chunks, balanced).",
+            rich_help_panel=NETWORK,
+        ),
+    ] = "none",
+    tensor_parallel: Annotated[int, _degree("--tensor-parallel", "Tensor-parallel degree.")] = 1,
+    pipeline: Annotated[int, _degree("--pipeline", "Pipeline stages.")] = 1,
+    data: Annotated[
+        int | None,
+        typer.Option(
+            "--data",
+            help="Replicas.",
+            parser=integer("--data"),
+            metavar=INTEGER,
+            rich_help_panel=CHOICES,
+            show_default="the devices left",
+        ),
+    ] = None,
+    global_batch: Annotated[
+        int,
+        typer.Option(
+            "--global-batch",
+            help="Samples a step, over all replicas.",
+            parser=integer("--global-batch"),
+            metavar=INTEGER,
+            rich_help_panel=WORKLOAD,
+        ),
+    ] = DEFAULT_GLOBAL_BATCH,
+    micro_batch: Annotated[
+        int,
+        typer.Option(
+            "--micro-batch",
+            help="Samples a micro-batch.",
+            parser=integer("--micro-batch", high=MAX_MICRO_BATCH),
+            metavar=INTEGER,
+            rich_help_panel=CHOICES,
+        ),
+    ] = 1,
+    sequence_length: SequenceLengthOption = None,
+    optimizer: OptimizerOption = "adam",
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", help="Network file (TOML) to write, for --network.", rich_help_panel=RECORDS),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Split a budget of bandwidth over a network's levels so that a step's collectives end soonest (LIBRA).
+
+    The answer carries a bound that no other split can beat. Compute is left out: the split is for the collectives.
+    """
+    from phaze_opt.estimate.chunk_schedule import Chunking
+    from phaze_opt.hardware.networks import load_network
+    from phaze_opt.objective.step.network_design import design_network
+    from phaze_opt.units import gb_per_s_to_bytes_per_s
+
+    way = parse_choice(Chunking, chunking, option="--chunking")
+    check_file_to_write(output, option="--out", example="network.toml")
+    step = _compile(
+        model,
+        devices=devices,
+        degrees=(tensor_parallel, pipeline, data),
+        batches=(global_batch, micro_batch),
+        sequence_length=sequence_length,
+        optimizer=optimizer,
+    )
+    design = design_network(
+        step,
+        load_network(network, num_devices=devices),
+        total_bytes_per_s=None if total_gb_per_s is None else gb_per_s_to_bytes_per_s(total_gb_per_s),
+        costs=_costs(costs),
+        chunking=way,
+    )
+    if output is not None:
+        _write(design.best.network, output)
+    if json:
+        print_json(_to_json(design, step, chunking=way.value, output=output))
+        return
+    _print(design, chunking=way.value, output=output)
+
+
+def _compile(
+    name: str,
+    *,
+    devices: int,
+    degrees: tuple[int, int, int | None],
+    batches: tuple[int, int],
+    sequence_length: int | None,
+    optimizer: str,
+) -> CompiledStep:
+    """The step of a plan on ideal software.
+
+    Raises:
+        InputError: the degrees do not fill the devices, or the model cannot be split this way.
+    """
+    from phaze_opt.objective.scenario import MAX_DEFAULT_SEQUENCE_LENGTH
+    from phaze_opt.objective.step.compiled_step import compile_step
+    from phaze_opt.workload.config import load_model
+    from phaze_opt.workload.plan import ParallelPlan
+    from phaze_opt.workload.stack import IDEAL_STACK
+    from phaze_opt.workload.training import Optimizer, TrainingSpec
+
+    model = load_model(name)
+    tensor, pipeline, data = degrees
+    replicas = devices // (tensor * pipeline) if data is None else data
+    if tensor * pipeline * replicas != devices:
+        shown = "" if data is None else f" x data {data}"
+        message = f"tensor {tensor} x pipeline {pipeline}{shown} do not fill {devices} devices; give degrees that do"
+        raise InputError(message, source="--devices")
+    longest = model.max_sequence_length
+    length = min(longest, MAX_DEFAULT_SEQUENCE_LENGTH) if sequence_length is None else sequence_length
+    if length > longest:
+        message = f"{length} exceeds the {longest} positions of {model.name}; give at most {longest}"
+        raise InputError(message, source="--sequence-length")
+    global_batch, micro_batch = batches
+    training = TrainingSpec(
+        micro_batch=micro_batch,
+        sequence_length=length,
+        global_batch=global_batch,
+        optimizer=parse_choice(Optimizer, optimizer, option="--optimizer"),
+    )
+    plan = ParallelPlan(tensor=tensor, pipeline=pipeline, data=replicas, micro_batch=micro_batch)
+    return compile_step(model, training, plan, stack=IDEAL_STACK)
+
+
+def _costs(text: str | None) -> tuple[float, ...]:
+    """Positive numbers separated by commas; none if nothing was given."""
+    if text is None:
+        return ()
+    read = positive("--costs")
+    try:
+        return tuple(read(word) for word in text.split(","))
+    except InputError:
+        message = f"{shorten(text)} must be positive numbers separated by commas, such as 1,4,20"
+        raise InputError(message, source="--costs") from None
+
+
+def _write(network: Network, path: Path) -> None:
+    from phaze_opt.hardware.network_file import network_text
+    from phaze_opt.whole_file import replace_file
+
+    replace_file(path, network_text(network))
+
+
+def _print(design: NetworkDesign, *, chunking: str, output: Path | None) -> None:
+    from phaze_opt.report.networks import collective_table, design_sentence, design_table
+
+    _draw(design_table(design))
+    _draw(collective_table(design, chunking=chunking))
+    out().print(design_sentence(design), soft_wrap=True)
+    if output is not None:
+        out().print(f"Written to {output}: give it to --network.", soft_wrap=True)
+
+
+def _draw(content: Any) -> None:
+    from phaze_opt.report.tables import draw_table
+
+    out().print(draw_table(content))
+
+
+def _to_json(design: NetworkDesign, step: CompiledStep, *, chunking: str, output: Path | None) -> dict[str, Any]:
+    from phaze_opt.estimate.chunk_schedule import Chunking
+
+    way = Chunking(chunking)
+
+    def case(given: NetworkCase) -> dict[str, Any]:
+        return {"levels": _levels(given.network), "seconds": given.seconds}
+
+    plan = step.plan
+    return {
+        "model": step.model.name,
+        "plan": {"tensor": plan.tensor, "pipeline": plan.pipeline, "data": plan.data, "micro_batch": plan.micro_batch},
+        "chunking": chunking,
+        "given": case(design.given),
+        "equal": case(design.equal),
+        "best": case(design.best),
+        "transfer_seconds": design.allocation.seconds,
+        "transfer_bound_seconds": design.allocation.bound_s,
+        "collectives": [
+            {
+                "name": before.name,
+                "kind": before.kind.value,
+                "payload_bytes": before.payload_bytes,
+                "count": before.count,
+                "sizes": [dimension.size for dimension in before.dimensions],
+                "given_seconds": before.seconds(way),
+                "best_seconds": after.seconds(way),
+            }
+            for before, after in zip(design.given.collectives, design.best.collectives, strict=True)
+        ],
+        "out": None if output is None else str(output),
+    }
+
+
+def _levels(network: Network) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    return [asdict(dimension) for dimension in network.dimensions]
