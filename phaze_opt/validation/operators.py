@@ -87,8 +87,9 @@ class OperatorFamily:
         """Constants of the devices, settings and operators that these rows have."""
         cases = [_case_of(row) for row in rows if not _refusal(row)]
         found: list[Parameter] = []
-        if makers := {maker_of(case.device) for case in cases if case.operator == "best"}:
-            found += best_parameters(makers)
+        if best := [case for case in cases if case.operator == "best"]:
+            makers = {maker_of(case.device) for case in best}
+            found += best_parameters(makers, paths={case.path for case in best})
         own = [case for case in cases if case.operator not in ("best", ALL_REDUCE)]
         for device_name, setting in sorted({(case.device.name, case.setting) for case in own}):
             here = [case for case in own if (case.device.name, case.setting) == (device_name, setting)]

@@ -14,7 +14,7 @@ from phaze_opt.estimate.machine_vector import RowOperator, VectorMachine, row_op
 from phaze_opt.hardware.device import ComputePath, Device, element_bytes
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Part
-from phaze_opt.validation.operators_parameters import BEST_GROUP, maker_of
+from phaze_opt.validation.operators_parameters import BEST_GROUP, EIGHT_BIT, maker_of
 
 
 class Block(Protocol):
@@ -147,7 +147,9 @@ class BestBlock:
         return np.asarray(2.0 * self.sizes.prod(axis=1) / self.device.peak(self.path))
 
     def _efficiency(self, fitted: FittedConstants) -> float:
-        """The maker's; of a maker without any, the mean of the others'."""
-        values = dict(fitted.groups.get(BEST_GROUP, {}))
-        mean = float(np.mean(list(values.values()))) if values else 1.0
-        return values.get(f"matmul_efficiency.{maker_of(self.device)}", mean)
+        """The maker's, or of a maker without any the mean of the others', with its part for 8-bit operands."""
+        values = fitted.groups.get(BEST_GROUP, {})
+        makers = {key: value for key, value in values.items() if key != EIGHT_BIT}
+        mean = float(np.mean(list(makers.values()))) if makers else 1.0
+        eight_bit = values.get(EIGHT_BIT, 1.0) if element_bytes(self.path) == 1 else 1.0
+        return min(1.0, makers.get(f"matmul_efficiency.{maker_of(self.device)}", mean) * eight_bit)

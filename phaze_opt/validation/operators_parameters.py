@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from phaze_opt.estimate.machine import operator_group
-from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
 from phaze_opt.validation.family import Parameter
 
 HOST = "host"
@@ -14,6 +14,7 @@ DEVICE = "device"
 """Device clock or trace: kernels alone."""
 BEST_GROUP = "operators/best"
 """Best of a search over shapes, by maker."""
+EIGHT_BIT = "eight_bit_share"
 MAKERS = ("nvidia", "amd", "intel")
 
 
@@ -66,14 +67,20 @@ def _row_operator_parameters(group: str, operator: str) -> list[Parameter]:
     return found
 
 
-def best_parameters(makers: Collection[str]) -> tuple[Parameter, ...]:
-    """Share of the peak that the best shape of a search reaches, one by maker."""
-    meaning = "share of the peak at the best shape of a search"
-    return tuple(
-        Parameter(BEST_GROUP, f"matmul_efficiency.{maker}", "", 0.3, 1.0, 0.75, f"{maker}: {meaning}")
+def best_parameters(makers: Collection[str], *, paths: Collection[ComputePath]) -> tuple[Parameter, ...]:
+    """Share of the peak that the best shape of a search reaches, one by maker, and what 8-bit operands reach of it."""
+    meaning = "share of the 16-bit peak at the best shape of a search"
+    found = [
+        Parameter(BEST_GROUP, f"matmul_efficiency.{maker}", "", 0.3, 1.1, 0.8, f"{maker}: {meaning}")
         for maker in MAKERS
         if maker in makers
-    )
+    ]
+    if any(element_bytes(path) == 1 for path in paths):
+        meaning = (
+            "share of their peak with 8-bit operands over that with 16-bit ones: power and operands run short first"
+        )
+        found.append(Parameter(BEST_GROUP, EIGHT_BIT, "", 0.7, 1.05, 0.95, meaning))
+    return tuple(found)
 
 
 def maker_of(device: Device) -> str:
