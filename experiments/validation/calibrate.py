@@ -53,9 +53,10 @@ def describe(found: Calibration) -> None:
     for family in found.families:
         print(f"{family.family}: {family.num_constants} constants")
         for item in family.sets:
-            held_out = "".join(f", leave-one-{name}-out {value:.2f}" for name, value in item.held_out_mape.items())
+            held_out = "".join(f", leave-one-{name}-out {value:.2f}" for name, value in item.others.items())
+            fitted = item.whole.fitted
             print(
-                f"  {item.name}: {item.num_scored} of {item.num_rows} rows, MAPE {item.fitted_mape:.2f} %, "
+                f"  {item.name}: {fitted.num_rows} of {item.num_rows} rows, MAPE {fitted.mape:.2f} %, "
                 f"cross-validated {item.cross_validated_mape:.2f}{held_out}"
             )
 

@@ -115,10 +115,10 @@ def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
                 "datasets": {
                     item.name: {
                         "rows": item.num_rows,
-                        "scored": item.num_scored,
-                        "mape": item.fitted_mape,
+                        "scored": item.whole.fitted.num_rows,
+                        "mape": item.whole.fitted.mape,
                         "cross_validated_mape": item.cross_validated_mape,
-                        "held_out_mape": dict(item.held_out_mape),
+                        "held_out_mape": item.others,
                     }
                     for item in family.sets
                 },

@@ -58,10 +58,10 @@ def _fit_table(families: tuple[FamilyFit, ...]) -> TableContent:
     rows = []
     for family in families:
         for item in family.sets:
-            others = ", ".join(f"{name} {format_figure(value)}" for name, value in item.held_out_mape.items())
+            others = ", ".join(f"{name} {format_figure(value)}" for name, value in item.others.items())
             rows.append(
-                (item.name, family.family, f"{family.num_constants}", f"{item.num_scored}",
-                 format_figure(item.fitted_mape), format_figure(item.cross_validated_mape), others)
+                (item.name, family.family, f"{family.num_constants}", f"{item.whole.fitted.num_rows}",
+                 format_figure(item.whole.fitted.mape), format_figure(item.cross_validated_mape), others)
             )  # fmt: skip
     note = "Mean absolute errors in per cent: on the rows fitted, and on rows kept out of the fit."
     return TableContent("Fits", columns, tuple(rows), note)

@@ -9,8 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedGroup
+from phaze_opt.validation.calibration_figures import (
+    CELLS,
+    FittedRows,
+    SetFit,
+    ids_by_dataset,
+    residuals,
+    rows_by_group,
+    set_fits,
+)
 from phaze_opt.validation.dataset import Dataset
-from phaze_opt.validation.family import CompiledRows, Family, Parameter
+from phaze_opt.validation.family import Family, Parameter
 from phaze_opt.validation.fitted_writing import build_groups
 from phaze_opt.validation.folds import Fold, fold_by_cell, leave_one_out
 from phaze_opt.validation.held_out import (
@@ -21,34 +30,10 @@ from phaze_opt.validation.held_out import (
     splits_of,
     with_starts,
 )
-from phaze_opt.validation.predict import Predictions, predict_rows
+from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.scores import mape, score
 
 Floats = NDArray[np.float64]
-STEP = 1e-3
-"""Share of a parameter's range by which it is moved to see which rows depend on it."""
-CROSS_VALIDATED = "cross_validated_mape"
-
-
-@dataclass(frozen=True, slots=True)
-class SetFit:
-    """How a fit does on one data set.
-
-    Attributes:
-        name: of the data set.
-        num_rows, num_scored: rows given and scored.
-        fitted_mape: on the rows fitted, per cent.
-        cross_validated_mape: by folds of cells, per cent; nan if not asked for.
-        held_out_mape: by name of a leave-one-out test, per cent.
-    """
-
-    name: str
-    num_rows: int
-    num_scored: int
-    fitted_mape: float
-    cross_validated_mape: float
-    held_out_mape: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +69,6 @@ class _Options:
     on_progress: Progress
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _HeldOut:
-    """Predictions by constants fitted without the row: by cells, and by name of a leave-one-out test."""
-
-    by_cell: Floats
-    by_test: Mapping[str, Floats]
-
-
 def calibrate(
     families: Sequence[Family],
     datasets: Sequence[Dataset],
@@ -105,7 +82,7 @@ def calibrate(
     """Fit families one after the other; each sees what the earlier ones fitted.
 
     Args:
-        families: in order; those without rows are passed over.
+        families: in order; those without rows, or without constants, are passed over.
         datasets: measurements.
         start: constants that are kept, and starting values. Without the families' own groups the result depends on
             the measurements alone.
@@ -119,36 +96,53 @@ def calibrate(
     fits: list[FamilyFit] = []
     for family in families:
         own = [dataset for dataset in datasets if dataset.like in family.datasets]
-        if not own or not family.parameters(_rows_of(own)):
-            continue
-        constants, fit = _calibrate_family(family, own, constants, options)
-        fits.append(fit)
+        parameters = family.parameters(_rows_of(own)) if own else ()
+        if parameters:
+            constants, fit = _calibrate_family(family, own, parameters, constants, options)
+            fits.append(fit)
     return Calibration(constants=constants, families=tuple(fits))
 
 
 def _calibrate_family(
     family: Family,
     datasets: Sequence[Dataset],
+    parameters: Sequence[Parameter],
     start: FittedConstants,
     options: _Options,
 ) -> tuple[FittedConstants, FamilyFit]:
     rows = _rows_of(datasets)
-    parameters = family.parameters(rows)
     options.on_progress(f"{family.name}: {len(parameters)} constants to {len(rows)} rows")
-    fitted = with_starts(fit_family(family, rows, start), parameters)
-    predictions = predict_rows(family, rows, fitted)
-    held_out = _held_out(family, rows, start, options) if options.has_held_out else None
-    users = _users(parameters, fitted, predictions)
+    constants = with_starts(fit_family(family, rows, start), parameters)
+    fitted = FittedRows(
+        rows=rows,
+        cells=cells_of(family, rows),
+        predictions=predict_rows(family, rows, constants),
+        held_out=_held_out(family, rows, start, options) if options.has_held_out else {},
+    )
+    users = rows_by_group(parameters, constants, fitted.predictions)
     groups = build_groups(
         parameters,
-        fitted,
-        datasets={name: _ids(rows, indices) for name, indices in users.items()},
-        residuals={name: _residuals(predictions, held_out, rows, indices) for name, indices in users.items()},
+        constants,
+        datasets={name: ids_by_dataset(rows, indices) for name, indices in users.items()},
+        residuals={name: residuals(fitted, indices) for name, indices in users.items()},
         source=options.source,
     )
     written = {name: {key: item.value for key, item in group.constants.items()} for name, group in groups.items()}
-    sets = _set_fits(datasets, predictions, held_out)
-    return fitted.updated(written), FamilyFit(family.name, len(parameters), groups, sets)
+    return constants.updated(written), FamilyFit(family.name, len(parameters), groups, set_fits(datasets, fitted))
+
+
+def _held_out(family: Family, rows: Sequence[Row], start: FittedConstants, options: _Options) -> dict[str, Floats]:
+    """Predictions of every test, the folds over cells first."""
+
+    def predict(test: str, folds: Sequence[Fold]) -> Floats:
+        def tell(label: str) -> None:
+            options.on_progress(f"{family.name}: {test}, {label} kept out")
+
+        return predict_held_out(family, rows, folds, start, keeps_groups=options.is_start_known, on_progress=tell)
+
+    tests = {CELLS: fold_by_cell(cells_of(family, rows))}
+    tests |= {name: leave_one_out(labels) for name, labels in splits_of(family, rows).items()}
+    return {name: predict(name, folds) for name, folds in tests.items()}
 
 
 def _rows_of(datasets: Sequence[Dataset]) -> list[Row]:
@@ -157,95 +151,3 @@ def _rows_of(datasets: Sequence[Dataset]) -> list[Row]:
 
 def _silent(_: str) -> None:
     """No progress."""
-
-
-def _held_out(family: Family, rows: Sequence[Row], start: FittedConstants, options: _Options) -> _HeldOut:
-    def predict(test: str, folds: Sequence[Fold]) -> Floats:
-        def tell(label: str) -> None:
-            options.on_progress(f"{family.name}: {test}, {label} kept out")
-
-        return predict_held_out(family, rows, folds, start, keeps_groups=options.is_start_known, on_progress=tell)
-
-    by_test = {name: predict(name, leave_one_out(labels)) for name, labels in splits_of(family, rows).items()}
-    return _HeldOut(predict("cells", fold_by_cell(cells_of(family, rows))), by_test)
-
-
-def _users(parameters: Sequence[Parameter], fitted: FittedConstants, predictions: Predictions) -> dict[str, list[int]]:
-    """By group, the indices of scored rows whose prediction moves with one of its constants."""
-    users: dict[str, list[int]] = {}
-    for group in dict.fromkeys(parameter.group for parameter in parameters):
-        own = [parameter for parameter in parameters if parameter.group == group]
-        moved = np.zeros(len(predictions.places), dtype=bool)
-        if predictions.compiled is not None:
-            for parameter in own:
-                moved |= _moves(parameter, fitted, predictions, predictions.compiled)
-        users[group] = np.flatnonzero(moved).tolist()
-    return users
-
-
-def _moves(
-    parameter: Parameter, fitted: FittedConstants, predictions: Predictions, compiled: CompiledRows
-) -> NDArray[np.bool_]:
-    value = fitted.value(parameter.group, parameter.name)
-    step = STEP * (parameter.high - parameter.low)
-    moved_value = value + step if value + step <= parameter.high else value - step
-    seconds = compiled.seconds(fitted.updated({parameter.group: {parameter.name: moved_value}}))
-    moved = np.zeros(len(predictions.places), dtype=bool)
-    for index, place in enumerate(predictions.places):
-        before = predictions.predicted_s[index]
-        moved[index] = place >= 0 and abs(seconds[place] - before) > 1e-9 * before
-    return moved
-
-
-def _ids(rows: Sequence[Row], indices: Sequence[int]) -> dict[str, list[str]]:
-    ids: dict[str, list[str]] = {}
-    for index in indices:
-        ids.setdefault(rows[index].dataset, []).append(rows[index].id)
-    return ids
-
-
-def _residuals(
-    predictions: Predictions, held_out: _HeldOut | None, rows: Sequence[Row], indices: Sequence[int]
-) -> dict[str, float]:
-    """Errors over the rows that a group touches; by data set too if there are several."""
-    measured = predictions.measured_s[indices]
-    fitted = score(predictions.predicted_s[indices], measured)
-    figures = {"mape": fitted.mape, "median_ape": fitted.median_ape, "p90_ape": fitted.p90_ape}
-    names = sorted({rows[index].dataset for index in indices})
-    for name in names if len(names) > 1 else []:
-        own = [index for index in indices if rows[index].dataset == name]
-        figures[f"mape/{name}"] = mape(predictions.predicted_s[own], predictions.measured_s[own])
-    if held_out is not None:
-        figures[CROSS_VALIDATED] = _held_out_mape(held_out.by_cell, predictions, indices)
-        for test, predicted in held_out.by_test.items():
-            figures[f"leave_one_{test.replace(' ', '_')}_out_mape"] = _held_out_mape(predicted, predictions, indices)
-    return figures
-
-
-def _held_out_mape(predicted: Floats, predictions: Predictions, indices: Sequence[int]) -> float:
-    chosen = [index for index in indices if np.isfinite(predicted[index]) and predictions.is_scored[index]]
-    return mape(predicted[chosen], predictions.measured_s[chosen])
-
-
-def _set_fits(datasets: Sequence[Dataset], predictions: Predictions, held_out: _HeldOut | None) -> tuple[SetFit, ...]:
-    fits: list[SetFit] = []
-    first = 0
-    for dataset in datasets:
-        indices = list(range(first, first + len(dataset.rows)))
-        first += len(dataset.rows)
-        scored = [index for index in indices if predictions.is_scored[index]]
-        fits.append(
-            SetFit(
-                name=dataset.name,
-                num_rows=len(indices),
-                num_scored=len(scored),
-                fitted_mape=mape(predictions.predicted_s[scored], predictions.measured_s[scored]),
-                cross_validated_mape=np.nan
-                if held_out is None
-                else _held_out_mape(held_out.by_cell, predictions, scored),
-                held_out_mape={}
-                if held_out is None
-                else {name: _held_out_mape(values, predictions, scored) for name, values in held_out.by_test.items()},
-            )
-        )
-    return tuple(fits)

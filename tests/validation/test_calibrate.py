@@ -34,7 +34,7 @@ def test_known_constants_are_found_again(dataset):
         assert group["rate"] == pytest.approx(rate, rel=1e-4)
     (family,) = found.families
     assert family.num_constants == 4
-    assert family.sets[0].fitted_mape < 0.01
+    assert family.sets[0].whole.fitted.mape < 0.01
     assert family.sets[0].cross_validated_mape < 0.01
 
 
@@ -58,7 +58,7 @@ def test_a_device_kept_out_is_predicted_without_its_own_constants(dataset):
     # Starts of the toy are 10 us and 1e10/s: device A takes 20 us and 2e9/s.
     rows = [(float(row.number("m") * row.number("n")), row.number("latency_us") * 1e-6) for row in dataset.rows]
     expected = 100 * np.mean([abs((1e-5 + work / 1e10) / measured - 1) for work, measured in rows])
-    assert family.sets[0].held_out_mape["device"] == pytest.approx(expected, rel=1e-6)
+    assert family.sets[0].others["device"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_rows_kept_out_do_not_reach_the_fit(dataset):
