@@ -1,8 +1,8 @@
 """How well the models predict what they were not fitted to; writes generalisation.json beside this file.
 
-Every family is fitted to the package's public measurements from the parameters' own starts: to all rows, with a fifth of
-the cells kept out in turn, and with one device, size, model or chip kept out at a time. Constants of other families stay
-as the package has them. Run: python experiments/validation/generalise.py [--only FAMILY ...]
+Every family is fitted to the package's public measurements from the parameters' own starts: to all rows, with a fifth
+of the cells kept out in turn, and with one device, size, model or chip kept out at a time. Constants of other families
+stay as the package has them. Run: python experiments/validation/generalise.py [--only FAMILY ...]
 """
 
 from __future__ import annotations

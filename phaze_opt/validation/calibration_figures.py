@@ -117,7 +117,7 @@ def set_fits(datasets: Sequence[Dataset], fitted: FittedRows) -> tuple[SetFit, .
 
 
 def residuals(fitted: FittedRows, indices: Sequence[int]) -> dict[str, float]:
-    """Errors over the rows that a group of constants touches, per cent by name; of each data set if there are several."""
+    """Errors over the rows that a group of constants touches, per cent by name; of each data set if several."""
     predictions = fitted.predictions
     scores = score(predictions.predicted_s[list(indices)], predictions.measured_s[list(indices)])
     found = {"mape": scores.mape, "median_ape": scores.median_ape, "p90_ape": scores.p90_ape}

@@ -12,6 +12,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import CompiledRows, Family
 from phaze_opt.validation.row import Row
+from phaze_opt.validation.schema import NOT_PREDICTED
 
 Floats = NDArray[np.float64]
 NO_FAMILY = "no model predicts this data set"
@@ -51,7 +52,7 @@ def predict_rows(family: Family | None, rows: Sequence[Row], fitted: FittedConst
         fitted: constants.
     """
     if family is None:
-        return _nothing(len(rows), NO_FAMILY)
+        return _nothing(len(rows), _why_unpredicted(rows))
     compiled, kept, refused = _compile(family, rows)
     if compiled is None:
         return Predictions(
@@ -99,6 +100,10 @@ def _refusal(family: Family, row: Row) -> str:
         where = f"{row.source}:{row.line}: "
         return text.removeprefix(where)
     return ""
+
+
+def _why_unpredicted(rows: Sequence[Row]) -> str:
+    return NOT_PREDICTED.get(rows[0].dataset, NO_FAMILY) if rows else NO_FAMILY
 
 
 def _nothing(num_rows: int, reason: str) -> Predictions:

@@ -161,3 +161,8 @@ DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
 
 CONTEXT = frozenset({"die_area", "nvdla_estimates", "eyeriss_alexnet", "mlperf_gpt3"})
 """Sets of other quantities than latency: context, outside the goals."""
+
+NOT_PREDICTED: Mapping[str, str] = MappingProxyType(
+    {"mlperf_gpt3": "a time to a target loss, which no model of one training step predicts"}
+)
+"""Why published sets are read but not predicted."""
