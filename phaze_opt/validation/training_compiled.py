@@ -89,6 +89,11 @@ class CompiledTraining:
         self._batch = _build(self._entries, [step for _, _, step in scored])
 
     @property
+    def entries(self) -> tuple[TrainingEntry, ...]:
+        """The rows that are predicted, in order."""
+        return tuple(self._entries)
+
+    @property
     def measured_s(self) -> Floats:
         """Measured time of every row, shape (num_rows,), s."""
         return self._measured_s

@@ -1,0 +1,138 @@
+"""Where the model ranks the placements that were published, among all that their owners could have chosen.
+
+For each run of Megatron-LM (A100, H100) and NeMo the cluster, batch, software, recomputation and ZeRO stage stay as
+published; every tensor (1 to 8), pipeline and data degree, micro-batch (1 to 8) and interleave that fits the memory is
+priced on the fitted machine. Recorded are the published plan's rank and how much slower than the best it is predicted.
+
+    python experiments/validation/published_plans.py [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.objective.step.clocks import MachineClock
+from phaze_opt.objective.step.plan_search import Machine, PlanRanking, rank_plans
+from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
+from phaze_opt.objective.step.stacks import load_stack
+from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.registry import load_families
+from phaze_opt.validation.training_compiled import CompiledTraining, TrainingEntry
+from phaze_opt.workload.plan import ParallelPlan
+
+OUT = Path(__file__).with_name("published_plans.json")
+SETS = ("train_megatron_sc21", "train_korthikanti22", "train_megatron_h100", "train_nemo_h100_fp8")
+MICRO_BATCHES = (1, 2, 4, 8)
+MAX_INTERLEAVE = 24
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=OUT)
+    arguments = parser.parse_args()
+    fitted = load_fitted()
+    rows: list[dict[str, Any]] = []
+    for data in read_datasets(None, SETS)[0]:
+        family = next(each for each in load_families([]) if data.like in each.datasets)
+        compiled = family.compile(data.rows)
+        assert isinstance(compiled, CompiledTraining)
+        for entry in compiled.entries:
+            rows.append({"dataset": data.name, **rank_row(entry, fitted)})
+            print(describe(rows[-1]), flush=True)
+    record = {
+        "_meta": {
+            "command": "python experiments/validation/published_plans.py",
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+            "versions": {name: version(name) for name in ("phaze-opt", "numpy")},
+            "fitted_constants": fitted.digest,
+        },
+        "rows": rows,
+    }
+    arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
+    """One published run among its rivals."""
+    row = entry.row
+    machine = Machine(
+        MachineClock(row.device, entry.path, fitted),
+        row.device.hbm_bytes,
+        entry.network,
+        load_stack(entry.stack, fitted),
+    )
+    plans = set(
+        enumerate_plans(
+            row.model,
+            num_devices=row.plan.num_devices,
+            global_batch=row.training.global_batch,
+            choices=choices(row.plan),
+        )
+    )
+    ranking = rank_plans(row.model, row.training, sorted(plans | {row.plan}, key=str), machine=machine)
+    unlimited = rank_plans(row.model, row.training, [row.plan], machine=replace(machine, memory_bytes=float("inf")))
+    published = unlimited.ranked[0]
+    faster = [each for each in ranking.ranked if each.time.seconds < published.time.seconds]
+    return {
+        "id": row.row.id,
+        "model": row.model.name,
+        "machine": row.device.name,
+        "devices": row.plan.num_devices,
+        "software": entry.stack,
+        "published": describe_plan(row.plan),
+        "measured_s": row.measured_s,
+        "predicted_s": published.time.seconds,
+        "memory_gib": published.memory.peak_bytes / 2**30,
+        "fits": published.memory.fits(machine.memory_bytes),
+        "rank": len(faster) + 1,
+        "num_plans": len(ranking.ranked),
+        "slower_than_best_percent": 100.0 * (published.time.seconds / best_s(ranking, published.time.seconds) - 1.0),
+        "best": [
+            {"plan": describe_plan(each.plan), "seconds": each.time.seconds} | {"fields": asdict(each.plan)}
+            for each in ranking.ranked[:3]
+        ],
+    }
+
+
+def choices(plan: ParallelPlan) -> PlanChoices:
+    """What the owner of a published plan could have chosen instead; software settings stay."""
+    interleaves = tuple(range(1, MAX_INTERLEAVE + 1)) if plan.interleave > 1 else (1,)
+    return PlanChoices(
+        context=(plan.context,),
+        interleave=interleaves,
+        micro_batch=tuple(sorted({*MICRO_BATCHES, plan.micro_batch})),
+        zero=(plan.zero,),
+        state_shards=(plan.state_shards,),
+        recompute=(plan.recompute,),
+        is_sequence_parallel=plan.is_sequence_parallel,
+    )
+
+
+def best_s(ranking: PlanRanking, published_s: float) -> float:
+    """Time of the best plan that fits; the published one if none does."""
+    return min(published_s, ranking.ranked[0].time.seconds) if ranking.ranked else published_s
+
+
+def describe_plan(plan: ParallelPlan) -> str:
+    text = f"t {plan.tensor} p {plan.pipeline} d {plan.data} mb {plan.micro_batch} v {plan.interleave}"
+    return f"{text} zero {plan.zero}" if plan.zero else text
+
+
+def describe(row: dict[str, Any]) -> str:
+    return (
+        f"{row['dataset']} {row['model']} on {row['devices']}: {row['published']} is {row['rank']} of "
+        f"{row['num_plans']}, "
+        f"{row['slower_than_best_percent']:.1f} % behind {row['best'][0]['plan'] if row['best'] else '-'}; "
+        f"{row['memory_gib']:.1f} GiB"
+    )
+
+
+if __name__ == "__main__":
+    main()
