@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.build import sharding_obstacle
+from phaze_opt.graph.build import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
@@ -74,7 +74,7 @@ def enumerate_plans(
 
 def plan_obstacle(model: ModelSpec, plan: ParallelPlan, *, global_batch: int) -> str | None:
     """Why a model cannot be trained by a plan, as a sentence; None if it can."""
-    obstacle = sharding_obstacle(model, plan.tensor)
+    obstacle = sharding_obstacle(model, plan.tensor, options=ShardingOptions.of_plan(plan))
     if obstacle is not None:
         return obstacle
     chunks = plan.pipeline * plan.interleave

@@ -66,7 +66,7 @@ class StepBatch:
         parameters: ZeRO 3 gathers and reductions of a micro-batch, shape (steps, stages).
         gradients: reduction of gradients and gather of parameters once a step, shape (steps, stages).
         islands: parts of the outermost switched network (nodes, slices) that the devices fill, shape (steps,).
-        update_shards: replicas that share an update, shape (steps,).
+        update_shards: parameters a device holds for each that it updates, shape (steps,).
         tied_share: share of the head's update that the embedding on the same stage does already, shape (steps,).
     """
 
@@ -114,7 +114,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         transfers=_traffic([_pad(_transfer_costs(step, network), num_stages) for step, network in both]),
         parameters=_traffic([_pad(_parameter_costs(step, network), num_stages) for step, network in both]),
         gradients=_traffic([_pad(_gradient_costs(step, network), num_stages) for step, network in both]),
-        update_shards=np.array([step.plan.shards if step.plan.zero else 1 for step in steps], float),
+        update_shards=np.array([_update_shards(step) for step in steps]),
         tied_share=np.array([_tied_share(step) for step in steps]),
         islands=np.array([_num_islands(step, network) for step, network in both], float),
     )
@@ -256,6 +256,15 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
 def _stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:
     """Embeddings, blocks and heads of a stage."""
     return int(number == 0), step.blocks[number], int(number == len(step.blocks) - 1)
+
+
+def _update_shards(step: CompiledStep) -> float:
+    """How many times fewer parameters of a block a device updates than it holds: experts have their own replicas."""
+    plan, graph = step.plan, step.layers[BLOCK].graph
+    if plan.zero == 0 or plan.expert == 1:
+        return float(plan.shards if plan.zero else 1)
+    dense = graph.num_parameters - graph.num_expert_parameters
+    return graph.num_parameters / (dense / plan.shards + graph.num_expert_parameters / plan.expert_shards)
 
 
 def _parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:

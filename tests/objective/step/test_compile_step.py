@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops, recomputed_macs
@@ -183,3 +184,21 @@ def test_overlap_never_slows_a_step_down() -> None:
         for share in (0.0, 0.3, 0.7, 1.0)
     ]
     assert all(later < earlier for earlier, later in pairwise(steps))
+
+
+def test_sharded_updates_of_experts_are_over_their_own_replicas() -> None:
+    """ZeRO 1 on 16 replicas with e = 4: experts' state over 4 devices, all else over 16; 8 experts on one device."""
+    whole, sharded = (
+        compiled("mixtral-8x7b", ParallelPlan(data=16, expert=4, zero=zero), stack=TrainingStack()) for zero in (0, 1)
+    )
+    graph = whole.layers[1].graph
+    experts, dense = graph.num_expert_parameters, graph.num_parameters - graph.num_expert_parameters
+    factor = (dense / 16 + experts / 4) / (dense + experts)
+    assert priced(sharded).update_s == pytest.approx(priced(whole).update_s * factor)
+
+
+def test_plans_of_experts_are_refused_where_there_are_none() -> None:
+    with pytest.raises(InputError, match="llama-3-8b has no experts to shard 4 ways"):
+        compiled("llama-3-8b", ParallelPlan(data=4, expert=4))
+    with pytest.raises(InputError, match="sequence length 2048 does not divide by context parallel degree 3"):
+        compiled("llama-3-8b", ParallelPlan(context=3))
