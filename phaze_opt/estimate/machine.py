@@ -42,8 +42,8 @@ class MachineModel:
         attention_efficiency: share of the peak in fused attention.
         style: whether output tiles go to multiprocessors or operands stream through systolic arrays.
         array_width, array_depth: of a systolic array; 0 for tiles.
-        exposed_store: how much of storing its result a matmul does not hide behind compute; above 1 where results
-            leave at less than the memory's bandwidth.
+        exposed_store: how much of storing its result (on arrays, of streaming through them) a matmul does not hide
+            behind compute; above 1 where that goes at less than the memory's bandwidth.
         result_bytes: bytes of a result's element; 0: those of an operand's.
     """
 

@@ -1,13 +1,14 @@
 """Matmuls on real machines: tiles in waves over multiprocessors, or folds over systolic arrays; memory beside them.
 
-A matmul is busy for max(C + exposed x S, M): C computes, M moves operands and result once, S stores the result, which
-waits for the last products of a tile and so is hidden behind nothing but other tiles.
+A matmul is busy for max(C + exposed x S, M): C computes, M moves operands and result once, S is what must come before
+or after the products themselves and so may not be hidden behind them.
 
 Tiles: C = 2 SM t_m t_n waves (k + k0) penalty / (peak e), waves = ceil(tiles / SM), minimised over the output tiles
 that libraries have; k0 is the k at which filling and draining doubles the time.
 Systolic: C = 2 A w d (rounds stream + w + d) / (peak e): folds of one operand onto w x d arrays, ``rounds`` of them
 over A arrays, each streaming the other operand behind which the next fold loads (never less than d cycles).
-S = result bytes / (bandwidth e_m); on tiles as far as the result outgrows the cache, which else takes it in.
+S = bytes / (bandwidth e_m): on tiles of the result, as far as it outgrows the cache, which else takes it in; on arrays
+of the result and the left operand, which stream through while the right one's folds rest.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class MatmulTerms:
         waste_s: tiles that stick out, waves or arrays that are not full, and smaller tiles' lower rate, at the peak.
         ramp_s: filling and draining, at the peak.
         below_peak_s: what reaching only a share of the peak adds to the three.
-        store_s: storing the result, as far as compute waits for it.
+        store_s: storing the result (and streaming through arrays), as far as compute waits for it.
         memory_s: operands and result moved at the bandwidth reached.
         busy_s: all of it, without the launch.
     """
@@ -63,7 +64,7 @@ def matmul_terms(batch: Floats, m: Floats, n: Floats, k: Floats, machine: Machin
         filled, ramp = _tiles(batch, m, n, k, machine)
     ideal = 2.0 * batch * m * n * k / machine.peak_flops_per_s
     compute = (filled + ramp) / machine.matmul_efficiency
-    store = machine.exposed_store * _store(batch * m * n, machine)
+    store = machine.exposed_store * _exposed(batch * m * n, batch * m * k, machine)
     memory = memory_s(batch, m, n, k, machine)
     busy = np.maximum(compute + store, memory)
     return MatmulTerms(ideal, filled - ideal, ramp, compute - filled - ramp, store, memory, busy)
@@ -83,14 +84,13 @@ def _result_bytes(machine: MachineModel) -> int:
     return machine.result_bytes or machine.element_bytes
 
 
-def _store(elements: Floats, machine: MachineModel) -> Floats:
-    """Time to store the result to memory, s."""
-    num_bytes = elements * _result_bytes(machine)
-    store = num_bytes / _memory_rate(machine)
+def _exposed(results: Floats, streamed: Floats, machine: MachineModel) -> Floats:
+    """Time to store so many results, on systolic arrays also to stream the left operand's elements in, s."""
+    num_bytes = results * _result_bytes(machine)
     if machine.style is MatrixStyle.SYSTOLIC:
-        return store
+        return np.asarray((num_bytes + streamed * machine.element_bytes) / _memory_rate(machine))
     spilled = 1.0 / (1.0 + (machine.cache_bytes / np.maximum(num_bytes, 1.0)) ** SPILL_STEEPNESS)
-    return store * spilled
+    return np.asarray(num_bytes / _memory_rate(machine) * spilled)
 
 
 def _tiles(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> tuple[Floats, Floats]:

@@ -75,7 +75,8 @@ def by_hand_on_arrays(shape, machine):
     compute = (min(cycles) + width + depth) / clock / machine.matmul_efficiency
     rate = machine.hbm_bandwidth_bytes_per_s * machine.matmul_memory_efficiency
     moved = machine.element_bytes * batch * (m * k + k * n) + 2 * batch * m * n
-    return machine.launch_s + max(compute + machine.exposed_store * 2 * batch * m * n / rate, moved / rate)
+    through = 2 * batch * (m * n + m * k)
+    return machine.launch_s + max(compute + machine.exposed_store * through / rate, moved / rate)
 
 
 @given(shape=SIZES)
