@@ -19,6 +19,8 @@ from phaze_opt.hardware.network_file import MAX_DEVICES, parse_dimensions, parse
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import parse_toml, read_toml, shorten
 
+DEFAULT_NETWORK = "two-level"
+"""Assumed where a machine's own network is not known."""
 _REAL_SOURCE = "networks.toml"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import path_of
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.objective.step.stacks import PARENTS, stack_group
 from phaze_opt.validation.family import Parameter
 from phaze_opt.validation.fit import fit_parameters
@@ -110,7 +110,7 @@ def _as_profiled(read: TrainingRow) -> TrainingRow:
 
 
 def _entry(read: TrainingRow) -> TrainingEntry | str:
-    name = _NETWORKS.get(read.row.dataset, read.device.network)
+    name = _NETWORKS.get(read.row.dataset, read.device.network) or DEFAULT_NETWORK
     try:
         path = path_of(read.dtype)
         read.device.peak(path)

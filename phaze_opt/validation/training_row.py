@@ -82,7 +82,7 @@ def read_model(row: Row) -> ModelSpec:
     is_gated = row.integer("mlp_matrices", 2) == 3
     hidden, heads, sequence = row.integer("hidden"), row.integer("heads"), row.integer("seq")
     return ModelSpec(
-        name=row.text("model"),
+        name=row.text("model", "model"),
         family=ModelFamily.LLAMA if is_gated else ModelFamily.GPT2,
         num_layers=row.integer("layers", 1),
         hidden_size=hidden,
