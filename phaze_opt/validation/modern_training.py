@@ -75,7 +75,8 @@ class ModernTrainingFamily:
         if row.dataset == LLM_FOUNDRY:
             where = "one node" if row.integer("n_devices") <= NODE_DEVICES else "several nodes"
             length = "up to 4096" if row.integer("seq") <= 4096 else "above 4096"
-            return f"{row.text('hardware')} {row.text('dtype', 'bf16')}, {where}, {length} tokens, {recompute} recompute"
+            machine = f"{row.text('hardware')} {row.text('dtype', 'bf16')}"
+            return f"{machine}, {where}, {length} tokens, {recompute} recompute"
         stages = "stages" if row.integer("pp", 1) > 1 else "no stages"
         return f"{row.text('dtype', 'bf16')}, {stages}"
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.baselines import Baseline, describe_baseline
 from phaze_opt.validation.dataset import Dataset
@@ -22,6 +23,8 @@ from phaze_opt.validation.scores import mape, mape_by_cell, score
 
 Floats = NDArray[np.float64]
 NUM_WORST = 10
+UNTOLD = "columns blank"
+"""Regime or cell of a row without the columns that tell it."""
 
 
 def validate(
@@ -90,12 +93,20 @@ def _row_results(rows: Sequence[Row], family: Family | None, predictions: Predic
                 row=row,
                 measured_s=float(predictions.measured_s[index]),
                 predicted_s=float(predictions.predicted_s[index]),
-                regime=family.regime(row) if family is not None and is_known else "",
-                cell=family.cell(row) if family is not None and is_known else "",
+                regime=_name(family.regime, row) if family is not None and is_known else "",
+                cell=_name(family.cell, row) if family is not None and is_known else "",
                 reason=reason,
             )
         )
     return tuple(results)
+
+
+def _name(name: Callable[[Row], str], row: Row) -> str:
+    """Regime or cell of a row; a blank column that the prediction can do without is no reason to fail here."""
+    try:
+        return name(row)
+    except InputError:
+        return UNTOLD
 
 
 def _trivial(rows: Sequence[Row], baseline: Baseline | None) -> Floats:
