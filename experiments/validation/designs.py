@@ -1,0 +1,171 @@
+"""What calibration changes in the designs found: certified optima with ideal and with calibrated operators.
+
+    python experiments/validation/designs.py [--models M ...] [--networks N ...] [--estimators E ...]
+
+Every model on every network: the certified optimum of Phaze's space (3 sizes of HBM, 4 micro-batches, tolerance 0.1 %)
+under each estimator, each optimum evaluated under the other one, and Spearman's correlation of the bounds of all
+29,360 architectures at the HBM and micro-batch of the calibrated optimum. Writes designs.json beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from phaze_opt import Cluster, Scenario, load_model, load_network
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.prove import certify
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.objective.bounds import bound_points
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.references import REFERENCES, evaluate_references
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import phaze_space
+from phaze_opt.units import GIBI
+
+OUT = Path(__file__).with_name("designs.json")
+DEVICES, GLOBAL_BATCH, TOLERANCE = 1024, 4096, 1e-3
+HBM_BYTES = (32 * GIBI, 64 * GIBI, 80 * GIBI)
+MICRO_BATCHES = (1, 2, 4, 8)
+NUM_TOP = 100
+IDEAL = "analytic"
+
+
+def build_scenario(model: str, network: str, estimator: str) -> Scenario:
+    """The demonstration's cluster and batch."""
+    cluster = Cluster(DEVICES, load_network(network, num_devices=DEVICES))
+    return Scenario((load_model(model),), cluster, GLOBAL_BATCH, estimator=estimator)
+
+
+def prove(scenario: Scenario) -> dict[str, Any]:
+    """The certified optimum."""
+    space = phaze_space(hbm_bytes=HBM_BYTES, micro_batches=MICRO_BATCHES)
+    problem = CertifyProblem(scenario, space, load_constants())
+    with tempfile.TemporaryDirectory() as directory:
+        started = time.perf_counter()
+        result = certify(problem, CertifyOptions(tolerance=TOLERANCE, directory=Path(directory)))
+        wall_s = time.perf_counter() - started
+    claim = result.certificate.claim
+    assert claim.point is not None
+    return {
+        "point": claim.point,
+        "samples_per_s": claim.value,
+        "gap": claim.gap,
+        "is_proved": claim.is_proved,
+        "num_points": claim.num_points,
+        "proof_wall_s": round(wall_s, 1),
+    }
+
+
+def describe(evaluation: Evaluation) -> dict[str, Any]:
+    """Placement and where the time goes."""
+    placement = evaluation.placement
+    assert placement is not None
+    total = evaluation.iteration_time_s
+    return {
+        "samples_per_s": evaluation.throughput_samples_per_s,
+        "mfu": round(evaluation.mfu, 4),
+        "stages": len(placement.stages),
+        "tensor_parallel": placement.tensor_parallel,
+        "data_parallel": placement.data_parallel,
+        "devices_used": placement.devices_used,
+        "shares": {
+            key.removesuffix("_s"): round(value / total, 4)
+            for key, value in asdict(evaluation.breakdown).items()
+            if value / total >= 0.0005  # noqa: PLR2004
+        },
+    }
+
+
+def bounds_of(scenario: Scenario, near: DesignPoint) -> tuple[list[DesignPoint], np.ndarray]:
+    """Upper bounds on the throughput of every architecture at one HBM and micro-batch."""
+    space = phaze_space(hbm_bytes=(near.hbm_bytes,), micro_batches=(near.micro_batch,))
+    points = list(space.points())
+    bounds = bound_points(Objective(scenario), points)
+    return points, np.array([bound.throughput_samples_per_s for bound in bounds])
+
+
+def compare_rankings(scenarios: dict[str, Scenario], optima: dict[str, DesignPoint]) -> dict[str, Any]:
+    """How the order of all architectures changes from the ideal estimator to the other."""
+    other = next(name for name in scenarios if name != IDEAL)
+    points, ideal = bounds_of(scenarios[IDEAL], optima[other])
+    _, calibrated = bounds_of(scenarios[other], optima[other])
+    is_feasible = (ideal > 0) & (calibrated > 0)
+    top_ideal, top_other = (set(np.argsort(-rates, kind="stable")[:NUM_TOP].tolist()) for rates in (ideal, calibrated))
+    old = replace(optima[IDEAL], hbm_bytes=optima[other].hbm_bytes, micro_batch=optima[other].micro_batch)
+    row = points.index(old)
+    return {
+        "num_architectures": len(points),
+        "spearman": round(float(spearmanr(ideal[is_feasible], calibrated[is_feasible]).statistic), 4),
+        f"common_of_best_{NUM_TOP}": len(top_ideal & top_other),
+        "rank_of_ideal_optimum": int((calibrated > calibrated[row]).sum()) + 1,
+        "median_slowdown": round(float(np.median(ideal[is_feasible] / calibrated[is_feasible])), 4),
+    }
+
+
+def compare(model: str, network: str, estimators: list[str]) -> dict[str, Any]:
+    """Optima of one model on one network, each under both estimators."""
+    scenarios = {name: build_scenario(model, network, name) for name in estimators}
+    proofs = {name: prove(scenario) for name, scenario in scenarios.items()}
+    optima: dict[str, DesignPoint] = {name: proof["point"] for name, proof in proofs.items()}
+    found: dict[str, Any] = {}
+    for name, scenario in scenarios.items():
+        objective = Objective(scenario)
+        references = evaluate_references(scenario, MICRO_BATCHES, constants=load_constants())
+        own = proofs[name]
+        found[name] = {
+            **{key: value for key, value in own.items() if key != "point"},
+            "point": asdict(optima[name]),
+            "placement": describe(objective.evaluate(optima[name])),
+            "over_references": {
+                key: round(own["samples_per_s"] / references[key].throughput_samples_per_s, 4) for key in REFERENCES
+            },
+            "regret_of_other_optima": {
+                other: round(1.0 - objective.evaluate(point).throughput_samples_per_s / own["samples_per_s"], 5)
+                for other, point in optima.items()
+                if other != name
+            },
+        }
+    if len(estimators) > 1:
+        found["rankings"] = compare_rankings(scenarios, optima)
+    return found
+
+
+def main() -> None:
+    """Compare every model on every network, writing after each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", default=["bert-large", "gpt3-175b"])
+    parser.add_argument("--networks", nargs="+", default=["two-level", "phaze"])
+    parser.add_argument("--estimators", nargs="+", default=[IDEAL, "calibrated"])
+    parser.add_argument("--out", type=Path, default=OUT)
+    arguments = parser.parse_args()
+    results: dict[str, Any] = {}
+    for model in arguments.models:
+        for network in arguments.networks:
+            results[f"{model} on {network}"] = compare(model, network, arguments.estimators)
+            meta = {
+                "command": "python experiments/validation/designs.py",
+                "versions": {name: version(name) for name in ("phaze-opt", "numpy", "numba")},
+                "devices": DEVICES,
+                "global_batch": GLOBAL_BATCH,
+                "tolerance": TOLERANCE,
+                "constants": {name: build_scenario(model, network, name).digest for name in arguments.estimators},
+            }
+            record = json.dumps({"_meta": meta, "results": results}, indent=1)
+            arguments.out.write_text(record + "\n", encoding="utf-8")
+            print(model, network, json.dumps(results[f"{model} on {network}"]), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
