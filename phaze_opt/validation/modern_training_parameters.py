@@ -14,7 +14,8 @@ _LINKS = "share of the innermost links' bandwidth that collectives reach"
 _NETWORK = "share of the adapters' bandwidth that collectives reach"
 _OVERLAP = "share of sharded parameters' traffic that hides behind compute"
 _WAITING = "share of a step lost to waiting each time the number of nodes or slices doubles"
-_CAST = "memory traffic of an operand element of fp8 matmuls for casts and scales, beyond one byte"
+_OVERHEAD = "fixed time of a step: data, norms of gradients, the host between steps"
+_BACKWARD = "rate of attention's backward products as a share of the forward ones'"
 
 
 def _share(stack: str, name: str, bounds: tuple[float, float, float], meaning: str) -> Parameter:
@@ -23,20 +24,21 @@ def _share(stack: str, name: str, bounds: tuple[float, float, float], meaning: s
 
 
 PARAMETERS = (
-    _share(CORE, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL),
-    _share(CORE, "attention_efficiency", (0.1, 0.8, 0.4), _ATTENTION),
-    Parameter(stack_group(CORE), "cast_bytes", "bytes", 0.0, 8.0, 2.0, _CAST),
+    _share(CORE, "matmul_efficiency", (0.4, 0.95, 0.6), _MATMUL),
+    _share(CORE, "attention_efficiency", (0.35, 0.65, 0.5), _ATTENTION),
+    Parameter(stack_group(CORE), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY, "matmul_efficiency", (0.5, 0.95, 0.78), _MATMUL),
-    _share(FOUNDRY, "attention_efficiency", (0.1, 0.8, 0.32), _ATTENTION),
+    _share(FOUNDRY, "attention_efficiency", (0.1, 0.8, 0.4), _ATTENTION),
+    _share(FOUNDRY, "attention_backward", (0.4, 1.0, 0.7), _BACKWARD),
     _share(FOUNDRY, "k_ramp", (0.0, 600.0, 200.0), "inner size at which a matmul reaches half of that"),
     _share(FOUNDRY, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
     _share(FOUNDRY, "collective_efficiency", (0.2, 1.0, 0.6), _LINKS),
     _share(FOUNDRY, "network_efficiency", (0.2, 1.0, 0.6), _NETWORK),
     _share(FOUNDRY, "parameter_overlap", (0.0, 1.0, 0.7), _OVERLAP),
     _share(FOUNDRY, "waiting_share", (0.0, 0.05, 0.01), _WAITING),
-    Parameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.03, "fixed time of a step"),
+    Parameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL),
-    _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.175), _ATTENTION),
+    _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.22), _ATTENTION),
     _share(MAXTEXT, "matmul_efficiency", (0.6, 1.0, 0.93), _MATMUL),
     _share(
         MAXTEXT, "exposed_traffic", (0.0, 2.0, 0.4), "share of moving a matmul's operands that compute does not hide"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, path_of
 from phaze_opt.hardware.network import Network
-from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.torus_mapping import map_torus
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.training_compiled import TrainingEntry
@@ -55,7 +55,7 @@ def network_of(device: Device, plan: ParallelPlan) -> Network:
     Raises:
         InputError: no network is known of the device, or the torus cannot be mapped.
     """
-    network = load_network(device.network, num_devices=plan.num_devices)
+    network = load_network(device.network or DEFAULT_NETWORK, num_devices=plan.num_devices)
     if not device.network.endswith("-torus"):
         return network
     return map_torus(network, tensor=plan.tensor, shards=plan.shards, slices=plan.data // plan.shards)
@@ -86,7 +86,7 @@ def _completed(read: TrainingRow) -> TrainingRow:
         InputError: a micro-batch that does not divide what a replica has.
     """
     row, plan = read.row, read.plan
-    model = _without_dropout(read.model)
+    model = read.model if row.dataset == NEMO else _without_dropout(read.model)
     if row.dataset == MAXTEXT:
         model = replace(model, has_qkv_bias=False, has_attention_output_bias=False, has_mlp_bias=False)
         plan = _maxtext_plan(row, plan)
@@ -98,7 +98,7 @@ def _completed(read: TrainingRow) -> TrainingRow:
 
 
 def _without_dropout(model: ModelSpec) -> ModelSpec:
-    """None of these sets trains with dropout."""
+    """Only NeMo's GPT recipes train with dropout."""
     return replace(model, has_hidden_dropout=False, has_attention_dropout=False)
 
 
