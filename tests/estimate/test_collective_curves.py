@@ -1,0 +1,156 @@
+"""Measured curves: neutral ones are affine, they are monotone, levels that were measured run as one ring."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.collectives import collective_coefficients, collective_s, collective_seconds, group_dimensions
+from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
+from phaze_opt.testing.collectives import CollectiveConformance, random_dimensions
+
+CURVE = CollectiveCurve(300e9, 7e-6, ramp_s=1e-5, endpoint_share=0.5)
+NODE = MeasuredDimension(Topology.SWITCH, 8, 300e9, 2e-6, CURVE)
+ADAPTERS = MeasuredDimension(Topology.SWITCH, 4, 25e9, 5e-6, CollectiveCurve(25e9, 1e-5, ramp_s=2e-5))
+curves = st.builds(
+    CollectiveCurve,
+    st.floats(1e9, 1e12),
+    st.floats(0, 1e-4),
+    ramp_s=st.floats(0, 1e-3),
+    endpoint_share=st.floats(0, 2),
+)
+payloads = st.floats(0, 1e12)
+
+
+class TestMeasuredLevels(CollectiveConformance):
+    @pytest.fixture
+    def collective(self):
+        return collective_s
+
+    @pytest.fixture(params=range(12))
+    def dimensions(self, request):
+        rng = np.random.default_rng(request.param)
+        plain = random_dimensions(rng, count=1 + request.param % 3)
+        return tuple(
+            MeasuredDimension(
+                d.topology,
+                d.size,
+                d.bandwidth_bytes_per_s,
+                d.latency_s,
+                CollectiveCurve(
+                    d.bandwidth_bytes_per_s,
+                    d.latency_s,
+                    ramp_s=float(rng.uniform(0, 1e-4)),
+                    endpoint_share=float(rng.uniform(0, 1)),
+                ),
+            )
+            for d in plain
+        )
+
+
+@given(st.sampled_from(CollectiveKind), st.integers(0, 10), st.floats(1e8, 1e12), st.floats(0, 1e-4), payloads)
+def test_a_neutral_curve_is_the_affine_closed_form_exactly(kind, doublings, bandwidth, latency, payload):
+    plain = NetworkDimension(Topology.SWITCH, 1 << doublings, bandwidth, latency)
+    neutral = MeasuredDimension(plain.topology, plain.size, bandwidth, latency, CollectiveCurve(bandwidth, latency))
+    assert collective_s(kind, payload, [neutral]) == collective_s(kind, payload, [plain])
+
+
+@given(st.sampled_from(CollectiveKind), curves, curves, st.integers(1, 16), st.integers(1, 16), payloads, payloads)
+def test_monotone_in_bytes_and_never_below_the_asymptote(kind, inner, outer, members, nodes, one, other):
+    group = [replace(NODE, size=members, curve=inner), replace(ADAPTERS, size=nodes, curve=outer)]
+    low, high = sorted((one, other))
+    assert collective_s(kind, low, group) <= collective_s(kind, high, group) * (1 + 1e-12)
+    assert collective_s(kind, high, group) >= collective_coefficients(kind, group).seconds(high)
+
+
+@given(curves, st.integers(1, 200), payloads)
+def test_more_devices_never_cost_less(curve, size, payload):
+    fewer, more = (replace(NODE, size=count, curve=curve) for count in (size, size + 1))
+    kind = CollectiveKind.ALL_REDUCE
+    assert collective_s(kind, payload, [fewer]) <= collective_s(kind, payload, [more]) * (1 + 1e-12)
+
+
+def test_an_all_reduce_by_hand():
+    size = 64e6
+    transfer = (2 * 7 / 8 + 0.5) * size / 300e9
+    by_hand = 2 * 7e-6 * 3 + transfer + 2 * (1e-5**2 * transfer / 2) ** (1 / 3)
+    assert collective_s(CollectiveKind.ALL_REDUCE, size, [NODE]) == pytest.approx(by_hand, rel=1e-12)
+    assert collective_s(CollectiveKind.ALL_GATHER, size, [NODE]) == pytest.approx(by_hand / 2, rel=1e-12)
+
+
+def test_one_ring_over_nodes_runs_at_the_adapters_of_the_whole_node():
+    size = 4e9
+    moved = 2 * 31 / 32 * size
+    by_hand = 2 * (7e-6 * 3 + 1e-5 * 2) + moved / (8 * 25e9)
+    cost = collective_coefficients(CollectiveKind.ALL_REDUCE, [NODE, ADAPTERS])
+    assert cost.seconds(size) == pytest.approx(by_hand, rel=1e-12)
+    ramp = 2 * max(
+        (1e-5**2 * (31 / 32 + 0.25) * size / 300e9) ** (1 / 3), (2e-5**2 * moved / 2 / (8 * 25e9)) ** (1 / 3)
+    )
+    assert collective_s(CollectiveKind.ALL_REDUCE, size, [NODE, ADAPTERS]) == pytest.approx(by_hand + ramp, rel=1e-12)
+
+
+@pytest.mark.parametrize(("tensor", "data"), [(1, 64), (2, 32), (4, 16), (8, 8)])
+def test_a_data_group_drives_the_adapters_of_its_members_in_a_node(tensor, data):
+    """min(links, adapter x min(d, 8/t)): what published models of such clusters assume."""
+    network = Network("cluster", (NODE, replace(ADAPTERS, size=8)))
+    group = group_dimensions(network, size=data, stride=tensor, is_aligned=True)
+    members = min(data, 8 // tensor)
+    moved = (data - 1) / data
+    links_s, adapters_s = (moved + 0.25) / 300e9, moved / (25e9 * members)
+    cost = collective_coefficients(CollectiveKind.ALL_REDUCE, group)
+    assert cost.s_per_byte == pytest.approx(2 * max(links_s if members > 1 else 0.0, adapters_s), rel=1e-12)
+
+
+def test_a_tensor_group_across_nodes_runs_at_the_nodes_adapter_total():
+    network = Network("cluster", (NODE, replace(ADAPTERS, size=8)))
+    group = group_dimensions(network, size=16, stride=1)
+    cost = collective_coefficients(CollectiveKind.ALL_REDUCE, group)
+    assert cost.s_per_byte == pytest.approx(2 * 15 / 16 / (8 * 25e9), rel=1e-12)
+
+
+def test_groups_of_a_mesh_take_the_share_of_its_rings():
+    mesh = replace(NODE, curve=CollectiveCurve(120e9, 0.0, ring_shares=(1 / 6, 1 / 3, 2 / 3)))
+    times = [collective_s(CollectiveKind.ALL_GATHER, 1e9, [replace(mesh, size=size)]) for size in (2, 3, 4, 5)]
+    shares = (1 / 6, 1 / 3, 2 / 3, 1.0)
+    expected = [(n - 1) / n * 1e9 / (share * 120e9) for n, share in zip((2, 3, 4, 5), shares, strict=True)]
+    assert times == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", list(CollectiveKind))
+def test_many_payloads_at_once_are_the_same_as_one_by_one(kind):
+    sizes = np.array([0.0, 1.0, 1e4, 1e7, 1e10])
+    for group in ([NODE], [NODE, ADAPTERS], [replace(NODE, size=1), ADAPTERS], [NODE, _plain(ADAPTERS)]):
+        one_by_one = [collective_s(kind, float(size), group) for size in sizes]
+        assert collective_seconds(kind, sizes, group) == pytest.approx(one_by_one, rel=1e-14)
+
+
+def test_a_measured_level_inside_a_specified_one_adds_up():
+    group = [NODE, _plain(ADAPTERS)]
+    inner = collective_s(CollectiveKind.ALL_REDUCE, 1e9, [NODE])
+    outer = collective_s(CollectiveKind.ALL_REDUCE, 1e9 / 8, [_plain(ADAPTERS)])
+    assert collective_s(CollectiveKind.ALL_REDUCE, 1e9, group) == pytest.approx(inner + outer, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        {"bandwidth_bytes_per_s": 0.0},
+        {"doubling_s": -1.0},
+        {"ramp_s": math.nan},
+        {"endpoint_share": math.inf},
+        {"ring_shares": (0.5, 0.0)},
+    ],
+)
+def test_faulty_curves_are_refused_by_key(faulty):
+    with pytest.raises(InputError, match=next(iter(faulty))):
+        replace(CURVE, **faulty)
+
+
+def _plain(dimension):
+    return NetworkDimension(dimension.topology, dimension.size, dimension.bandwidth_bytes_per_s, dimension.latency_s)
