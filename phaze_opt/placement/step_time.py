@@ -1,7 +1,7 @@
 """Time of one training step of a parallel plan, from the loads of its stages (docs/validation.md, "The step").
 
 With interleave 1, no ZeRO and no overlap this is `batch_time` of semantics 5, except that the pipeline fills through
-the stages' own times rather than the slowest one's; equal stages make both equal.
+the stages' own times rather than the slowest one's (`pipeline_fill`); equal stages make both equal.
 
 Everything here works on many steps at once, (steps, stages); a single step is one row.
 """
@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from phaze_opt.placement.pipeline_fill import fill_s
 
 Floats = NDArray[np.float64]
 
@@ -164,14 +166,14 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     """Times of steps.
 
     m micro-batches through stages of time s_i (forward + backward + transfers + exposed parameters): m max s_i, plus
-    the fill of the other stages, sum of s_i without the largest, divided by the interleave v (Narayanan et al. 2021,
-    section 2.2). Gradients of a replica hide behind the backward pass of its last micro-batch.
+    `fill_s`. Gradients of a replica hide behind the backward pass of its last micro-batch.
     """
     exposed = _exposed(stages.busy_s, stages.parameter_s, rules.parameter_overlap[:, None])
     loads = stages.busy_s + stages.transfer_s + exposed
     rows = np.arange(len(loads))
     slowest = loads.argmax(axis=1)
-    bubble_s = (loads.sum(axis=1) - loads[rows, slowest]) / rules.interleave
+    backward_s = stages.backward_s + stages.transfer_s / 2.0
+    bubble_s = fill_s(loads - backward_s, backward_s, rules.num_micro_batches, rules.interleave)
     gradient_s = _exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None])
     last = (gradient_s + stages.update_s).argmax(axis=1)
 
