@@ -50,8 +50,13 @@ def order(p: int, v: int, stage: int, m: int) -> list[tuple[bool, int, int]]:
     return steps + [(False, *each) for each in backward[len(forward) - warm :]]
 
 
-def simulate(forward_s: list[float], backward_s: list[float], m: int, v: int = 1) -> float:
-    """End of the last operation when every stage runs its own order and each waits for the stage it depends on."""
+def simulate(
+    forward_s: list[float], backward_s: list[float], m: int, v: int = 1, *, head_s: tuple[float, float] = (0.0, 0.0)
+) -> float:
+    """End of the last operation when every stage runs its own order and each waits for the stage it depends on.
+
+    ``head_s`` is what the last chunk takes beyond the others, forward and backward.
+    """
     p = len(forward_s)
     waiting = [order(p, v, stage, m) for stage in range(p)]
     done: dict[tuple[bool, int, int], float] = {}
@@ -69,7 +74,9 @@ def simulate(forward_s: list[float], backward_s: list[float], m: int, v: int = 1
                 if needed is not None and needed not in done:
                     break
                 start = max(clock[stage], done[needed] if needed else 0.0)
-                clock[stage] = start + (forward_s if is_forward else backward_s)[stage] / v
+                own = (forward_s if is_forward else backward_s)[stage] / v
+                head = head_s[0 if is_forward else 1] if place == p * v - 1 else 0.0
+                clock[stage] = start + own + head
                 done[is_forward, place, b] = clock[stage]
                 waiting[stage].pop(0)
         assert sum(len(each) for each in waiting) < before
@@ -83,6 +90,16 @@ def test_equal_stages_take_what_the_schedule_takes(forward, backward, p, rounds,
     v, m = (v if p > 1 else 1), p * rounds
     expected = simulate([forward] * p, [backward] * p, m, v)
     assert step(m, v=v, matmul_s=[forward + backward] * p).seconds == pytest.approx(expected, rel=1e-9)
+
+
+@some
+@given(block=st.tuples(seconds, seconds), head=st.tuples(seconds, seconds), p=st.integers(2, 6), v=st.integers(1, 4))
+def test_a_head_on_the_last_chunk_takes_what_the_schedule_takes(block, head, p, v) -> None:
+    """Interleaved too: only the last stage is slower, so the others' fill is divided by v."""
+    expected = simulate([block[0]] * p, [block[1]] * p, 3 * p, v, head_s=head)
+    both = [sum(block)] * (p - 1) + [sum(block) + sum(head)]
+    backward = [block[1]] * (p - 1) + [block[1] + head[1]]
+    assert step(3 * p, v=v, matmul_s=both, backward_s=backward).seconds == pytest.approx(expected, rel=1e-9)
 
 
 @some
