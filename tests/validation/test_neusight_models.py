@@ -1,0 +1,142 @@
+"""Whole models in fp32: error on the package's measurements, kernels counted, plans that agree with each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.eager_kernels import EagerModel, Kernel, eager_kernels
+from phaze_opt.validation.neusight_models import NeusightModelsFamily
+from phaze_opt.validation.row import Row
+
+FAMILY = NeusightModelsFamily()
+EAGER = EagerModel(sequence_length=1024, hidden_size=1280, has_tanh_gelu=True, is_training=True)
+GPT = {
+    "hardware": "H100-SXM",
+    "n_devices": "1",
+    "model": "gpt2_large",
+    "layers": "36",
+    "hidden": "1280",
+    "heads": "20",
+    "ffn": "5120",
+    "vocab": "50257",
+    "mode": "inf",
+    "seq": "1024",
+    "batch": "4",
+    "tp": "1",
+    "pp": "1",
+    "dp": "1",
+    "dtype": "fp32",
+    "e2e_ms": "215.0",
+}
+
+
+def _row(**values: str) -> Row:
+    return Row(dataset="e2e_neusight_fp32", source="own.csv", line=2, values=GPT | values)
+
+
+def _predict(*rows: Row) -> np.ndarray:
+    return FAMILY.compile(rows).seconds(load_fitted())
+
+
+def test_public_rows_without_a_constant_of_their_own() -> None:
+    """All 61 scored; 5.9 % with operators' constants alone."""
+    rows = read_datasets(None, ["e2e_neusight_fp32"])[0][0].rows
+    compiled = FAMILY.compile(rows)
+    assert not compiled.unscored
+    assert FAMILY.parameters(rows) == ()
+    errors = np.abs(compiled.seconds(load_fitted()) / compiled.measured_s - 1.0)
+    assert errors.mean() < 0.07
+    assert np.sort(errors)[-3:].max() < 0.3
+
+
+def test_parts_add_up() -> None:
+    """Parts of a step sum to it."""
+    rows = (_row(mode="train"), _row(mode="train", n_devices="4", tp="4"))
+    compiled = FAMILY.compile(rows)
+    for index, predicted in enumerate(compiled.seconds(load_fitted())):
+        assert sum(part.seconds for part in compiled.explain(load_fitted(), index)) == pytest.approx(predicted)
+
+
+def test_training_takes_about_three_forwards() -> None:
+    """Backward costs twice the forward, less where memory bounds it."""
+    forward, step = _predict(_row(), _row(mode="train"))
+    assert 2.5 < step / forward < 3.5
+
+
+def test_stages_of_one_micro_batch_take_as_long_as_one_device() -> None:
+    """With one micro-batch no stage overlaps another; with four the pipeline pays."""
+    alone, one, four = _predict(
+        _row(mode="train"),
+        _row(mode="train", n_devices="4", pp="4", option="pp4_1"),
+        _row(mode="train", n_devices="4", pp="4", option="pp4_4"),
+    )
+    assert one == pytest.approx(alone, rel=0.05)
+    assert four < 0.8 * one
+
+
+def test_replicas_share_the_batch() -> None:
+    """Four replicas of one sequence each take little more than one sequence alone."""
+    one, four = _predict(_row(mode="train", batch="1"), _row(mode="train", batch="4", n_devices="4", dp="4"))
+    assert one <= four < 1.2 * one
+
+
+def test_compiled_chains_save_time() -> None:
+    """Fusing chains never costs."""
+    eager, compiled = _predict(_row(), _row(option="fusion"))
+    assert 0.6 * eager < compiled < eager
+
+
+def test_rows_that_cannot_be_priced_say_why() -> None:
+    """Another precision, an unknown device."""
+    compiled = FAMILY.compile([_row(dtype="fp16"), _row(hardware="Abacus"), _row()])
+    assert "fp16" in compiled.unscored[0]
+    assert "Abacus" in compiled.unscored[1]
+    assert np.isfinite(compiled.seconds(load_fitted())[2])
+
+
+def _vector(name: str, kind: VectorKind, elements: int, *, phase: Phase = Phase.FORWARD) -> Operator:
+    return Operator(
+        name=name,
+        phase=phase,
+        kind=OperatorKind.VECTOR,
+        core_type=CoreType.VC,
+        vector_works=(VectorWork(kind, elements),),
+        bytes_read=4.0 * elements,
+        bytes_written=4.0 * elements,
+    )
+
+
+def test_kernels_of_an_operator() -> None:
+    """Softmax and norms by rows, tanh GELU as eight kernels of eighteen passes, dropout only in training."""
+    assert eager_kernels(_vector("softmax", VectorKind.SOFTMAX_FORWARD, 2048), EAGER) == (
+        Kernel("softmax", (2.0, 1024)),
+    )
+    assert eager_kernels(_vector("mlp_norm", VectorKind.NORM_FORWARD, 2560), EAGER) == (Kernel("norm", (2.0, 1280)),)
+    (gelu,) = eager_kernels(_vector("mlp_activation", VectorKind.ACTIVATION_FORWARD, 100), EAGER)
+    assert gelu.count == 8
+    assert gelu.count * gelu.sizes[0] == pytest.approx(18 * 400)
+    dropout = _vector("mlp_dropout", VectorKind.ADD, 100)
+    assert eager_kernels(dropout, EAGER)
+    assert eager_kernels(dropout, replace(EAGER, is_training=False)) == ()
+    assert eager_kernels(_vector("mlp_up_bias", VectorKind.ADD, 100), EAGER) == ()
+
+
+def test_scores_are_scaled_and_masked_unless_compiled() -> None:
+    """Two kernels over the scores beside their matmul."""
+    scores = Operator(
+        name="scores",
+        phase=Phase.FORWARD,
+        kind=OperatorKind.MATMUL,
+        core_type=CoreType.TC,
+        matmuls=(Matmul(80, 1024, 1024, 64),),
+    )
+    product = Kernel("matmul", (80, 1024, 1024, 64))
+    mask = Kernel("stream", (8.0 * 80 * 1024 * 1024,), 2)
+    assert eager_kernels(scores, EAGER) == (product, mask)
+    assert eager_kernels(scores, replace(EAGER, is_compiled=True)) == (product,)
