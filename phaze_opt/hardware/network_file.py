@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,8 +86,8 @@ def _scaled(value: float, unit: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    """A TOML string: as in JSON, and DEL, which TOML does not take as it is."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _parse_dimension(table: dict[str, Any], index: int, fitted: FittedConstants, *, source: str) -> NetworkDimension:

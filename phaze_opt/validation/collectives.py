@@ -17,6 +17,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import MeasuredDimension, Topology
 from phaze_opt.units import KIBI, MEBI, MICRO
 from phaze_opt.validation.family import Parameter, Part
+from phaze_opt.validation.fit import fit_parameters
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
@@ -133,6 +134,18 @@ class CollectivesFamily:
             if not isinstance(case, str):
                 fabrics[case.levels[-1][0].name] = case.levels[-1][0]
         return tuple(parameter for name in sorted(fabrics) for parameter in _parameters(fabrics[name]))
+
+    def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+        """Fabric by fabric, links within a node before the adapters between nodes: no row has two to fit."""
+        own: dict[Fabric, list[Row]] = {}
+        for row in rows:
+            case = read_case(row)
+            if not isinstance(case, str):
+                own.setdefault(case.levels[-1][0], []).append(row)
+        fitted = start
+        for fabric in sorted(own, key=lambda fabric: (fabric.is_between_nodes, fabric.name)):
+            fitted = fit_parameters(self.compile(own[fabric]), _parameters(fabric), fitted)
+        return fitted
 
     def compile(self, rows: Sequence[Row]) -> CompiledCollectives:
         """Prepare rows.

@@ -1,0 +1,108 @@
+"""phaze-opt network: list, show, optimise, and its bad input."""
+
+import json
+
+import pytest
+
+from phaze_opt.cli.main import main
+from phaze_opt.hardware.networks import list_networks, load_network
+
+OPTIMISE = ["network", "optimise", "--model", "bert-large", "--devices", "64"]
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    captured = capsys.readouterr()
+    return stop.value.code, captured.out, captured.err
+
+
+def run_json(arguments, capsys):
+    code, out, err = run([*arguments, "--json"], capsys)
+    assert code == 0, err
+    assert len(out.splitlines()) == 1
+    return json.loads(out)
+
+
+def test_list(capsys):
+    found = run_json(["network", "list"], capsys)
+    assert [entry["name"] for entry in found] == list(list_networks())
+    code, out, _ = run(["network", "list"], capsys)
+    assert code == 0
+    assert "dgx-a100" in out
+
+
+def test_show(capsys):
+    found = run_json(["network", "show", "dgx-a100", "--devices", "32"], capsys)
+    assert [level["size"] for level in found["levels"]] == [8, 4]
+    assert found["levels"][0]["curve"]["bandwidth_bytes_per_s"] > 2e11
+    largest = found["all_reduce"][-1]
+    assert largest["seconds"]["32 devices"] > largest["seconds"]["8 devices"] > 0
+    code, out, _ = run(["network", "show", "tpu-v4-torus"], capsys)
+    assert code == 0
+    assert "themis" in out
+
+
+@pytest.mark.parametrize("chunking", ["none", "fixed", "themis"])
+def test_optimise_is_never_worse_than_an_equal_split(chunking, capsys):
+    degrees = ["--tensor-parallel", "16", "--pipeline", "2", "--chunking", chunking]
+    found = run_json([*OPTIMISE, "--network", "two-level", *degrees], capsys)
+    # Bandwidth alone is optimised; latencies are the same in all three.
+    assert found["best"]["seconds"] <= found["equal"]["seconds"] * 1.02
+    assert found["best"]["seconds"] <= found["given"]["seconds"] * 1.02
+    assert found["transfer_bound_seconds"] <= found["transfer_seconds"] * (1 + 1e-9)
+    totals = [sum(level["bandwidth_bytes_per_s"] for level in found[case]["levels"]) for case in ("given", "best")]
+    assert totals[0] == pytest.approx(500e9)
+    assert totals[1] == pytest.approx(500e9)
+    assert sum(c["count"] * c["best_seconds"] for c in found["collectives"]) == pytest.approx(found["best"]["seconds"])
+
+
+def test_the_file_it_writes_is_a_network(tmp_path, capsys):
+    path = tmp_path / "deep" / "network.toml"
+    arguments = [*OPTIMISE, "--network", "dgx-a100", "--total-gb-per-s", "400", "--out", str(path)]
+    code, out, err = run([*arguments, "--tensor-parallel", "4"], capsys)
+    assert code == 0, err
+    assert "--network" in out
+    network = load_network(str(path), num_devices=64)
+    assert network.name == "dgx-a100-allocated"
+    assert sum(level.bandwidth_bytes_per_s for level in network.dimensions) == pytest.approx(400e9)
+    found = run_json(["network", "show", str(path)], capsys)
+    assert found["name"] == network.name
+
+
+def test_costs_move_bandwidth_to_cheaper_levels(capsys):
+    arguments = [*OPTIMISE, "--network", "two-level", "--tensor-parallel", "16"]
+    even = run_json(arguments, capsys)["best"]["levels"]
+    dear = run_json([*arguments, "--costs", "1,20"], capsys)["best"]["levels"]
+    shares = [levels[1]["bandwidth_bytes_per_s"] / levels[0]["bandwidth_bytes_per_s"] for levels in (even, dear)]
+    # The square-root rule: a price of 20 divides the ratio by sqrt(20).
+    assert shares[0] / shares[1] == pytest.approx(20**0.5, rel=1e-6)
+    spent = dear[0]["bandwidth_bytes_per_s"] + 20 * dear[1]["bandwidth_bytes_per_s"]
+    assert spent == pytest.approx(500e9 / 2 * 21)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["network", "show", "dgx-a10"], ["dgx-a10", "dgx-a100"]),
+        (["network", "show", "dgx-a100", "--devices", "0"], ["--devices", "0"]),
+        ([*OPTIMISE, "--tensor-parallel", "3"], ["64 devices"]),
+        ([*OPTIMISE, "--tensor-parallel", "8", "--data", "4"], ["data 4", "64 devices"]),
+        ([*OPTIMISE, "--tensor-parallel", "0"], ["--tensor-parallel"]),
+        ([*OPTIMISE, "--chunking", "thermis"], ["--chunking", "themis"]),
+        ([*OPTIMISE, "--costs", "1,x"], ["--costs", "1,x"]),
+        ([*OPTIMISE, "--costs", "1,2,3"], ["costs", "3", "two-level"]),
+        ([*OPTIMISE, "--total-gb-per-s", "-3"], ["--total-gb-per-s", "-3"]),
+        ([*OPTIMISE, "--out", "."], ["--out", "directory"]),
+        ([*OPTIMISE, "--sequence-length", "99999999"], ["positions"]),
+        (["network", "optimise", "--model", "bert-larg", "--devices", "8"], ["bert-large"]),
+        (["network", "optimise", "--model", "bert-large", "--devices", "1"], ["parallelism"]),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, words, capsys):
+    code, out, err = run(arguments, capsys)
+    assert code == 2, err
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1
+    for word in words:
+        assert word in err
