@@ -16,6 +16,10 @@ SOFT_ERROR = 0.05
 """Log error beyond which a row counts linearly instead of squared: outliers pull less, and the fit follows MAPE."""
 
 
+FAR = 1e9
+"""Factor beyond which a prediction is as wrong as it gets; also what a prediction that is no number counts as."""
+
+
 def fit_parameters(
     compiled: CompiledRows,
     parameters: Sequence[Parameter],
@@ -43,9 +47,9 @@ def fit_parameters(
     weight = np.ones(len(measured)) if weights is None else weights
 
     def residuals(position: Floats) -> Floats:
-        fitted = with_position(start, parameters, position)
-        predicted = compiled.seconds(fitted)
-        return np.asarray((np.log(predicted / measured) * weight)[scored])
+        predicted = compiled.seconds(with_position(start, parameters, position))[scored]
+        ratio = np.clip(predicted / measured[scored], 1.0 / FAR, FAR)
+        return np.asarray(np.log(np.nan_to_num(ratio, nan=FAR)) * weight[scored])
 
     if not parameters or not scored.any():
         return start
