@@ -68,14 +68,7 @@ def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
         entry.network,
         load_stack(entry.stack, fitted),
     )
-    plans = set(
-        enumerate_plans(
-            row.model,
-            num_devices=row.plan.num_devices,
-            global_batch=row.training.global_batch,
-            choices=choices(row.plan),
-        )
-    )
+    plans = set(enumerate_plans(row.model, row.training, num_devices=row.plan.num_devices, choices=choices(row.plan)))
     ranking = rank_plans(row.model, row.training, sorted(plans | {row.plan}, key=str), machine=machine)
     unlimited = rank_plans(row.model, row.training, [row.plan], machine=replace(machine, memory_bytes=float("inf")))
     published = unlimited.ranked[0]

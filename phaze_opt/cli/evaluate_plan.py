@@ -61,14 +61,9 @@ def evaluate_plans(request: PlanRequest, *, json: bool) -> None:
     )
     machine, setting = _build_machine(request)
     training = _training(request)
-    plans = tuple(
-        enumerate_plans(request.model, num_devices=request.devices, global_batch=request.global_batch, choices=choices)
-    )
+    plans = tuple(enumerate_plans(request.model, training, num_devices=request.devices, choices=choices))
     if not plans:
-        reason = explain_no_plan(
-            request.model, num_devices=request.devices, global_batch=request.global_batch, choices=choices
-        )
-        raise InputError(reason)
+        raise InputError(explain_no_plan(request.model, training, num_devices=request.devices, choices=choices))
     ranking = rank_plans(request.model, training, plans, machine=machine)
     if json:
         print_json(_to_json(ranking, setting, top=request.top))

@@ -10,6 +10,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.build import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.training import TrainingSpec
 
 FREE_TENSOR = (1, 2, 4, 8)
 """Tensor degrees tried where none is given: a node's devices."""
@@ -39,7 +40,7 @@ class PlanChoices:
 
 
 def enumerate_plans(
-    model: ModelSpec, *, num_devices: int, global_batch: int, choices: PlanChoices
+    model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices
 ) -> Iterator[ParallelPlan]:
     """Every plan that the choices, the devices and the model admit, in a fixed order.
 
@@ -68,15 +69,18 @@ def enumerate_plans(
                     )
                 except InputError:
                     continue
-                if plan_obstacle(model, plan, global_batch=global_batch) is None:
+                if plan_obstacle(model, training, plan) is None:
                     yield plan
 
 
-def plan_obstacle(model: ModelSpec, plan: ParallelPlan, *, global_batch: int) -> str | None:
+def plan_obstacle(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) -> str | None:
     """Why a model cannot be trained by a plan, as a sentence; None if it can."""
+    global_batch = training.global_batch
     obstacle = sharding_obstacle(model, plan.tensor, options=ShardingOptions.of_plan(plan))
     if obstacle is not None:
         return obstacle
+    if training.sequence_length % plan.context:
+        return f"sequences of {training.sequence_length} tokens do not divide into {plan.context} context shards"
     chunks = plan.pipeline * plan.interleave
     if chunks > model.num_layers:
         return f"{chunks} model chunks exceed the {model.num_layers} blocks of {model.name}"
@@ -92,12 +96,14 @@ def plan_obstacle(model: ModelSpec, plan: ParallelPlan, *, global_batch: int) ->
     return None
 
 
-def explain_no_plan(model: ModelSpec, *, num_devices: int, global_batch: int, choices: PlanChoices) -> str:
+def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> str:
     """What hinders the smallest plan of choices that admit none, as a sentence."""
     tensor, context = min(choices.tensor), min(choices.context)
     pipeline, data = min(choices.pipeline, default=1), min(choices.data, default=1)
     needed = tensor * context * pipeline * data
-    obstacles = [sharding_obstacle(model, degree) for degree in choices.tensor]
+    obstacles = [
+        sharding_obstacle(model, degree, options=ShardingOptions(has_kv_replicas=True)) for degree in choices.tensor
+    ]
     if all(obstacles):
         return str(obstacles[0])
     if needed > num_devices:
@@ -126,7 +132,7 @@ def explain_no_plan(model: ModelSpec, *, num_devices: int, global_batch: int, ch
         )
     except InputError as error:
         return str(error)
-    obstacle = plan_obstacle(model, plan, global_batch=global_batch)
+    obstacle = plan_obstacle(model, training, plan)
     return obstacle or "no combination of the degrees given fits the devices and the batch; leave more of them free"
 
 

@@ -26,7 +26,7 @@ DEVICE = load_device("a100-80g")
 NETWORK = load_network("dgx-a100", num_devices=32)
 STACK = load_stack("megatron-2021", FITTED)
 CHOICES = PlanChoices(tensor=(1, 5), interleave=(1, 2), zero=(0, 1), micro_batch=(1, 2))
-PLANS = tuple(enumerate_plans(MODEL, num_devices=30, global_batch=64, choices=CHOICES))
+PLANS = tuple(enumerate_plans(MODEL, TRAINING, num_devices=30, choices=CHOICES))
 
 
 def _rank(memory_bytes: float) -> PlanRanking:

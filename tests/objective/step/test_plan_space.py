@@ -10,14 +10,16 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans, explain_no_plan, plan_obstacle
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.training import TrainingSpec
 
 BERT = load_model("bert-large")
+TRAINING = TrainingSpec(micro_batch=1, sequence_length=512, global_batch=64)
 
 
 def test_equals_brute_force_over_all_degrees() -> None:
     """Every plan over 16 devices that passes `plan_obstacle`, found by trying all numbers."""
     choices = PlanChoices(tensor=(1, 2, 4), interleave=(1, 2), zero=(0, 1), micro_batch=(1, 3))
-    found = list(enumerate_plans(BERT, num_devices=16, global_batch=64, choices=choices))
+    found = list(enumerate_plans(BERT, TRAINING, num_devices=16, choices=choices))
     wanted = set()
     fields = product((1, 2, 4), range(1, 17), range(1, 17), (1, 2), (0, 1), (1, 3), Recompute)
     for tensor, pipeline, data, interleave, zero, micro_batch, recompute in fields:
@@ -33,7 +35,7 @@ def test_equals_brute_force_over_all_degrees() -> None:
             recompute=recompute,
             is_sequence_parallel=tensor > 1,
         )
-        if plan_obstacle(BERT, plan, global_batch=64) is None:
+        if plan_obstacle(BERT, TRAINING, plan) is None:
             wanted.add(plan)
     assert len(found) == len(set(found))
     assert set(found) == wanted
@@ -41,9 +43,9 @@ def test_equals_brute_force_over_all_degrees() -> None:
 
 def test_fixed_degrees_may_leave_devices_idle_free_ones_may_not() -> None:
     fixed = PlanChoices(tensor=(2,), pipeline=(3,), data=(2,), micro_batch=(1,), recompute=(Recompute.NONE,))
-    assert [plan.num_devices for plan in enumerate_plans(BERT, num_devices=16, global_batch=8, choices=fixed)] == [12]
+    assert [plan.num_devices for plan in enumerate_plans(BERT, TRAINING, num_devices=16, choices=fixed)] == [12]
     free = PlanChoices(tensor=(2,), micro_batch=(1,), recompute=(Recompute.NONE,))
-    plans = list(enumerate_plans(BERT, num_devices=24, global_batch=48, choices=free))
+    plans = list(enumerate_plans(BERT, TRAINING, num_devices=24, choices=free))
     assert {plan.num_devices for plan in plans} == {24}
     assert {plan.pipeline for plan in plans} == {1, 2, 3, 4, 6, 12}
 
@@ -52,6 +54,7 @@ def test_fixed_degrees_may_leave_devices_idle_free_ones_may_not() -> None:
     ("plan", "words"),
     [
         (ParallelPlan(tensor=3), "attention heads"),
+        (ParallelPlan(context=3), "do not divide into 3 context shards"),
         (ParallelPlan(pipeline=25), "25 model chunks exceed the 24 blocks"),
         (ParallelPlan(pipeline=5, interleave=2), "do not divide into 5 stages of 2 chunks"),
         (ParallelPlan(data=65), "65 replicas of 1 sequences need a global batch of 65"),
@@ -59,13 +62,13 @@ def test_fixed_degrees_may_leave_devices_idle_free_ones_may_not() -> None:
     ],
 )
 def test_obstacles_are_sentences(plan: ParallelPlan, words: str) -> None:
-    assert words in str(plan_obstacle(BERT, plan, global_batch=64))
+    assert words in str(plan_obstacle(BERT, TRAINING, plan))
 
 
 def test_explains_why_nothing_is_left() -> None:
     def explain(choices: PlanChoices) -> str:
-        assert not list(enumerate_plans(BERT, num_devices=16, global_batch=64, choices=choices))
-        return explain_no_plan(BERT, num_devices=16, global_batch=64, choices=choices)
+        assert not list(enumerate_plans(BERT, TRAINING, num_devices=16, choices=choices))
+        return explain_no_plan(BERT, TRAINING, num_devices=16, choices=choices)
 
     assert "takes 32 devices of 16" in explain(PlanChoices(tensor=(4,), pipeline=(8,)))
     assert "does not divide 16 devices" in explain(PlanChoices(tensor=(1,), pipeline=(3,)))
