@@ -1,7 +1,7 @@
 """Fits every constant of phaze_opt/hardware/fitted_constants.json to the public measurements of the package.
 
-Deterministic: fits begin at the parameters' own starts, so two runs write the same bytes. With --only the groups of one
-family are replaced and all others stay. Run: python experiments/validation/calibrate.py [--only FAMILY ...]
+Deterministic: fits begin at the parameters' own starts, so two runs write the same bytes. With --only the groups of some
+families are replaced and all others stay. Run: python experiments/validation/calibrate.py [--only FAMILY ...]
 """
 
 from __future__ import annotations
@@ -10,43 +10,51 @@ import argparse
 from importlib import resources
 from pathlib import Path
 
-from phaze_opt.hardware.fitted import FittedFile, read_fitted_file
+from phaze_opt.hardware.fitted import FittedConstants, FittedFile, read_fitted_file
 from phaze_opt.validation.calibrate import Calibration, calibrate
-from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.fitted_writing import write_fitted_file
+from phaze_opt.validation.dataset import Dataset, read_datasets
+from phaze_opt.validation.family import Family
+from phaze_opt.validation.fitted_writing import FORMAT, write_fitted_file
+from phaze_opt.validation.held_out import without_groups
 from phaze_opt.validation.registry import load_families
 
 SOURCE = "experiments/validation/calibrate.py"
+OWN = Path(str(resources.files("phaze_opt.hardware").joinpath("fitted_constants.json")))
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], metavar="FAMILY", help="families to fit; all unless given")
-    parser.add_argument("--out", type=Path, help="file to write; the package's own unless given")
+    parser.add_argument("--out", type=Path, default=OWN, help="file to write; the package's own unless given")
     parser.add_argument("--fast", action="store_true", help="leave out predictions of rows kept out of the fit")
-    arguments = parser.parse_args()
-
-    own = Path(str(resources.files("phaze_opt.hardware").joinpath("fitted_constants.json")))
-    families = load_families(arguments.only)
+    options = parser.parse_args(arguments)
+    families = load_families(options.only)
     datasets, _ = read_datasets(None)
-    rows = {
-        family.name: [row for data in datasets if data.like in family.datasets for row in data.rows]
-        for family in families
-    }
-    fitted_here = {item.group for family in families for item in family.parameters(rows[family.name])}
-    known = read_fitted_file(own).groups
-    kept = {name: group for name, group in known.items() if arguments.only and name not in fitted_here}
-    start = FittedFile(format=1, groups=kept).constants()
+    own = groups_of(families, datasets)
+    known = read_fitted_file(OWN).constants()
+    start = without_groups(known, own) if options.only else FittedConstants({})
     found = calibrate(
         families,
         datasets,
         start,
         source=SOURCE,
-        has_held_out=not arguments.fast,
+        has_held_out=not options.fast,
         on_progress=lambda text: print(text, flush=True),
     )
-    write_fitted_file(arguments.out or own, FittedFile(format=1, groups=kept | found.groups))
+    # Read again: fits take minutes, and groups of other families may have been written meanwhile.
+    others = read_fitted_file(OWN).groups if options.only else {}
+    kept = {name: group for name, group in others.items() if name not in own}
+    write_fitted_file(options.out, FittedFile(format=FORMAT, groups=kept | found.groups))
     describe(found)
+
+
+def groups_of(families: tuple[Family, ...], datasets: tuple[Dataset, ...]) -> set[str]:
+    """Groups that these families fit."""
+    names: set[str] = set()
+    for family in families:
+        rows = [row for data in datasets if data.like in family.datasets for row in data.rows]
+        names |= {parameter.group for parameter in family.parameters(rows)}
+    return names
 
 
 def describe(found: Calibration) -> None:
