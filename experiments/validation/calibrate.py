@@ -1,7 +1,7 @@
 """Fits every constant of phaze_opt/hardware/fitted_constants.json to the public measurements of the package.
 
-Deterministic: fits begin at the parameters' own starts, so two runs write the same bytes. With --only the groups of some
-families are replaced and all others stay. Run: python experiments/validation/calibrate.py [--only FAMILY ...]
+Deterministic: fits begin at the parameters' own starts, so two runs write the same bytes. With --only the groups of
+some families are replaced and all others stay. Run: python experiments/validation/calibrate.py [--only FAMILY ...]
 """
 
 from __future__ import annotations
