@@ -13,7 +13,7 @@ SLICE_LATENCY_S = 20.0 * MICRO
 
 
 def map_torus(torus: Network, *, tensor: int, shards: int, slices: int) -> Network:
-    """The torus as logical rings: the tensor group on one axis, the shards of the state on all others.
+    """The torus as logical rings: the shards of the state on one axis, the tensor group on all others.
 
     A collective over several axes splits its payload over them and runs on all at once, so a logical ring has the
     bandwidth of its axes together. Without a tensor group the shards have every axis. Slices are joined by a switched
@@ -32,9 +32,11 @@ def map_torus(torus: Network, *, tensor: int, shards: int, slices: int) -> Netwo
     if any(each.topology is not Topology.RING or each != _like(first, each) for each in torus.dimensions):
         message = f"{torus.name} must consist of rings of equal bandwidth to be mapped as a torus"
         raise InputError(message, key="network")
-    axes = len(torus.dimensions) - (1 if tensor > 1 else 0)
-    inner = NetworkDimension(Topology.RING, tensor, first.bandwidth_bytes_per_s, first.latency_s)
-    outer = NetworkDimension(Topology.RING, shards, first.bandwidth_bytes_per_s * max(1, axes), first.latency_s)
+    axes = len(torus.dimensions)
+    inner_axes = max(1, axes - 1) if tensor > 1 else 0
+    inner = NetworkDimension(Topology.RING, tensor, first.bandwidth_bytes_per_s * max(1, inner_axes), first.latency_s)
+    outer_bandwidth = first.bandwidth_bytes_per_s * max(1, axes - inner_axes)
+    outer = NetworkDimension(Topology.RING, shards, outer_bandwidth, first.latency_s)
     rings = (inner, outer) if tensor > 1 else (outer,)
     if slices == 1:
         return Network(torus.name, rings)

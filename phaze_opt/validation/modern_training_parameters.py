@@ -15,6 +15,7 @@ _NETWORK = "share of the adapters' bandwidth that collectives reach"
 _OVERLAP = "share of sharded parameters' traffic that hides behind compute"
 _WAITING = "share of a step lost to waiting each time the number of nodes or slices doubles"
 _OVERHEAD = "fixed time of a step: data, norms of gradients, the host between steps"
+_INTENSITY = "FLOPs that a matmul's tiles do for each byte of operands they read"
 _BACKWARD = "rate of attention's backward products as a share of the forward ones'"
 
 
@@ -39,15 +40,9 @@ PARAMETERS = (
     Parameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL),
     _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.22), _ATTENTION),
-    _share(MAXTEXT, "matmul_efficiency", (0.6, 1.0, 0.93), _MATMUL),
-    _share(
-        MAXTEXT, "exposed_traffic", (0.0, 2.0, 0.4), "share of moving a matmul's operands that compute does not hide"
-    ),
+    Parameter(stack_group(MAXTEXT), "tile_intensity", "FLOP/byte", 300.0, 10000.0, 1500.0, _INTENSITY, is_log=True),
     Parameter(stack_group(MAXTEXT), "softmax_flops", "FLOP", 1.0, 40.0, 8.0, "vector FLOPs of an attention score"),
     _share(MAXTEXT, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
-    _share(MAXTEXT, "collective_efficiency", (0.3, 1.0, 0.7), _LINKS),
-    _share(MAXTEXT, "parameter_overlap", (0.0, 1.0, 0.6), _OVERLAP),
-    _share(MAXTEXT, "tensor_overlap", (0.0, 1.0, 0.5), "share of tensor-parallel collectives that hide behind compute"),
     _share(MAXTEXT, "waiting_share", (0.0, 0.05, 0.02), _WAITING),
 )
 """All constants; groups of different software share none, so each is fitted alone."""

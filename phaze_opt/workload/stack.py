@@ -52,10 +52,13 @@ class TrainingStack:
             attention's matmuls and other operators reach in training; 0 for what the device reaches alone.
         attention_traffic: memory traffic of unfused attention's softmax and dropout, as a multiple of one pass each.
         loss_traffic: memory traffic of the head's operators other than matmuls, as a multiple of one 16-bit pass each.
+        accumulation_bytes: memory traffic of adding up a parameter's gradient, every micro-batch.
         lone_head_efficiency: share of the matmuls' rate that a head not split over a tensor group reaches.
         k_ramp: inner size at which a matmul reaches half of that; negative for what the device shows alone.
         exposed_traffic: share of moving a matmul's operands and result once that its compute does not hide; negative
             for what the device shows alone.
+        tile_intensity: FLOPs that a matmul's tiles do for each byte of 16-bit operands they read, which compute does
+            not hide (TPUs); 0 for none of that.
         scores_share: share of the attention scores that fused attention computes; causal kernels skip half.
         attention_backward: rate of attention's backward products as a share of the forward ones'.
         softmax_flops: vector FLOPs of a score where softmax is not hidden behind the products (TPUs); 0 where
@@ -91,9 +94,11 @@ class TrainingStack:
     vector_efficiency: float = 0.0
     attention_traffic: float = 1.0
     loss_traffic: float = 1.0
+    accumulation_bytes: float = 0.0
     lone_head_efficiency: float = 1.0
     k_ramp: float = -1.0
     exposed_traffic: float = -1.0
+    tile_intensity: float = 0.0
     scores_share: float = 1.0
     attention_backward: float = 1.0
     softmax_flops: float = 0.0

@@ -22,6 +22,8 @@ Flags = NDArray[np.bool_]
 
 SETTING = "device"
 """Operators inside a training step follow one another on the device: constants are those of the device's clock."""
+WIDE_BYTES = 2
+"""Bytes of an operand's element that `TrainingStack.tile_intensity` is stated for."""
 _OUTPUT = "logits"
 """Name of the output matmul and, with a suffix, of its gradients."""
 
@@ -117,6 +119,10 @@ def _on_machine(
     if stack.exposed_traffic > 0:
         traffic_s = machine.element_bytes * compiled.tiled_elements / machine.hbm_bandwidth_bytes_per_s
         seconds = seconds + np.where(roles.is_attention, 0.0, stack.exposed_traffic * traffic_s)
+    if stack.tile_intensity:
+        bytes_read = 2.0 * compiled.macs / stack.tile_intensity * (machine.element_bytes / WIDE_BYTES)
+        reading_s = bytes_read / machine.hbm_bandwidth_bytes_per_s
+        seconds = seconds + np.where(roles.is_attention, 0.0, reading_s)
     if stack.softmax_flops:
         seconds = _with_softmax(seconds, compiled, machine, device, stack)
     return seconds
