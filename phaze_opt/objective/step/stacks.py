@@ -42,7 +42,7 @@ _MEGATRON_CORE = TrainingStack(
     k_ramp=0.0,
     exposed_traffic=0.0,
 )
-"""Megatron-Core and NeMo on H100 (2024): causal fused attention, distributed optimizer with 16-bit gradients, every kind
+"""Megatron-Core and NeMo on H100 (2024): causal fused attention, distributed optimizer, 16-bit gradients, every kind
 of collective overlapped. Norms, casts and activations each read and write memory: leaving them unfused predicts better
 than chains do. With fp8, attention and the output matmul stay in bf16."""
 
