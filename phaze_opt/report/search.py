@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.certificate import TIED, format_gap
@@ -15,6 +16,8 @@ from phaze_opt.study.result import Truth, TruthKind
 from phaze_opt.units import bytes_to_gib
 
 NUM_RUNNERS_UP = 5
+_WORTH = MappingProxyType({"analytic": "evaluate --sensitivity", "calibrated": "validate, evaluate --sensitivity"})
+"""Commands that say what the package's own estimators are worth."""
 
 
 def standing_table(
@@ -35,9 +38,15 @@ def standing_table(
         rows.append(_known_standing(result, optimum))
     else:
         rows.append(_search_standing(result, space_size=space_size))
-    rows.append(("estimates", "model", "analytic; its assumptions and what they are worth: evaluate --sensitivity"))
+    rows.append(_estimates_standing(best))
     columns = (Column("what"), Column("standing"), Column("how it is known"))
     return TableContent("What is certified, and what is not", columns, tuple(rows))
+
+
+def _estimates_standing(best: Evaluation | None) -> tuple[str, str, str]:
+    name = (best.provenance.estimator if best is not None else "") or "analytic"
+    worth = f"its assumptions and what they are worth: {_WORTH[name]}" if name in _WORTH else "of another package"
+    return ("estimates", "model", f"{name}; {worth}")
 
 
 def _schedules_standing(best: Evaluation) -> tuple[str, str, str]:

@@ -117,6 +117,17 @@ def test_like_stages_share_a_row(result: SearchResult) -> None:
     assert len(placement_table(placement).rows) == 4
 
 
+@pytest.mark.parametrize(
+    ("estimator", "says"),
+    [("analytic", "analytic; its"), ("calibrated", "worth: validate"), ("oracle", "oracle; of another package")],
+)
+def test_the_estimator_is_named(result: SearchResult, estimator: str, says: str) -> None:
+    best = replace(result.best, provenance=replace(result.best.provenance, estimator=estimator))
+    rows = {row[0]: row[1:] for row in standing_table(replace(result, best=best), space_size=40).rows}
+    assert rows["estimates"][0] == "model"
+    assert says in rows["estimates"][1]
+
+
 def test_a_gap_is_bounded_and_only_an_exhausted_space_is_proven(result: SearchResult) -> None:
     rows = {row[0]: row[1:] for row in standing_table(result, space_size=1000).rows}
     assert rows["operator schedules"][0] == "bounded"
