@@ -136,17 +136,19 @@ def _print(found: Calibration, path: Path) -> None:
     """Tables of fits and constants."""
     from rich.table import Table
 
-    from phaze_opt.report.validation_constants import calibration_tables
+    from phaze_opt.report.validation_constants import calibration_tables, few_rows_sentences
 
     screen = out()
     for content in calibration_tables(found):
-        table = Table(title=content.title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        table = Table(title=content.title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
         for column in content.columns:
             table.add_column(column.heading, justify="right" if column.is_number else "left")
-        for row in content.rows:
-            table.add_row(*row)
+        for index, row in enumerate(content.rows):
+            table.add_row(*row, style="bold" if index in content.emphasised else None)
         screen.print(table)
         screen.print(content.note + "\n" if content.note else "", markup=False)
+    for sentence in few_rows_sentences(found):
+        console().print(f"warning: {sentence}", markup=False, soft_wrap=True)
     screen.print(
         f"constants: {path}; use them by `phaze-opt validate --constants {path}`", markup=False, soft_wrap=True
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from phaze_opt.hardware.fitted import FittedGroup, FittedValue
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.validation_tables import format_figure
@@ -43,11 +45,25 @@ def is_at_bound(item: FittedValue) -> bool:
 
 def calibration_tables(found: Calibration) -> tuple[TableContent, ...]:
     """Fits by set, and constants by family."""
+    note = "In bold: at a bound, so that the bound rather than the measurements decides. The file says what each means."
     tables = [_fit_table(found.families)]
     for family in found.families:
-        title = f"Constants of {family.family}"
-        tables.append(constants_table(title, dict(family.groups)))
+        full = constants_table(f"Constants of {family.family}", dict(family.groups), note=note)
+        # A terminal has no room for the meanings, which are the last column.
+        rows = tuple(row[:-1] for row in full.rows)
+        tables.append(replace(full, columns=full.columns[:-1], rows=rows))
     return tuple(tables)
+
+
+def few_rows_sentences(found: Calibration) -> tuple[str, ...]:
+    """A warning for each family that has more constants than rows."""
+    counts = {family.family: sum(item.whole.fitted.num_rows for item in family.sets) for family in found.families}
+    return tuple(
+        f"{family.family}: {family.num_constants} constants were fitted to {counts[family.family]} rows; they may say "
+        "little of other configurations"
+        for family in found.families
+        if family.num_constants >= counts[family.family]
+    )
 
 
 def _fit_table(families: tuple[FamilyFit, ...]) -> TableContent:

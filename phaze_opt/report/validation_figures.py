@@ -42,15 +42,39 @@ def scatter_figure(entry: SetResult) -> Figure:
                     "opacity": 0.75},
         )  # fmt: skip
     is_time = entry.dataset.like not in CONTEXT
-    axis = _time_axis(scored) if is_time else {"type": "log", "tickformat": "~g"}
+    times = [time for result in scored for time in (result.measured_s, result.predicted_s)]
+    axis = _time_axis(times) if is_time else {"type": "log", "tickformat": "~g"}
     figure.update_xaxes(title="measured time" if is_time else "measured", **axis)
     figure.update_yaxes(title="predicted time" if is_time else "predicted", **axis)
     return finish_figure(figure, height=480, num_legend=len(series) + 2)
 
 
-def _time_axis(scored: Sequence[RowResult]) -> dict[str, Any]:
+def error_figure(entry: SetResult) -> Figure:
+    """Error in per cent over the measured value: what a plot over decades cannot show of a few per cent."""
+    import plotly.graph_objects as go
+
+    scored = [result for result in entry.rows if not result.reason]
+    series = _series(scored)
+    figure = go.Figure()
+    for index, (name, results) in enumerate(series.items()):
+        look = contender_look(index)
+        figure.add_scatter(
+            x=[result.measured_s for result in results], y=[100 * result.error for result in results], mode="markers",
+            name=plot_text(name), hoverinfo="text", hovertext=[hover_text(entry, result) for result in results],
+            showlegend=len(series) > 1,
+            marker={"color": look.colour, "symbol": look.marker, "size": 7 if len(scored) < 500 else 5,
+                    "opacity": 0.75},
+        )  # fmt: skip
+    is_time = entry.dataset.like not in CONTEXT
+    axis = _time_axis([result.measured_s for result in scored]) if is_time else {"type": "log", "tickformat": "~g"}
+    figure.update_xaxes(title="measured time" if is_time else "measured", **axis)
+    figure.update_yaxes(title="predicted / measured - 1, %", zeroline=True, zerolinecolor=REFERENCE_COLOUR)
+    finish_figure(figure, height=340, num_legend=len(series))
+    return figure.update_yaxes(zeroline=True)
+
+
+def _time_axis(times: Sequence[float]) -> dict[str, Any]:
     """A logarithmic axis labelled in ns, us, ms and s; at 1, 2 and 5 where it spans few decades."""
-    times = [time for result in scored for time in (result.measured_s, result.predicted_s)]
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
     steps = (1,) if high - low > 3 else (1, 2, 5)
     ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]

@@ -11,7 +11,7 @@ from phaze_opt.report.page import write_text
 from phaze_opt.report.study.document import Block, Document, FigureBlock, Folded, Paragraph, Section, TableBlock
 from phaze_opt.report.study.html import render_html
 from phaze_opt.report.validation_constants import constants_table
-from phaze_opt.report.validation_figures import overview_figure, regimes_figure, scatter_figure
+from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_tables import (
     describe_goal,
     format_figure,
@@ -128,7 +128,13 @@ def _scored_blocks(entry: SetResult) -> list[Block]:
             alternative="Each point is a row; on the line the prediction is the measurement. Hover for the "
             "configuration.",
             figure=scatter_figure(entry),
-        )
+        ),
+        FigureBlock(
+            name=f"errors-{name}",
+            title="Error over the measured value",
+            alternative="Below zero the prediction is too fast.",
+            figure=error_figure(entry),
+        ),
     ]
     if len(entry.regimes) > 1:
         worst = max(entry.regimes, key=lambda group: group.scores.mape)

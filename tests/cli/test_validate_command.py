@@ -162,12 +162,20 @@ def test_groups_of_others_stay_in_the_file(data, tmp_path, capsys):
     assert "toy/B" in groups
 
 
+def test_more_constants_than_rows_is_warned_of(data, tmp_path, capsys):
+    data.write_text("\n".join([HEADER, *toy_lines()[:2]]) + "\n")
+    code, _, err = run(["calibrate", "--data", data, "--out", tmp_path / "c.json"], capsys)
+    assert code == 0
+    assert "warning: toy: 2 constants were fitted to 2 rows" in err
+
+
 def test_tables_for_people(data, tmp_path, capsys):
     out = tmp_path / "c.json"
     code, printed, err = run(["calibrate", "--data", data, "--out", out], capsys)
     assert code == 0
     assert "launch_s" in printed
-    assert "mine is predicted as op_llmcompass" in err.replace("\n", " ")
+    assert "mine is predicted as op_llmcompass" in err
+    assert "warning" not in err
     code, printed, _ = run(["validate", "--data", data, "--constants", out, "--report", tmp_path / "p.html"], capsys)
     assert code == 0
     assert "mine" in printed

@@ -8,7 +8,7 @@ from phaze_opt.hardware.fitted import FittedConstants, FittedFile
 from phaze_opt.report.study.document import FigureBlock, TableBlock
 from phaze_opt.report.study.html import render_html
 from phaze_opt.report.validation_constants import constants_table
-from phaze_opt.report.validation_figures import overview_figure, regimes_figure, scatter_figure
+from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_page import build_document
 from phaze_opt.report.validation_tables import format_rank, goals_sentence, overview_table, worst_table
 from phaze_opt.testing.toy_family import HEADER, ToyFamily, toy_lines
@@ -62,6 +62,13 @@ def test_every_scored_row_is_a_point_with_its_configuration(found):
     assert "measured 1.20 ms" in worst
 
 
+def test_errors_are_drawn_in_per_cent(found):
+    result, _ = found
+    errors = [value for trace in error_figure(result.sets[0]).data for value in trace.y]
+    assert sorted(errors) == pytest.approx(sorted(100 * row.error for row in result.sets[0].rows if not row.reason))
+    assert -16 < min(errors) < -13
+
+
 def test_regimes_and_overview_show_the_trivial_model(found):
     result, _ = found
     names = [trace.name for trace in regimes_figure(result.sets[0].regimes).data]
@@ -86,6 +93,7 @@ def test_the_page_stands_alone_and_holds_every_block(found):
     assert {block.name for block in blocks if isinstance(block, FigureBlock)} == {
         "overview",
         "scatter-op-llmcompass",
+        "errors-op-llmcompass",
         "regimes-op-llmcompass",
     }
     titles = [block.content.title for block in blocks if isinstance(block, TableBlock)]

@@ -8,7 +8,7 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.validation.dataset import read_dataset, read_datasets
-from phaze_opt.validation.schema import DATASET_SCHEMAS
+from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS
 
 HEADER = "hardware,op,m,n,dtype,latency_us"
 GOOD = "A100-SXM-80GB,gelu,1024,1,fp16,12.5"
@@ -162,3 +162,18 @@ def test_a_folder_gives_its_data_sets_in_the_order_of_reports(tmp_path):
 def test_a_folder_without_measurements_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds no CSV file of measurements"):
         read_datasets(tmp_path)
+
+
+def test_the_documented_columns_are_enough(tmp_path):
+    """docs/validation.md promises which columns a user's file needs, by kind."""
+    text = (Path(__file__).parents[2] / "docs" / "validation.md").read_text(encoding="utf-8")
+    table = text.partition("| kind | columns |")[2].partition("\n\n")[0]
+    documented = {}
+    for line in table.splitlines()[2:]:
+        _, kind, columns, _ = (cell.strip() for cell in line.split("|"))
+        documented[kind] = re.findall(r"\w+", columns.partition("(and")[0].replace("(inf or train)", ""))
+    kinds = {"a layer": "layer", "a whole model": "whole model"}
+    for kind, columns in documented.items():
+        schema = next(schema for schema in SCHEMAS if schema.kind == kinds.get(kind, kind))
+        assert set(schema.required) <= set(columns) <= set(schema.columns), kind
+    assert len(documented) == 5
