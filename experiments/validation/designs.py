@@ -1,10 +1,11 @@
 """What calibration changes in the designs found: certified optima with ideal and with calibrated operators.
 
-    python experiments/validation/designs.py [--models M ...] [--networks N ...] [--estimators E ...]
+    python experiments/validation/designs.py [--models M ...] [--networks N ...]
 
 Every model on every network: the certified optimum of Phaze's space (3 sizes of HBM, 4 micro-batches, tolerance 0.1 %)
 under each estimator, each optimum evaluated under the other one, and Spearman's correlation of the bounds of all
-29,360 architectures at the HBM and micro-batch of the calibrated optimum. Writes designs.json beside this file.
+29,360 architectures at the HBM and micro-batch of the calibrated optimum. Then, on the first network, other terms in
+place of the calibrated ones, each from another measured machine. Writes designs.json and designs.md beside this file.
 """
 
 from __future__ import annotations
@@ -25,14 +26,18 @@ from scipy.stats import spearmanr
 from phaze_opt import Cluster, Scenario, load_model, load_network
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
+from phaze_opt.estimate.calibrated import CalibratedEstimator
+from phaze_opt.estimate.design_terms import DesignTerms
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.objective import evaluate as evaluate_module
 from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.references import REFERENCES, evaluate_references
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import phaze_space
-from phaze_opt.units import GIBI
+from phaze_opt.units import GIBI, MEBI
 
 OUT = Path(__file__).with_name("designs.json")
 DEVICES, GLOBAL_BATCH, TOLERANCE = 1024, 4096, 1e-3
@@ -114,9 +119,9 @@ def compare_rankings(scenarios: dict[str, Scenario], optima: dict[str, DesignPoi
     }
 
 
-def compare(model: str, network: str, estimators: list[str]) -> dict[str, Any]:
+def compare(model: str, network: str) -> dict[str, Any]:
     """Optima of one model on one network, each under both estimators."""
-    scenarios = {name: build_scenario(model, network, name) for name in estimators}
+    scenarios = {name: build_scenario(model, network, name) for name in (IDEAL, "calibrated")}
     proofs = {name: prove(scenario) for name, scenario in scenarios.items()}
     optima: dict[str, DesignPoint] = {name: proof["point"] for name, proof in proofs.items()}
     found: dict[str, Any] = {}
@@ -137,34 +142,126 @@ def compare(model: str, network: str, estimators: list[str]) -> dict[str, Any]:
                 if other != name
             },
         }
-    if len(estimators) > 1:
-        found["rankings"] = compare_rankings(scenarios, optima)
+    found["rankings"] = compare_rankings(scenarios, optima)
     return found
+
+
+def other_terms() -> dict[str, DesignTerms]:
+    """Terms of other measured machines in place of one of the calibrated ones, or of all."""
+    fitted, terms = load_fitted(), CalibratedEstimator().terms
+    a100, mi210 = "operators/a100-80g/host", "operators/mi210/host"
+    clock_hz = load_constants().value("design.clock_hz")
+    return {
+        "launches of an A100's host (29 us)": replace(terms, launch_cycles=fitted.value(a100, "launch_s") * clock_hz),
+        "arrays of MI210": replace(terms, array_efficiency=fitted.value(mi210, "matmul_efficiency")),
+        "memory of MI210": replace(terms, memory_efficiency=fitted.value(mi210, "vector_memory_efficiency")),
+        "lanes at half their rate (assumed)": replace(terms, lane_efficiency=0.5),
+    }
+
+
+def compare_terms(model: str, network: str) -> dict[str, Any]:
+    """The optimum under each set of other terms, and what the ideal optimum loses there."""
+    scenario = build_scenario(model, network, "calibrated")
+    ideal: DesignPoint = prove(build_scenario(model, network, IDEAL))["point"]
+    found: dict[str, Any] = {}
+    original = evaluate_module.load_plugin
+    for name, terms in other_terms().items():
+        evaluate_module.load_plugin = lambda group, plugin, terms=terms: CalibratedEstimator(terms=terms)
+        try:
+            own = prove(scenario)
+            objective = Objective(scenario)
+            references = evaluate_references(scenario, MICRO_BATCHES, constants=load_constants())
+            value = objective.evaluate(ideal).throughput_samples_per_s
+        finally:
+            evaluate_module.load_plugin = original
+        found[name] = {
+            "terms": asdict(terms),
+            **{key: entry for key, entry in own.items() if key != "point"},
+            "point": asdict(own["point"]),
+            "over_references": {
+                key: round(own["samples_per_s"] / references[key].throughput_samples_per_s, 4) for key in REFERENCES
+            },
+            "regret_of_ideal_optimum": round(1.0 - value / own["samples_per_s"], 5),
+        }
+    return found
+
+
+def shape(point: dict[str, int]) -> str:
+    """A design in words."""
+    arrays = f"{point['num_tc']} of {point['tc_width']}x{point['tc_depth']}"
+    return f"{arrays}, {point['num_vc']} vector, {point['glb_bytes'] // MEBI} MB, mb {point['micro_batch']}"
+
+
+def to_markdown(record: dict[str, Any]) -> str:
+    """The record as two tables."""
+    lines = [
+        "# Designs found with ideal and with calibrated operators",
+        "",
+        f"Written by `{record['_meta']['command']}` ({DEVICES:,} devices, global batch {GLOBAL_BATCH:,}, all proved "
+        f"within {TOLERANCE:.1%} over 352,320 points; every optimum has 80 GB of HBM).",
+        "",
+        "| model, network | best, ideal | best, calibrated | samples/s | stages, t, d | over tpu-v4 | over published | "
+        "regret | Spearman | of best 100 |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, found in record["results"].items():
+        ideal, other, ranks = found[IDEAL], found["calibrated"], found["rankings"]
+        same = ideal["point"] == other["point"]
+        over = [" to ".join(f"{result['over_references'][key]:.2f}" for result in (ideal, other)) for key in REFERENCES]
+        placed = " to ".join(
+            f"{one['placement']['stages']}, {one['placement']['tensor_parallel']}, {one['placement']['data_parallel']}"
+            for one in ((ideal,) if ideal["placement"]["stages"] == other["placement"]["stages"] else (ideal, other))
+        )
+        lines.append(
+            f"| {name} | {shape(ideal['point'])} | {'the same' if same else shape(other['point'])} | "
+            f"{ideal['samples_per_s']:,.0f} to {other['samples_per_s']:,.0f} | {placed} | {over[0]} | {over[1]} | "
+            f"{other['regret_of_other_optima'][IDEAL]:.2%} | {ranks['spearman']:.4f} | "
+            f"{ranks[f'common_of_best_{NUM_TOP}']} |"
+        )
+    lines += ["", "Other terms in place of the calibrated ones:", ""]
+    lines += ["| model, network | terms | best | over tpu-v4 | over published | regret of ideal optimum |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for name, variants in record["other_terms"].items():
+        for terms, found in variants.items():
+            over = " | ".join(f"{found['over_references'][key]:.2f}" for key in REFERENCES)
+            regret = f"{found['regret_of_ideal_optimum']:.2%}"
+            lines.append(f"| {name} | {terms} | {shape(found['point'])} | {over} | {regret} |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Compare every model on every network, writing after each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="+", default=["bert-large", "gpt3-175b"])
-    parser.add_argument("--networks", nargs="+", default=["two-level", "phaze"])
-    parser.add_argument("--estimators", nargs="+", default=[IDEAL, "calibrated"])
+    parser.add_argument("--models", nargs="+", default=["bert-large", "gpt3-175b", "gpt2-xl", "llama-2-7b"])
+    parser.add_argument("--networks", nargs="+", default=["two-level", "phaze", "dgx-h100"])
     parser.add_argument("--out", type=Path, default=OUT)
     arguments = parser.parse_args()
-    results: dict[str, Any] = {}
+    record: dict[str, Any] = {
+        "_meta": {
+            "command": "python experiments/validation/designs.py",
+            "versions": {name: version(name) for name in ("phaze-opt", "numpy", "numba")},
+            "devices": DEVICES,
+            "global_batch": GLOBAL_BATCH,
+            "tolerance": TOLERANCE,
+            "calibrated_terms": asdict(CalibratedEstimator().terms),
+        },
+        "results": {},
+        "other_terms": {},
+    }
     for model in arguments.models:
         for network in arguments.networks:
-            results[f"{model} on {network}"] = compare(model, network, arguments.estimators)
-            meta = {
-                "command": "python experiments/validation/designs.py",
-                "versions": {name: version(name) for name in ("phaze-opt", "numpy", "numba")},
-                "devices": DEVICES,
-                "global_batch": GLOBAL_BATCH,
-                "tolerance": TOLERANCE,
-                "constants": {name: build_scenario(model, network, name).digest for name in arguments.estimators},
-            }
-            record = json.dumps({"_meta": meta, "results": results}, indent=1)
-            arguments.out.write_text(record + "\n", encoding="utf-8")
-            print(model, network, json.dumps(results[f"{model} on {network}"]), file=sys.stderr, flush=True)
+            record["results"][f"{model}, {network}"] = compare(model, network)
+            write(record, arguments.out)
+    for model in arguments.models[:2]:
+        record["other_terms"][f"{model}, {arguments.networks[0]}"] = compare_terms(model, arguments.networks[0])
+        write(record, arguments.out)
+
+
+def write(record: dict[str, Any], out: Path) -> None:
+    """The record so far and its tables."""
+    out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    out.with_suffix(".md").write_text(to_markdown(record), encoding="utf-8")
+    print(*(list(record["results"])[-1:] + list(record["other_terms"])[-1:]), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
