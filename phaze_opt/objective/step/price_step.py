@@ -23,7 +23,7 @@ Indices = NDArray[np.intp]
 LAUNCH_NORM = 12.0
 """A pass takes the 12-norm of its device time and of the host's time to launch it: near the larger of both."""
 
-BACKWARD = 1
+BACKWARD, UPDATE = 1, 2
 MATMUL, ATTENTION, VECTOR = range(3)
 """Classes of operators that times are told apart by."""
 
@@ -147,6 +147,7 @@ class StackColumns:
     host_s_per_collective: Floats
     step_overhead_s: Floats
     loss_traffic: Floats
+    accumulation_bytes: Floats
     lone_head_efficiency: Floats
     waiting_share: Floats
 
@@ -165,7 +166,7 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         attention_s: what selective recomputation runs again, shape (steps, layers), s.
         stack: of the steps' software.
     """
-    classes_s = _with_head(classes_s, batch, stack)
+    classes_s = _with_software(classes_s, batch, stack)
     tensor_s = (1.0 - stack.tensor_overlap)[:, None, None] * _traffic_s(batch.tensor, stack, has_own_latency=True)
     # What runs beside the compute shows only where it takes longer.
     tensor_s = tensor_s + np.maximum(0.0, _traffic_s(batch.beside, stack) - classes_s[:, :, :2].sum(axis=-1))
@@ -216,13 +217,18 @@ def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:
     return np.asarray((batch.layers @ own[..., None])[..., 0] / batch.update_shards[:, None])
 
 
-def _with_head(classes_s: Floats, batch: StepBatch, stack: StackColumns) -> Floats:
-    """Device times with what the software adds to the head: a slower matmul if it is not split, passes over logits."""
+def _with_software(classes_s: Floats, batch: StepBatch, stack: StackColumns) -> Floats:
+    """Device times with what the software adds: a slower head if it is not split, passes over logits, gradient sums.
+
+    Gradients are added up at the rate of the update, whose bytes a parameter are known.
+    """
     factors = np.ones((len(classes_s), 3))
     factors[:, MATMUL] = np.where(batch.waits > 0, 1.0, 1.0 / stack.lone_head_efficiency)
     factors[:, VECTOR] = stack.loss_traffic
     changed = classes_s.copy()
     changed[:, HEAD, :2] *= factors[:, None, :]
+    passes = stack.accumulation_bytes / batch.update_bytes
+    changed[:, :, BACKWARD, VECTOR] += passes[:, None] * classes_s[:, :, UPDATE].sum(axis=-1)
     return changed
 
 

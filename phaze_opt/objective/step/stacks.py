@@ -21,12 +21,14 @@ _MEGATRON_2021 = TrainingStack(
     attention_efficiency=0.5,
     vector_efficiency=0.85,
     loss_traffic=2.0,
+    accumulation_bytes=8.0,
+    kernel_s=3e-6,
     k_ramp=0.0,
     exposed_traffic=0.0,
 )
 """Megatron-LM of 2021 and 2022 (Narayanan et al. 2021; Korthikanti et al. 2022): elementwise chains fused, attention
-not, loss in fp32, fp16 gradients all-reduced after the last micro-batch, stage boundaries scattered over the tensor
-group. The two efficiencies are round figures: the fit barely depends on them (decision 0173)."""
+not, loss in fp32, gradients added up every micro-batch (6 bytes in 16 bits, 10 in 32) and all-reduced after the last
+one, stage boundaries scattered over the tensor group. Figures here are round: fits barely depend on them (0173)."""
 
 _MEGATRON_CORE = TrainingStack(
     name="megatron-core",

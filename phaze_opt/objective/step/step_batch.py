@@ -83,6 +83,7 @@ class StepBatch:
     transfers: Traffic
     parameters: Traffic
     gradients: Traffic
+    update_bytes: Floats
     update_shards: Floats
     tied_share: Floats
     islands: Floats
@@ -114,10 +115,17 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         transfers=_traffic([_pad(_transfer_costs(step, network), num_stages) for step, network in both]),
         parameters=_traffic([_pad(_parameter_costs(step, network), num_stages) for step, network in both]),
         gradients=_traffic([_pad(_gradient_costs(step, network), num_stages) for step, network in both]),
+        update_bytes=np.array([_update_bytes(step) for step in steps]),
         update_shards=np.array([_update_shards(step) for step in steps]),
         tied_share=np.array([_tied_share(step) for step in steps]),
         islands=np.array([_num_islands(step, network) for step, network in both], float),
     )
+
+
+def _update_bytes(step: CompiledStep) -> float:
+    """Bytes that the optimizer moves for a parameter of a block."""
+    graph = step.layers[BLOCK].graph
+    return sum(operator.hbm_bytes for operator in graph.update.operators) / max(1, graph.num_parameters)
 
 
 def _num_islands(step: CompiledStep, network: Network) -> int:
