@@ -68,7 +68,7 @@ def error_figure(entry: SetResult) -> Figure:
     is_time = entry.dataset.like not in CONTEXT
     axis = _time_axis([result.measured_s for result in scored]) if is_time else {"type": "log", "tickformat": "~g"}
     figure.update_xaxes(title="measured time" if is_time else "measured", **axis)
-    figure.update_yaxes(title="predicted / measured - 1, %", zeroline=True, zerolinecolor=REFERENCE_COLOUR)
+    figure.update_yaxes(title="error, %", zeroline=True, zerolinecolor=REFERENCE_COLOUR)
     finish_figure(figure, height=340, num_legend=len(series))
     return figure.update_yaxes(zeroline=True)
 
