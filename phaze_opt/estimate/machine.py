@@ -8,6 +8,7 @@ fitted: then the model is the roofline with tiles.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,8 @@ class MachineModel:
         exposed_store: how much of storing its result (on arrays, of streaming through them) a matmul does not hide
             behind compute; above 1 where that goes at less than the memory's bandwidth.
         result_bytes: bytes of a result's element; 0: those of an operand's.
+        overlap_norm: order of the norm in which a matmul's compute and memory combine: infinite where the shorter
+            hides wholly behind the longer.
     """
 
     num_units: int
@@ -63,6 +66,7 @@ class MachineModel:
     array_depth: int = 0
     exposed_store: float = 0.0
     result_bytes: int = 0
+    overlap_norm: float = math.inf
 
 
 def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants, setting: str) -> MachineModel:
@@ -103,6 +107,7 @@ def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants,
         array_depth=device.array_depth,
         exposed_store=value("exposed_store", 0.0),
         result_bytes=ACCUMULATOR_BYTES if path is ComputePath.INT8 else 0,
+        overlap_norm=value("overlap_norm", math.inf),
     )
 
 

@@ -1,7 +1,8 @@
 """Matmuls on real machines: tiles in waves over multiprocessors, or folds over systolic arrays; memory beside them.
 
-A matmul is busy for max(C + exposed x S, M): C computes, M moves operands and result once, S is what must come before
-or after the products themselves and so may not be hidden behind them.
+A matmul is busy for norm(C + exposed x S, M): C computes, M moves operands and result once, S is what must come before
+or after the products themselves and so may not be hidden behind them. The norm's order says how well C and M overlap:
+infinite, the longer of both; lower, a little more where they are about equal.
 
 Tiles: C = 2 SM t_m t_n waves (k + k0) penalty / (peak e), waves = ceil(tiles / SM), minimised over the output tiles
 that libraries have; k0 is the k at which filling and draining doubles the time.
@@ -13,6 +14,7 @@ of the result and the left operand, which stream through while the right one's f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,8 +68,17 @@ def matmul_terms(batch: Floats, m: Floats, n: Floats, k: Floats, machine: Machin
     compute = (filled + ramp) / machine.matmul_efficiency
     store = machine.exposed_store * _exposed(batch * m * n, batch * m * k, machine)
     memory = memory_s(batch, m, n, k, machine)
-    busy = np.maximum(compute + store, memory)
+    busy = _overlapped(compute + store, memory, machine.overlap_norm)
     return MatmulTerms(ideal, filled - ideal, ramp, compute - filled - ramp, store, memory, busy)
+
+
+def _overlapped(compute: Floats, memory: Floats, order: float) -> Floats:
+    """(C^p + M^p)^(1/p), the larger for infinite p; without overflow."""
+    larger = np.maximum(compute, memory)
+    if math.isinf(order):
+        return larger
+    ratio = np.minimum(compute, memory) / np.maximum(larger, 1e-300)
+    return np.asarray(larger * (1.0 + ratio**order) ** (1.0 / order))
 
 
 def memory_s(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> Floats:

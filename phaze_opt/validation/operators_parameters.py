@@ -31,6 +31,8 @@ def matmul_parameters(device: Device, setting: str, *, paths: Collection[Compute
         found.append(
             Parameter(group, "matmul_memory_efficiency", "", 0.2, 1.0, 0.85, "matmul: share of the memory bandwidth")
         )
+        meaning = "order of the norm of compute and memory: how well they overlap"
+        found.append(Parameter(group, "overlap_norm", "", 2.0, 20.0, 5.0, meaning, is_log=True))
     most = 1.0 if device.style is MatrixStyle.TILES else 4.0
     meaning = "times the result's store (arrays: and the streamed operand) that compute does not hide"
     found.append(Parameter(group, "exposed_store", "", 0.0, most, 1.0, meaning))

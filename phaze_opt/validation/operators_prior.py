@@ -21,8 +21,8 @@ from phaze_opt.validation.fit import fit_parameters
 Floats = NDArray[np.float64]
 WEIGHT = 0.1
 """Of a constant that is off by a factor of e, against a row that is: a row decides where it says anything at all."""
-EXPECTED = ("launch_s", "matmul_efficiency", "matmul_memory_efficiency")
-"""Constants that are near their start on every machine: launches of host or device, shares of a peak."""
+EXPECTED = ("launch_s", "matmul_efficiency", "matmul_memory_efficiency", "overlap_norm")
+"""Constants that are near their start on every machine: launches, shares of a peak, orders of a norm."""
 KIN = {"matmul_memory_efficiency": "vector_memory_efficiency"}
 """Constants expected near another of the same group."""
 

@@ -160,6 +160,18 @@ def test_a_result_within_the_cache_is_stored_beside_the_products():
     assert at(large, GPU) - at(large, hidden) > 0.5 * 2 * 192 * 2048 * 2048 / (2039e9 * 0.85)
 
 
+@given(shape=SIZES, order=st.floats(1.0, 30.0))
+def test_overlap_lies_between_the_sum_and_the_longer(shape, order):
+    longer, both = at(shape, GPU) - GPU.launch_s, at(shape, replace(GPU, overlap_norm=1.0)) - GPU.launch_s
+    between = at(shape, replace(GPU, overlap_norm=order)) - GPU.launch_s
+    assert longer * (1 - 1e-9) <= between <= both * (1 + 1e-9)
+    terms = matmul_terms(*(np.array(float(size)) for size in shape), GPU)
+    compute = float(terms.ideal_s + terms.waste_s + terms.ramp_s + terms.below_peak_s + terms.store_s)
+    assert both == pytest.approx(compute + float(terms.memory_s), rel=1e-9)
+    expected = (compute**order + float(terms.memory_s) ** order) ** (1 / order)
+    assert between == pytest.approx(expected, rel=1e-6, abs=1e-300)
+
+
 def test_int8_results_are_four_bytes():
     machine = replace(TPU, element_bytes=1, result_bytes=4)
     sizes = (np.array(float(size)) for size in (1, 100, 200, 300))

