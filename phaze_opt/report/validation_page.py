@@ -193,5 +193,8 @@ def _residuals_table(groups: dict[str, FittedGroup]) -> TableContent:
              format_figure(residuals.get("mape", nothing)),
              format_figure(residuals.get("cross_validated_mape", nothing)), ", ".join(others))
         )  # fmt: skip
-    note = "Mean errors in per cent of the rows that a group touches: fitted, and with rows kept out of the fit."
+    note = (
+        "Mean errors in per cent of the rows that a group touches: fitted, and with rows kept out of the fit. A group "
+        "that touches none prices machines without measurements."
+    )
     return TableContent("Groups of constants", columns, tuple(rows), note)
