@@ -14,12 +14,13 @@ _MAX_PATH_CHARACTERS = 300
 _MAX_KEY_CHARACTERS = 40
 
 
-def read_text_file(path: Path, *, kind: str) -> str:
+def read_text_file(path: Path, *, kind: str, max_bytes: int = MAX_FILE_BYTES) -> str:
     """Text of a user's file.
 
     Args:
         path: the file.
         kind: what the file should be, for messages (``a network file``).
+        max_bytes: size beyond which it cannot be such a file.
 
     Raises:
         InputError: the path is missing, a directory, unreadable, too large, binary or empty.
@@ -27,11 +28,11 @@ def read_text_file(path: Path, *, kind: str) -> str:
     source = shorten_path(path)
     try:
         with path.open("rb") as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)
+            content = stream.read(max_bytes + 1)
     except (OSError, ValueError) as error:
         raise InputError(_unreadable(error, kind=kind), source=source) from error
-    if len(content) > MAX_FILE_BYTES:
-        message = f"is larger than {MAX_FILE_BYTES >> 20} MiB, which is no {kind.split(' ', 1)[-1]}"
+    if len(content) > max_bytes:
+        message = f"is larger than {max_bytes >> 20} MiB, which is no {kind.split(' ', 1)[-1]}"
         raise InputError(message, source=source)
     try:
         text = content.decode("utf-8-sig")

@@ -19,6 +19,8 @@ from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Column, ColumnType, Schema
 
 KIND = "a CSV file of measurements"
+MAX_BYTES = 64 << 20
+"""About 300,000 rows."""
 _SHOWN = 40
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -55,7 +57,7 @@ def read_dataset(path: Path, *, like: str | None = None) -> Dataset:
     if like is not None and like not in DATASET_SCHEMAS:
         message = f"no data set is named '{like}'; {suggest(like, DATASET_SCHEMAS)}"
         raise InputError(message, source="--dataset")
-    records = _records(read_text_file(path, kind=KIND), source=source)
+    records = _records(read_text_file(path, kind=KIND, max_bytes=MAX_BYTES), source=source)
     line, header = next(records)
     stem = path.stem
     schema = DATASET_SCHEMAS.get(like or stem) or _guess_schema(header)
@@ -100,8 +102,12 @@ def _own(names: Sequence[str]) -> tuple[Dataset, ...]:
 
 
 def _read_folder(folder: Path, names: Sequence[str]) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
-    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    known = {file.stem: file for file in files if file.suffix == ".csv" and _is_known(file)}
+    try:
+        files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    except OSError as error:
+        message = f"cannot be read ({error.strerror}); give a folder of CSV files"
+        raise InputError(message, source=shorten_path(folder)) from error
+    known = {file.stem: file for file in files if file.suffix.lower() == ".csv" and _is_known(file)}
     if not known:
         message = f"holds no CSV file of measurements; name files as the published sets ({_few(DATASET_SCHEMAS)})"
         raise InputError(message, source=shorten_path(folder))
@@ -122,7 +128,7 @@ def _is_known(file: Path) -> bool:
     if file.stem in DATASET_SCHEMAS:
         return True
     try:
-        _, header = next(_records(read_text_file(file, kind=KIND), source=""))
+        _, header = next(_records(read_text_file(file, kind=KIND, max_bytes=MAX_BYTES), source=""))
     except InputError:
         return False
     return any(schema.admits(header) for schema in SCHEMAS)
