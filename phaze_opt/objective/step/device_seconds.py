@@ -24,6 +24,7 @@ SETTING = "device"
 """Operators inside a training step follow one another on the device: constants are those of the device's clock."""
 WIDE_BYTES = 2
 """Bytes of an operand's element that `TrainingStack.tile_intensity` is stated for."""
+_NARROW = (ComputePath.FP8, ComputePath.INT8)
 _OUTPUT = "logits"
 """Name of the output matmul and, with a suffix, of its gradients."""
 
@@ -64,7 +65,7 @@ def device_seconds(
 ) -> Floats:
     """Time of every operator of a step on a device, shape (num_operators,), s.
 
-    With fp8, attention and the output matmul stay in bf16 and every operand of the others is cast (Micikevicius et
+    With fp8 (and int8), attention and the output matmul stay in bf16 and every operand of the others is cast (Micikevicius et
     al. 2022, section 4).
 
     Args:
@@ -78,10 +79,10 @@ def device_seconds(
     Raises:
         InputError: the device lacks the path.
     """
-    is_fp8 = path is ComputePath.FP8
-    wide = training_machine(device, path=ComputePath.BF16 if is_fp8 else path, stack=stack, fitted=fitted)
+    is_narrow = path in _NARROW
+    wide = training_machine(device, path=ComputePath.BF16 if is_narrow else path, stack=stack, fitted=fitted)
     seconds = _on_machine(compiled, wide, device, roles, stack)
-    if not is_fp8:
+    if not is_narrow:
         return seconds
     narrow = training_machine(device, path=path, stack=stack, fitted=fitted)
     rate = narrow.hbm_bandwidth_bytes_per_s * narrow.vector_memory_efficiency

@@ -238,7 +238,8 @@ class HeldParameters:
 def held_parameters(step: CompiledStep, number: int, network: Network) -> list[HeldParameters]:
     """Of one stage: experts, on their own replicas, and all else, on data parallel replicas and context shards.
 
-    A tied head on the embedding's stage counts once. Parameters that only one device holds are left out.
+    With hybrid sharding (ZeRO 3 over some of the replicas) the group are those that share one copy of the state. A tied
+    head on the embedding's stage counts once. Parameters that only one device holds are left out.
     """
     plan, counts = step.plan, _stage_counts(step, number)
     graphs = [layer.graph for layer in step.layers]
@@ -251,7 +252,7 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
         dense, experts = dense + experts, 0
     found = []
     for parameters, size, apart in (
-        (dense, plan.data * plan.context, stride),
+        (dense, (plan.shards if plan.zero == 3 else plan.data) * plan.context, stride),
         (experts, plan.expert_replicas, stride * plan.expert),
     ):
         if parameters and size > 1:
@@ -306,7 +307,7 @@ def _flat(group: Sequence[NetworkDimension], network: Network) -> tuple[NetworkD
 def _gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
     """Gradients all-reduced, or (ZeRO 1, 2) scattered and parameters gathered; a tied table over its two stages."""
     if step.plan.zero == 3:
-        return [_NO_COST] * len(step.blocks)
+        return [_hybrid_cost(step, network, number) for number in range(len(step.blocks))]
     costs = []
     for number in range(len(step.blocks)):
         parts = []
@@ -322,6 +323,21 @@ def _gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
             parts.append(_tied_cost(step, network))
         costs.append(_add(parts))
     return costs
+
+
+def _hybrid_cost(step: CompiledStep, network: Network, number: int) -> Cost:
+    """Hybrid sharding: each shard's gradients all-reduced once a step over the groups that hold a copy of it."""
+    plan = step.plan
+    copies = plan.data // plan.shards
+    if copies == 1:
+        return _NO_COST
+    counts = _stage_counts(step, number)
+    parameters = sum(c * layer.graph.num_parameters for c, layer in zip(counts, step.layers, strict=True))
+    if counts[0] and counts[2]:
+        parameters -= step.layers[2].graph.num_tied_parameters
+    stride = plan.tensor * plan.context * plan.shards
+    group = group_dimensions(network, size=copies, stride=stride, is_aligned=True)
+    return _cost(CollectiveKind.ALL_REDUCE, parameters * step.stack.gradient_bytes / plan.shards, group)
 
 
 def _tied_cost(step: CompiledStep, network: Network) -> Cost:
