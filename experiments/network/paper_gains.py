@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from phaze_opt.estimate.bandwidth_allocation import Budget, allocate_bandwidth, loads_s
-from phaze_opt.estimate.chunk_schedule import Chunking, schedule_chunks
+from phaze_opt.estimate.chunk_schedule import schedule_chunks
 from phaze_opt.estimate.collective_load import GroupCollective, collective_loads
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import NetworkDimension, Topology
+from phaze_opt.hardware.network import Chunking, NetworkDimension, Topology
 
 RESULT = Path(__file__).with_suffix(".json")
 LATENCY_S = 1e-6

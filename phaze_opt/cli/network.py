@@ -128,14 +128,15 @@ def optimise(
         ),
     ] = None,
     chunking: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--chunking",
             help="How collectives go through the levels: none (one after another), fixed (in chunks, inside out) or "
             "themis (in chunks, balanced).",
             rich_help_panel=NETWORK,
+            show_default="as the network says",
         ),
-    ] = "none",
+    ] = None,
     tensor_parallel: Annotated[int, _degree("--tensor-parallel", "Tensor-parallel degree.")] = 1,
     pipeline: Annotated[int, _degree("--pipeline", "Pipeline stages.")] = 1,
     data: Annotated[
@@ -181,12 +182,12 @@ def optimise(
 
     The answer carries a bound that no other split can beat. Compute is left out: the split is for the collectives.
     """
-    from phaze_opt.estimate.chunk_schedule import Chunking
+    from phaze_opt.hardware.network import Chunking
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.objective.step.network_design import design_network
     from phaze_opt.units import gb_per_s_to_bytes_per_s
 
-    way = parse_choice(Chunking, chunking, option="--chunking")
+    way = None if chunking is None else parse_choice(Chunking, chunking, option="--chunking")
     check_file_to_write(output, option="--out", example="network.toml")
     step = _compile(
         model,
@@ -206,9 +207,9 @@ def optimise(
     if output is not None:
         _write(design.best.network, output)
     if json:
-        print_json(_to_json(design, step, chunking=way.value, output=output))
+        print_json(_to_json(design, step, output=output))
         return
-    _print(design, chunking=way.value, output=output)
+    _print(design, output=output)
 
 
 def _compile(
@@ -274,11 +275,11 @@ def _write(network: Network, path: Path) -> None:
     replace_file(path, network_text(network))
 
 
-def _print(design: NetworkDesign, *, chunking: str, output: Path | None) -> None:
+def _print(design: NetworkDesign, *, output: Path | None) -> None:
     from phaze_opt.report.networks import collective_table, design_sentence, design_table
 
     _draw(design_table(design))
-    _draw(collective_table(design, chunking=chunking))
+    _draw(collective_table(design))
     out().print(design_sentence(design), soft_wrap=True)
     if output is not None:
         out().print(f"Written to {output}: give it to --network.", soft_wrap=True)
@@ -290,11 +291,7 @@ def _draw(content: Any) -> None:
     out().print(draw_table(content))
 
 
-def _to_json(design: NetworkDesign, step: CompiledStep, *, chunking: str, output: Path | None) -> dict[str, Any]:
-    from phaze_opt.estimate.chunk_schedule import Chunking
-
-    way = Chunking(chunking)
-
+def _to_json(design: NetworkDesign, step: CompiledStep, *, output: Path | None) -> dict[str, Any]:
     def case(given: NetworkCase) -> dict[str, Any]:
         return {"levels": _levels(given.network), "seconds": given.seconds}
 
@@ -302,7 +299,7 @@ def _to_json(design: NetworkDesign, step: CompiledStep, *, chunking: str, output
     return {
         "model": step.model.name,
         "plan": {"tensor": plan.tensor, "pipeline": plan.pipeline, "data": plan.data, "micro_batch": plan.micro_batch},
-        "chunking": chunking,
+        "chunking": design.chunking.value,
         "given": case(design.given),
         "equal": case(design.equal),
         "best": case(design.best),
@@ -315,8 +312,8 @@ def _to_json(design: NetworkDesign, step: CompiledStep, *, chunking: str, output
                 "payload_bytes": before.payload_bytes,
                 "count": before.count,
                 "sizes": [dimension.size for dimension in before.dimensions],
-                "given_seconds": before.seconds(way),
-                "best_seconds": after.seconds(way),
+                "given_seconds": before.seconds(design.chunking),
+                "best_seconds": after.seconds(design.chunking),
             }
             for before, after in zip(design.given.collectives, design.best.collectives, strict=True)
         ],

@@ -11,8 +11,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import permutations
 
 import numpy as np
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collective_curves import pass_latency_s, pass_s_per_byte
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import NetworkDimension
+from phaze_opt.hardware.network import Chunking, NetworkDimension
+from phaze_opt.units import GIGA
 
 NUM_CHUNKS = 64
 """Chunks of a collective; Themis's default."""
@@ -36,18 +37,6 @@ _FALLS_FREE, _ARRIVES = 0, 1
 
 Order = tuple[int, ...]
 Floats = NDArray[np.float64]
-
-
-class Chunking(StrEnum):
-    """How the chunks of a collective go through the dimensions.
-
-    NONE: one chunk, dimension after dimension (semantics 6). FIXED: chunks from the inside out, pipelined.
-    THEMIS: each chunk in the order that balances the dimensions.
-    """
-
-    NONE = "none"
-    FIXED = "fixed"
-    THEMIS = "themis"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +97,13 @@ def schedule_chunks(
         balanced = _replayed(kind, payload_bytes, own, balanced_orders(own, count))
         best = min(fixed, balanced, key=lambda schedule: (schedule.seconds, schedule.bound_s))
     return _widened(best, spanned, len(dimensions))
+
+
+@lru_cache(maxsize=4096)
+def chunked_s_per_byte(kind: CollectiveKind, dimensions: tuple[NetworkDimension, ...], chunking: Chunking) -> float:
+    """Seconds per byte of a collective in chunks, latencies left out: without them its time is in proportion to S."""
+    without = [replace(dimension, latency_s=0.0) for dimension in dimensions]
+    return schedule_chunks(kind, GIGA, without, chunking=chunking).seconds / GIGA
 
 
 def balanced_orders(dimensions: Sequence[NetworkDimension], num_chunks: int) -> list[Order]:

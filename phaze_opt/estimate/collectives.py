@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.chunk_schedule import chunked_s_per_byte
 from phaze_opt.estimate.collective_curves import (
     Bytes,
     pass_latency_s,
@@ -25,7 +26,7 @@ from phaze_opt.estimate.collective_curves import (
     runs_as_one_ring,
 )
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import MeasuredDimension, Network, NetworkDimension
+from phaze_opt.hardware.network import ChunkedDimension, Chunking, MeasuredDimension, Network, NetworkDimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,20 @@ def _all_to_all_cost(dimensions: Sequence[NetworkDimension]) -> AffineCost:
     return AffineCost(0.0, sum(pass_s_per_byte(dimension) for dimension in dimensions))
 
 
+def _chunking(dimensions: Sequence[NetworkDimension]) -> Chunking:
+    """How the group's levels are crossed; NONE unless several are, all in the same way."""
+    spanned = [dimension for dimension in dimensions if dimension.size > 1]
+    ways = {level.chunking if isinstance(level, ChunkedDimension) else Chunking.NONE for level in spanned}
+    return ways.pop() if len(spanned) > 1 and len(ways) == 1 else Chunking.NONE
+
+
+def _chunked_cost(kind: CollectiveKind, dimensions: Sequence[NetworkDimension], chunking: Chunking) -> AffineCost:
+    """Latencies as without chunks (they overlap from chunk to chunk), bytes as the schedule of chunks moves them."""
+    passes = {CollectiveKind.ALL_REDUCE: 2.0, CollectiveKind.ALL_TO_ALL: 0.0}.get(kind, 1.0)
+    latency_s = passes * sum(pass_latency_s(dimension) for dimension in dimensions)
+    return AffineCost(latency_s, chunked_s_per_byte(kind, tuple(dimensions), chunking))
+
+
 def collective_coefficients(kind: CollectiveKind, dimensions: Sequence[NetworkDimension]) -> AffineCost:
     """Cost of a collective as an affine function of its payload S.
 
@@ -80,8 +95,11 @@ def collective_coefficients(kind: CollectiveKind, dimensions: Sequence[NetworkDi
         2 ceil(log2 p) latency and the same bandwidth term; direct (fully connected) 2 latency and the same;
         all-gather and reduce-scatter half of it; all-to-all (p-1)/p S/B. Zero for a single device. Measured levels
         run as one ring (`RingPass`), and their curve is replaced by its asymptote: placement asks for affine costs,
-        and gradients are large.
+        and gradients are large. Levels crossed in chunks overlap (`chunk_schedule`).
     """
+    chunking = _chunking(dimensions)
+    if chunking is not Chunking.NONE:
+        return _chunked_cost(kind, dimensions, chunking)
     if kind is CollectiveKind.ALL_TO_ALL:
         return _all_to_all_cost(dimensions)
     half = _scatter_cost(dimensions)

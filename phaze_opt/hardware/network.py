@@ -17,6 +17,18 @@ class Topology(StrEnum):
     FULLY_CONNECTED = "fully_connected"
 
 
+class Chunking(StrEnum):
+    """How collectives go through the levels of a network.
+
+    NONE: whole, level after level (semantics 6). FIXED: in chunks from the inside out, pipelined. THEMIS: in chunks,
+    each in the order that balances the levels (`phaze_opt.estimate.chunk_schedule`).
+    """
+
+    NONE = "none"
+    FIXED = "fixed"
+    THEMIS = "themis"
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkDimension:
     """One dimension: ``size`` devices, ``bandwidth_bytes_per_s`` per device one way, ``latency_s`` a hop."""
@@ -87,17 +99,39 @@ class MeasuredDimension(NetworkDimension):
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkedDimension(NetworkDimension):
+    """A dimension that collectives cross in chunks; a field more, as `MeasuredDimension`."""
+
+    chunking: Chunking
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """Dimensions from the innermost outwards; the outermost grows to hold whatever devices the cluster has."""
 
     name: str
-    dimensions: tuple[NetworkDimension | MeasuredDimension, ...]
+    dimensions: tuple[NetworkDimension | MeasuredDimension | ChunkedDimension, ...]
 
     def __post_init__(self) -> None:
         """A network has at least one dimension."""
         if not self.dimensions:
             message = "a network needs at least one dimension"
             raise InputError(message, key="dimensions")
+
+    @property
+    def chunking(self) -> Chunking:
+        """How collectives go through all its levels; NONE unless every level says the same."""
+        found = {level.chunking if isinstance(level, ChunkedDimension) else Chunking.NONE for level in self.dimensions}
+        return found.pop() if len(found) == 1 else Chunking.NONE
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any level has a curve."""
+        return any(isinstance(level, MeasuredDimension) for level in self.dimensions)
+
+    def with_chunking(self, chunking: Chunking) -> Network:
+        """The network with every level but measured ones crossed in this way."""
+        return Network(self.name, tuple(_crossed(level, chunking) for level in self.dimensions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +146,13 @@ class Cluster:
         if self.num_devices < 1:
             message = f"devices = {self.num_devices} must be at least 1"
             raise InputError(message, key="devices")
+
+
+def _crossed(level: NetworkDimension, chunking: Chunking) -> NetworkDimension:
+    if isinstance(level, MeasuredDimension):
+        return level
+    plain = (level.topology, level.size, level.bandwidth_bytes_per_s, level.latency_s)
+    return NetworkDimension(*plain) if chunking is Chunking.NONE else ChunkedDimension(*plain, chunking)
 
 
 def _require_positive(key: str, value: float) -> None:

@@ -11,14 +11,21 @@ from typing import Any
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fabrics import list_fabrics, load_fabric
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
+from phaze_opt.hardware.network import (
+    Chunking,
+    CollectiveCurve,
+    MeasuredDimension,
+    Network,
+    NetworkDimension,
+    Topology,
+)
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import TomlDocument, is_number, shorten
 from phaze_opt.units import GIGA, MICRO, gb_per_s_to_bytes_per_s
 
 MAX_DEVICES = 1 << 18
 """Largest cluster accepted: beyond any built; the time and memory of a placement grow with it."""
-_FILE_KEYS = frozenset({"name", "dimensions"})
+_FILE_KEYS = ("name", "chunking", "dimensions")
 _DIMENSION_KEYS = ("topology", "size", "bandwidth_gb_per_s", "latency_us")
 _CURVE_KEYS = ("bandwidth_gb_per_s", "doubling_us", "ramp_us", "endpoint_share", "ring_shares")
 
@@ -34,7 +41,19 @@ def parse_network(document: TomlDocument, fitted: FittedConstants) -> Network:
             message = f"is unknown; {suggest(key, _FILE_KEYS)}"
             raise InputError(message, source=document.source, line=document.line_of((key,)), key=key)
     dimensions = parse_dimensions(document.values, fitted, source=document.source)
-    return Network(str(document.values.get("name", Path(document.source).stem)), dimensions)
+    network = Network(str(document.values.get("name", Path(document.source).stem)), dimensions)
+    return network.with_chunking(_parse_chunking(document, network))
+
+
+def _parse_chunking(document: TomlDocument, network: Network) -> Chunking:
+    value = document.values.get("chunking", Chunking.NONE.value)
+    if value not in list(Chunking):
+        message = f"value {shorten(value)} is unknown; {suggest(str(value), list(Chunking))}"
+        raise InputError(message, source=document.source, line=document.line_of(("chunking",)), key="chunking")
+    if network.is_measured and value != Chunking.NONE:
+        message = f"{value} does not go with levels that have a curve, which run as one ring; leave one of both away"
+        raise InputError(message, source=document.source, line=document.line_of(("chunking",)), key="chunking")
+    return Chunking(value)
 
 
 def parse_dimensions(values: dict[str, Any], fitted: FittedConstants, *, source: str) -> tuple[NetworkDimension, ...]:
@@ -53,6 +72,8 @@ def parse_dimensions(values: dict[str, Any], fitted: FittedConstants, *, source:
 def network_text(network: Network) -> str:
     """The network as the text of a file that `parse_network` reads back to the same network."""
     lines = [f"name = {_quoted(network.name)}"]
+    if network.chunking is not Chunking.NONE:
+        lines.append(f'chunking = "{network.chunking}"')
     for dimension in network.dimensions:
         lines += [
             "",

@@ -38,9 +38,9 @@ def load_network(
 ) -> Network:
     """A network that holds ``num_devices``.
 
-    A file has ``name`` and ``[[dimensions]]`` from the innermost outwards, each with topology (ring, switch,
-    fully_connected), size, bandwidth_gb_per_s (10**9 bytes/s per device, one way) and latency_us, and maybe a measured
-    ``curve``. The outermost size is grown, never shrunk, until all devices fit.
+    A file has ``name``, maybe ``chunking``, and ``[[dimensions]]`` from the innermost outwards, each with topology
+    (ring, switch, fully_connected), size, bandwidth_gb_per_s (10**9 bytes/s per device, one way) and latency_us, and
+    maybe a measured ``curve``. The outermost size is grown, never shrunk, until all devices fit.
 
     Args:
         name_or_path: ``two-level``, ``phaze``, a real cluster's name (`list_networks`) or a TOML file.

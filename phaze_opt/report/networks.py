@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from phaze_opt.estimate.chunk_schedule import Chunking, schedule_chunks
+from phaze_opt.estimate.chunk_schedule import schedule_chunks
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import MeasuredDimension, Network, NetworkDimension
+from phaze_opt.hardware.network import Chunking, MeasuredDimension, Network, NetworkDimension
 from phaze_opt.objective.step.network_design import NetworkDesign
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, MICRO
@@ -81,9 +81,9 @@ def design_table(design: NetworkDesign) -> TableContent:
     return TableContent("Bandwidth of a device, GB/s", columns, tuple(rows), emphasised=frozenset({len(rows) - 1}))
 
 
-def collective_table(design: NetworkDesign, *, chunking: str) -> TableContent:
+def collective_table(design: NetworkDesign) -> TableContent:
     """Each collective of the step, as given and as allocated."""
-    way = Chunking(chunking)
+    way = design.chunking
     pairs = zip(design.given.collectives, design.best.collectives, strict=True)
     rows = tuple(
         (
@@ -98,7 +98,7 @@ def collective_table(design: NetworkDesign, *, chunking: str) -> TableContent:
     )
     headings = ("group", "payload", "times a step", "as given", "allocated")
     columns = (Column("collective"), *(Column(name, is_number=True) for name in headings))
-    return TableContent(f"Collectives of the stage with the most blocks, chunking {chunking}", columns, rows)
+    return TableContent(f"Collectives of the stage with the most blocks, chunking {way.value}", columns, rows)
 
 
 def design_sentence(design: NetworkDesign) -> str:

@@ -70,6 +70,22 @@ def test_the_file_it_writes_is_a_network(tmp_path, capsys):
     assert found["name"] == network.name
 
 
+def test_the_file_of_a_chunked_design_is_crossed_in_chunks_everywhere(tmp_path, capsys):
+    path = tmp_path / "network.toml"
+    degrees = ["--tensor-parallel", "16", "--chunking", "themis", "--out", str(path)]
+    designed = run_json([*OPTIMISE, "--network", "two-level", *degrees], capsys)
+    again = run_json([*OPTIMISE, "--network", str(path), "--tensor-parallel", "16"], capsys)
+    assert again["chunking"] == "themis"
+    assert again["given"]["seconds"] == pytest.approx(designed["best"]["seconds"], rel=1e-6)
+    evaluate = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--devices", "64", "--global-batch", "512"]
+    plain = tmp_path / "plain.toml"
+    plain.write_text(path.read_text().replace('chunking = "themis"\n', ""))
+    rates = [
+        run_json([*evaluate, "--network", str(file)], capsys)["throughput_samples_per_s"] for file in (path, plain)
+    ]
+    assert rates[0] >= rates[1]
+
+
 def test_costs_move_bandwidth_to_cheaper_levels(capsys):
     arguments = [*OPTIMISE, "--network", "two-level", "--tensor-parallel", "16"]
     even = run_json(arguments, capsys)["best"]["levels"]

@@ -1,5 +1,6 @@
 """Themis: brute force over the orders of chunks, the fixed order, bounds, and the paper's topologies and gains."""
 
+from dataclasses import replace
 from itertools import combinations_with_replacement, permutations
 
 import numpy as np
@@ -8,10 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.chunk_schedule import Chunking, balanced_orders, order_loads, schedule_chunks
-from phaze_opt.estimate.collectives import collective_s
+from phaze_opt.estimate.chunk_schedule import balanced_orders, order_loads, schedule_chunks
+from phaze_opt.estimate.collectives import collective_coefficients, collective_s
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import NetworkDimension, Topology
+from phaze_opt.hardware.network import (
+    Chunking,
+    CollectiveCurve,
+    MeasuredDimension,
+    Network,
+    NetworkDimension,
+    Topology,
+)
 
 KINDS = st.sampled_from(CollectiveKind)
 dimensions = st.builds(
@@ -113,3 +121,32 @@ def _hops(dimension):
         return 0
     steps = {Topology.RING: dimension.size - 1, Topology.SWITCH: (dimension.size - 1).bit_length()}
     return steps.get(dimension.topology, 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(KINDS, st.floats(1e6, 1e10), groups, st.sampled_from([Chunking.FIXED, Chunking.THEMIS]))
+def test_levels_crossed_in_chunks_cost_what_the_schedule_does(kind, payload, group, chunking):
+    """Affine: the bytes as replayed without latencies, which then overlap; exact where there are none."""
+    quick = [replace(level, latency_s=0.0) for level in group]
+    crossed = Network("chunks", tuple(quick)).with_chunking(chunking).dimensions
+    expected = seconds(kind, payload, quick, chunking=chunking)
+    assert collective_s(kind, payload, crossed) == pytest.approx(expected, rel=1e-9)
+    cost = collective_coefficients(kind, Network("chunks", tuple(group)).with_chunking(chunking).dimensions)
+    assert cost.s_per_byte == pytest.approx(expected / payload, rel=1e-9)
+    assert cost.latency_s == pytest.approx(collective_coefficients(kind, group).latency_s)
+
+
+@given(KINDS, st.floats(0, 1e10), dimensions)
+def test_one_level_crossed_in_chunks_is_the_plain_level_exactly(kind, payload, level):
+    crossed = Network("chunks", (level,)).with_chunking(Chunking.THEMIS).dimensions
+    assert collective_s(kind, payload, crossed) == collective_s(kind, payload, [level])
+
+
+def test_crossing_is_undone_and_measured_levels_keep_their_ring():
+    level = NetworkDimension(Topology.RING, 4, 1e9, 1e-6)
+    curved = MeasuredDimension(Topology.RING, 4, 1e9, 1e-6, CollectiveCurve(1e9, 1e-6))
+    network = Network("chunks", (level, level))
+    assert network.with_chunking(Chunking.THEMIS).chunking is Chunking.THEMIS
+    assert network.with_chunking(Chunking.THEMIS).with_chunking(Chunking.NONE) == network
+    assert Network("x", (curved,)).with_chunking(Chunking.FIXED).dimensions == (curved,)
+    assert Network("x", (curved, level)).with_chunking(Chunking.FIXED).chunking is Chunking.NONE

@@ -11,7 +11,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fabrics import find_fabric, list_fabrics, load_fabric, typical_curve
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.link_rings import count_rings, ring_shares
-from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
+from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
 from phaze_opt.hardware.network_file import network_text
 from phaze_opt.hardware.networks import list_networks, load_network, network_source
 from phaze_opt.plain_data import from_plain, to_plain
@@ -112,6 +112,28 @@ def test_networks_without_curves_are_kept_as_they_always_were():
     """Certificates and digests hold the plain data: a key more would refuse every old one."""
     kept = to_plain(Network, load_network("two-level", num_devices=8))
     assert all(set(level) == {"topology", "size", "bandwidth_bytes_per_s", "latency_s"} for level in kept["dimensions"])
+
+
+def test_a_file_may_cross_its_levels_in_chunks(tmp_path):
+    network = load(tmp_path, 'chunking = "themis"\n' + PLAIN + PLAIN)
+    assert network.chunking is Chunking.THEMIS
+    assert from_plain(Network, to_plain(Network, network)) == network
+    assert load(tmp_path, network_text(network)) == network
+    assert load(tmp_path, 'chunking = "none"\n' + PLAIN).dimensions == load(tmp_path, PLAIN).dimensions
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('chunking = "thermis"\n' + PLAIN, r"fabric.toml:1: key 'chunking': .*did you mean themis"),
+        ("chunking = 3\n" + PLAIN, "chunking"),
+        ('chunking = "fixed"\n' + CURVE, "one ring"),
+        ('chunkin = "fixed"\n' + PLAIN, "did you mean chunking"),
+    ],
+)
+def test_faulty_chunking_is_refused(tmp_path, text, says):
+    with pytest.raises(InputError, match=says):
+        load(tmp_path, text)
 
 
 def test_rings_of_the_cube_mesh():

@@ -10,9 +10,8 @@ import numpy as np
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.bandwidth_allocation import Allocation, Budget, allocate_bandwidth, with_bandwidths
-from phaze_opt.estimate.chunk_schedule import Chunking
 from phaze_opt.estimate.collective_load import GroupCollective, collective_loads
-from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.network import Chunking, Network
 from phaze_opt.objective.step.compiled_step import CompiledStep
 from phaze_opt.objective.step.step_collectives import step_collectives
 
@@ -31,12 +30,14 @@ class NetworkDesign:
     """Three ways to spend one budget of bandwidth.
 
     Attributes:
+        chunking: how collectives go through the levels in all three.
         given: the network as it is, scaled so that it spends the budget.
         equal: the same bandwidth on every level.
         best: as allocated.
         allocation: bandwidths of the best, and the bound on what any could reach, without latencies.
     """
 
+    chunking: Chunking
     given: NetworkCase
     equal: NetworkCase
     best: NetworkCase
@@ -49,7 +50,7 @@ def design_network(
     *,
     total_bytes_per_s: float | None = None,
     costs: Sequence[float] = (),
-    chunking: Chunking = Chunking.NONE,
+    chunking: Chunking | None = None,
 ) -> NetworkDesign:
     """Allocate bandwidth to the levels of a network so that the collectives of a step end soonest.
 
@@ -58,7 +59,7 @@ def design_network(
         network: with a level for every device of the plan.
         total_bytes_per_s: bandwidth of a device over all levels; what the network has unless given.
         costs: of a byte/s on each level; the budget is then what an equal split of the total costs. All 1 unless given.
-        chunking: how collectives go through the levels.
+        chunking: how collectives go through the levels; as the network says unless given.
 
     Raises:
         InputError: as many costs as levels are not given, or the plan has no collectives.
@@ -67,18 +68,20 @@ def design_network(
     if costs and len(costs) != levels:
         message = f"{len(costs)} costs were given for the {levels} levels of {network.name}; give one for each"
         raise InputError(message, key="costs")
+    way = network.chunking if chunking is None else chunking
+    network = network.with_chunking(way)
     prices = tuple(costs) or (1.0,) * levels
     own = np.array([dimension.bandwidth_bytes_per_s for dimension in network.dimensions])
     total = float(own.sum()) if total_bytes_per_s is None else total_bytes_per_s
     budget = Budget(total * sum(prices) / levels, prices)
     scaled = own * budget.total / float(own @ np.array(prices))
-    loads = [load for each in step_collectives(step, network) for load in collective_loads(each, chunking)]
+    loads = [load for each in step_collectives(step, network) for load in collective_loads(each, way)]
     allocation = allocate_bandwidth(loads, budget)
     cases = (scaled, budget.equal_split(), np.array(allocation.bandwidth_bytes_per_s))
-    given, equal, best = (_case(step, with_bandwidths(network, case.tolist()), chunking) for case in cases)
+    given, equal, best = (_case(step, with_bandwidths(network, case.tolist()), way) for case in cases)
     # A name of its own: other commands rebuild a network that bears a preset's name from the preset.
     named = replace(best, network=replace(best.network, name=f"{network.name}-allocated"))
-    return NetworkDesign(given, equal, named, allocation)
+    return NetworkDesign(way, given, equal, named, allocation)
 
 
 def _case(step: CompiledStep, network: Network, chunking: Chunking) -> NetworkCase:
