@@ -152,4 +152,4 @@ class BestBlock:
         makers = {key: value for key, value in values.items() if key != EIGHT_BIT}
         mean = float(np.mean(list(makers.values()))) if makers else 1.0
         eight_bit = values.get(EIGHT_BIT, 1.0) if element_bytes(self.path) == 1 else 1.0
-        return min(1.0, makers.get(f"matmul_efficiency.{maker_of(self.device)}", mean) * eight_bit)
+        return makers.get(f"matmul_efficiency.{maker_of(self.device)}", mean) * eight_bit

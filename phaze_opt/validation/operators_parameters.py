@@ -80,7 +80,7 @@ def best_parameters(makers: Collection[str], *, paths: Collection[ComputePath]) 
     """Share of the peak that the best shape of a search reaches, one by maker, and what 8-bit operands reach of it."""
     meaning = "share of the 16-bit peak at the best shape of a search"
     found = [
-        Parameter(BEST_GROUP, f"matmul_efficiency.{maker}", "", 0.3, 1.1, 0.8, f"{maker}: {meaning}")
+        Parameter(BEST_GROUP, f"matmul_efficiency.{maker}", "", 0.3, 1.0, 0.8, f"{maker}: {meaning}")
         for maker in MAKERS
         if maker in makers
     ]
@@ -88,7 +88,7 @@ def best_parameters(makers: Collection[str], *, paths: Collection[ComputePath]) 
         meaning = (
             "share of their peak with 8-bit operands over that with 16-bit ones: power and operands run short first"
         )
-        found.append(Parameter(BEST_GROUP, EIGHT_BIT, "", 0.7, 1.05, 0.95, meaning))
+        found.append(Parameter(BEST_GROUP, EIGHT_BIT, "", 0.7, 1.0, 0.95, meaning))
     return tuple(found)
 
 
