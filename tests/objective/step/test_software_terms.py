@@ -1,0 +1,242 @@
+"""What software adds to a step, each term against a closed form worked out here; one step and many agree."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import load_device
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.objective.step.compiled_step import compile_step
+from phaze_opt.objective.step.estimate_step import estimate_step
+from phaze_opt.objective.step.price_step import LAUNCH_NORM, StackColumns, price_batch, price_step, serial_times
+from phaze_opt.objective.step.stacks import PARENTS, list_stacks, load_stack, stack_group
+from phaze_opt.objective.step.step_batch import build_batch
+from phaze_opt.workload.model import ModelFamily, ModelSpec
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.stack import FusionLevel, RankOrder, TrainingStack
+from phaze_opt.workload.training import AttentionForm, TrainingSpec
+
+NVLINK, ADAPTER = 300e9, 25e9
+NODES = Network(
+    "nodes",
+    (NetworkDimension(Topology.SWITCH, 8, NVLINK, 0.0), NetworkDimension(Topology.SWITCH, 64, ADAPTER, 0.0)),
+)
+MODEL = ModelSpec(
+    name="small",
+    family=ModelFamily.GPT2,
+    num_layers=4,
+    hidden_size=1024,
+    num_heads=16,
+    num_kv_heads=16,
+    head_size=64,
+    ffn_size=4096,
+    vocab_size=51200,
+    max_sequence_length=1024,
+    embedding_size=1024,
+    num_position_rows=1024,
+)
+BARE = TrainingStack(
+    name="bare",
+    fusion=FusionLevel.NONE,
+    attention=AttentionForm.UNFUSED,
+    order=RankOrder.DATA_INNER,
+    k_ramp=0.0,
+    exposed_traffic=0.0,
+)
+NOTHING = FittedConstants({})
+
+
+def seconds_of(operators):
+    """Times at made-up rates."""
+    return np.array([3e-15 * operator.macs + 5e-13 * operator.hbm_bytes for operator in operators])
+
+
+def priced(plan, *, stack=BARE, batch=8, network=NODES, scale=1.0):
+    step = compile_step(MODEL, TrainingSpec(plan.micro_batch, 1024, batch), plan, stack=stack)
+    return price_step(step, serial_times(step, scale * seconds_of(step.operators)), network)
+
+
+PLANS = (
+    ParallelPlan(),
+    ParallelPlan(tensor=8, micro_batch=2),
+    ParallelPlan(tensor=2, pipeline=4, data=2, interleave=1, recompute=Recompute.FULL),
+    ParallelPlan(tensor=4, pipeline=2, data=4, interleave=2, is_sequence_parallel=True, recompute=Recompute.SELECTIVE),
+    ParallelPlan(data=8, zero=3, micro_batch=1),
+    ParallelPlan(tensor=16, data=2, zero=1),
+)
+STACKS = (
+    BARE,
+    replace(
+        BARE, host_s_per_operator=1e-5, host_s_per_collective=2e-5, collective_latency_s=1e-5, step_overhead_s=0.01
+    ),
+    replace(BARE, has_scatter_gather=True, accumulation_bytes=8.0, loss_traffic=2.0, lone_head_efficiency=0.5),
+    replace(BARE, is_parameter_ring_flat=True, data_overlap=0.5, parameter_overlap=0.4, network_efficiency=0.8),
+)
+
+
+def test_many_steps_priced_together_are_each_priced_alone():
+    pairs = [(plan, stack) for plan in PLANS for stack in STACKS]
+    steps = [compile_step(MODEL, TrainingSpec(1, 1024, 16), plan, stack=stack) for plan, stack in pairs]
+    times = [serial_times(step, seconds_of(step.operators)) for step in steps]
+    together = price_batch(
+        build_batch(steps, [NODES] * len(steps)),
+        np.array([each.by_class() for each in times]),
+        np.array([each.attention_s for each in times]),
+        StackColumns.of([stack for _, stack in pairs]),
+    )
+    for index, (step, each) in enumerate(zip(steps, times, strict=True)):
+        alone = price_step(step, each, NODES)
+        for name, value in alone.parts.items():
+            assert together.one(index).parts[name] == pytest.approx(value, rel=1e-12, abs=1e-18), name
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("stack", STACKS)
+def test_parts_are_not_negative_and_add_up(plan, stack):
+    found = priced(plan, stack=stack, batch=16)
+    assert all(value >= 0 for value in found.parts.values())
+    assert sum(found.parts.values()) == pytest.approx(found.seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_slower_devices_and_networks_never_make_a_step_shorter(plan):
+    base = priced(plan, batch=16).seconds
+    slow = Network(
+        "slow", tuple(replace(d, bandwidth_bytes_per_s=d.bandwidth_bytes_per_s / 2) for d in NODES.dimensions)
+    )
+    assert priced(plan, batch=16, scale=1.1).seconds > base
+    assert priced(plan, batch=16, network=slow).seconds >= base
+    for field in fields(TrainingStack):
+        if field.name.endswith("_overlap"):
+            assert priced(plan, batch=16, stack=replace(BARE, **{field.name: 0.5})).seconds <= base
+
+
+def test_gradients_are_added_up_once_a_micro_batch_at_the_rate_of_the_update():
+    plan = ParallelPlan(micro_batch=2)
+    without = priced(plan, batch=8)
+    found = priced(plan, batch=8, stack=replace(BARE, accumulation_bytes=14.0))
+    step = compile_step(MODEL, TrainingSpec(2, 1024, 8), plan, stack=BARE)
+    # Adam reads and writes 28 bytes a parameter; 4 micro-batches add 14 each, tied table twice as head and embedding.
+    parameters = sum(
+        count * layer.graph.num_parameters for count, layer in zip((1, MODEL.num_layers, 1), step.layers, strict=True)
+    )
+    assert found.seconds - without.seconds == pytest.approx(4 * 14.0 * parameters * 5e-13, rel=1e-9)
+    assert found.vector_s - without.vector_s == pytest.approx(found.seconds - without.seconds, rel=1e-9)
+
+
+def test_a_head_on_one_device_multiplies_at_its_own_rate_and_a_split_one_does_not():
+    slow = replace(BARE, lone_head_efficiency=0.25)
+    logits_s = 3 * 3e-15 * 1024 * 51200 * 1024 + 5e-13 * 3 * 2 * (1024 * 1024 + 1024 * 51200 + 1024 * 51200)
+    one = ParallelPlan()
+    assert priced(one, stack=slow, batch=1).seconds - priced(one, batch=1).seconds == pytest.approx(
+        3 * logits_s, rel=1e-9
+    )
+    split = ParallelPlan(tensor=2)
+    assert priced(split, stack=slow).seconds == priced(split).seconds
+
+
+def test_passes_over_logits_multiply_the_rest_of_the_head():
+    plan = ParallelPlan()
+    step = compile_step(MODEL, TrainingSpec(1, 1024, 1), plan, stack=BARE)
+    head = step.layers[2]
+    columns = [*head.forward.columns, *head.backward.columns]
+    rest = sum(seconds_of(step.operators)[i] for i in columns if not step.operators[i].macs)
+    tripled = priced(plan, stack=replace(BARE, loss_traffic=3.0), batch=1).seconds
+    assert tripled - priced(plan, batch=1).seconds == pytest.approx(2 * rest, rel=1e-9)
+
+
+@pytest.mark.parametrize(("t", "waits"), [(1, 0.0), (2, 0.5), (4, 0.5 + 1 / 3 + 1 / 4)])
+def test_a_pass_that_only_waits_for_its_host_takes_its_launches(t, waits):
+    """Free device and network: every pass takes host time, collectives the wait for the slowest of t hosts."""
+    stack = replace(BARE, host_s_per_operator=1e-4, host_s_per_collective=1e-3)
+    plan = ParallelPlan(tensor=t)
+    step = compile_step(MODEL, TrainingSpec(1, 1024, 2), plan, stack=stack)
+    free = Network("free", tuple(replace(d, bandwidth_bytes_per_s=1e30) for d in NODES.dimensions))
+    found = price_step(step, serial_times(step, np.zeros(len(step.operators))), free)
+    expected = 0.0
+    for count, layer in zip((1, MODEL.num_layers, 1), step.layers, strict=True):
+        for each in (layer.forward, layer.backward):
+            expected += count * (1e-4 * len(each.columns) + 1e-3 * waits * len(each.collectives))
+    assert found.seconds == pytest.approx(2 * expected, rel=1e-9)
+    assert found.launch_s == pytest.approx(found.seconds, rel=1e-9)
+
+
+def test_launches_and_device_join_by_the_norm():
+    """Embedding and head included: pass by pass (a^12 + b^12)^(1/12)."""
+    stack = replace(BARE, host_s_per_operator=3e-5)
+    step = compile_step(MODEL, TrainingSpec(1, 1024, 1), ParallelPlan(), stack=stack)
+    busy = seconds_of(step.operators)
+    expected = 0.0
+    for count, layer in zip((1, MODEL.num_layers, 1), step.layers, strict=True):
+        for each in (layer.forward, layer.backward):
+            device, host = busy[each.columns].sum(), 3e-5 * len(each.columns)
+            expected += count * (device**LAUNCH_NORM + host**LAUNCH_NORM) ** (1 / LAUNCH_NORM)
+    found = price_step(step, serial_times(step, busy), NODES)
+    assert found.seconds - found.update_s == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("t", "d"), [(1, 8), (1, 16), (2, 16), (4, 32), (8, 4), (8, 32)])
+def test_gradients_of_several_nodes_take_the_adapters_that_their_replicas_share(t, d):
+    """2 S (n - 1)/n inside a node of n replicas, then 2 S/n (N - 1)/N over N nodes, S in the stack's bytes."""
+    found = priced(ParallelPlan(tensor=t, data=d), batch=d, stack=replace(BARE, gradient_bytes=4))
+    step = compile_step(MODEL, TrainingSpec(1, 1024, d), ParallelPlan(tensor=t, data=d), stack=BARE)
+    embedding, block, head = (layer.graph.num_parameters for layer in step.layers)
+    size = 4.0 * (embedding + 4 * block + head - step.layers[2].graph.num_tied_parameters)
+    n = min(d, 8 // t)
+    nodes = d // n
+    expected = 2 * size * (n - 1) / n / NVLINK + 2 * size / n * (nodes - 1) / nodes / ADAPTER
+    assert found.gradient_s == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_flat_ring_of_parameters_runs_at_one_adapter():
+    """Two gathers of weights and one scatter of gradients, each (N - 1)/N of 2 bytes a parameter, a micro-batch."""
+    stack = replace(BARE, is_parameter_ring_flat=True)
+    plan = ParallelPlan(data=64, zero=3)
+    found = priced(plan, stack=stack, batch=128)
+    size = 2.0 * MODEL.num_parameters
+    assert found.parameter_s == pytest.approx(2 * 3 * size * 63 / 64 / ADAPTER, rel=1e-2)
+    assert priced(plan, batch=128).parameter_s < found.parameter_s / 4
+    inside = ParallelPlan(data=8, zero=3)
+    assert priced(inside, stack=stack, batch=8).seconds == priced(inside, batch=8).seconds
+
+
+def test_scattered_boundaries_send_a_share_and_gather_it():
+    """Stages on nodes of their own: each device sends 1/t over its adapter, then NVLink gathers the rest."""
+    plan = ParallelPlan(tensor=8, pipeline=2)
+    whole = priced(plan, batch=4).transfer_s
+    shared = priced(plan, batch=4, stack=replace(BARE, has_scatter_gather=True)).transfer_s
+    payload = 2.0 * 1024 * 1024
+    assert whole == pytest.approx(4 * payload / ADAPTER, rel=1e-9)
+    assert shared == pytest.approx(4 * (payload / 8 / ADAPTER + payload * 7 / 8 / NVLINK), rel=1e-9)
+
+
+def test_softmax_passes_reach_attention_alone():
+    """Three passes instead of one: twice the softmax's own traffic more, forward and backward."""
+    arguments = {"device": load_device("a100-80g"), "network": NODES, "fitted": NOTHING}
+    training, plan = TrainingSpec(1, 1024, 1), ParallelPlan()
+    base = estimate_step(MODEL, training, plan, stack=BARE, **arguments)
+    found = estimate_step(MODEL, training, plan, stack=replace(BARE, attention_traffic=3.0), **arguments)
+    # Scores of 16 heads: softmax reads and writes them forward, and reads two and writes one backward (no dropout).
+    scores_bytes = 2.0 * 16 * 1024 * 1024
+    expected = 4 * 2.0 * (2 + 3) * scores_bytes / 2039e9
+    assert found.attention_s - base.attention_s == pytest.approx(expected, rel=1e-6)
+    assert found.seconds - base.seconds == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", list_stacks())
+def test_stacks_take_their_parents_constants_then_their_own(name):
+    parent = PARENTS.get(name, name)
+    fitted = FittedConstants({stack_group(parent): {"data_overlap": 0.11, "matmul_efficiency": 0.5}})
+    assert load_stack(name, fitted).data_overlap == 0.11
+    own = fitted.updated({stack_group(name): {"data_overlap": 0.22}})
+    assert (load_stack(name, own).data_overlap, load_stack(name, own).matmul_efficiency) == (0.22, 0.5)
+
+
+def test_unknown_software_and_unknown_constants_are_refused():
+    with pytest.raises(InputError, match=r"no training software is named 'megatron-2012'; did you mean megatron-2021"):
+        load_stack("megatron-2012", NOTHING)
+    with pytest.raises(InputError, match="has no constant 'matmul_eficiency'"):
+        load_stack("megatron-2021", FittedConstants({"stack/megatron-2021": {"matmul_eficiency": 0.5}}))
