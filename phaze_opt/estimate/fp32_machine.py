@@ -65,7 +65,7 @@ FP32_CONSTANTS = (
     Fp32Constant("cache_ratio", Scope.MAKER, 0.3, 4.0, 30.0, "1", "bandwidth of the last cache over memory's"),
     Fp32Constant("overlap_norm", Scope.DEVICE, 1.0, 4.0, 20.0, "1", "order in which compute and memory combine"),
     Fp32Constant("long_k", Scope.MAKER, 1e4, 2e5, 1e8, "1", "k at which outliving panels double the compute"),
-    Fp32Constant("cache_share", Scope.DEVICE, 0.05, 0.5, 3.0, "1", "share of the last cache that keeps rows in flight"),
+    Fp32Constant("cache_share", Scope.MAKER, 0.05, 1.0, 3.0, "1", "share of a part of the last cache that keeps rows"),
     Fp32Constant("slice_cost", Scope.MAKER, 1e-3, 0.05, 5.0, "1", "extra time of cutting k"),
     Fp32Constant("matmul_start", Scope.MAKER, 0.2, 1.0, 3.0, "1", "launch of a matmul over launch_s"),
     Fp32Constant("elementwise_start", Scope.MAKER, 0.1, 0.6, 3.0, "1", "time beside the stream, over launch_s"),
@@ -199,7 +199,8 @@ class Fp32Machines:
             num_units=self._of(lambda device: float(device.num_multiprocessors), index),
             threads_per_unit=self._of(lambda device: float(device.threads_per_multiprocessor), index),
             bandwidth_bytes_per_s=bandwidth * value["vector_share"],
-            cache_bytes=self._of(lambda device: device.cache_bytes, index) * value["cache_share"],
+            cache_bytes=self._of(lambda device: device.cache_bytes / device.cache_partitions, index)
+            * value["cache_share"],
             launch_s=launch,
             elementwise_start_s=launch * value["elementwise_start"],
             softmax_start_s=launch * value["softmax_start"],

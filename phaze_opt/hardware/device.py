@@ -106,6 +106,7 @@ class Device:
             matrix cores multiply fp32, TPUs multiply it in bf16 passes); 0 where it does not.
         process: process of the die.
         threads_per_multiprocessor: threads that one multiprocessor of a GPU holds at a time.
+        cache_partitions: parts of the last cache that each keep their own copies (two since NVIDIA's A100).
     """
 
     name: str
@@ -128,6 +129,7 @@ class Device:
     vector_peak_flops_per_s: float = 0.0
     process: str = ""
     threads_per_multiprocessor: int = 2048
+    cache_partitions: int = 1
 
     def peak(self, path: ComputePath) -> float:
         """Dense peak of one path, FLOP/s.
@@ -168,6 +170,7 @@ class _DeviceTable(BaseModel):
     die_mm2: float = 0.0
     process: str = ""
     threads_per_multiprocessor: int = 2048
+    cache_partitions: int = 1
     network: str = ""
     num_tc: int
     tc_width: int
@@ -241,6 +244,7 @@ def _build(name: str, table: _DeviceTable) -> Device:
         vector_peak_flops_per_s=table.vector_tflops * TERA,
         process=table.process,
         threads_per_multiprocessor=table.threads_per_multiprocessor,
+        cache_partitions=table.cache_partitions,
     )
 
 
