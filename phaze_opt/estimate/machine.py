@@ -113,10 +113,9 @@ def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants,
 
 def fitted_values(device: Device, *, fitted: FittedConstants, setting: str) -> dict[str, float]:
     """What was fitted to a device under a setting, else to its kin, else to any of its style; empty if nothing was."""
-    others = [name for name in list_devices() if load_device(name).style is device.style]
-    for name in (device.name, KIN[device.style], *others):
+    for name in (device.name, KIN[device.style], *list_devices()):
         group = operator_group(name, setting)
-        if fitted.has(group):
+        if fitted.has(group) and load_device(name).style is device.style:
             return dict(fitted.group(group))
     return {}
 
