@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from phaze_opt.hardware.link_rings import ring_shares
 from phaze_opt.validation.collectives import Case, read_case
 from phaze_opt.validation.dataset import read_dataset
 
@@ -87,7 +86,7 @@ def read_points() -> dict[str, Points]:
         fabrics[fabric.name] = fabric
         devices = math.prod(size for _, size in case.levels)
         inside = math.prod(size for _, size in case.levels[:-1])
-        shares = (*ring_shares(fabric.links),) if fabric.links else ()
+        shares = fabric.ring_shares
         share = shares[devices - 2] if shares else float(inside)
         entry = (row.number("latency_us") * 1e-6, row.number("bytes"), float(devices), share)
         found.setdefault(fabric.name, []).append(entry)

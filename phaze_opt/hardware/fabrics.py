@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.link_rings import Links, ring_shares
+from phaze_opt.hardware.link_rings import ring_shares, torus_shares
 from phaze_opt.hardware.network import CollectiveCurve
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import parse_toml
@@ -36,7 +36,8 @@ class Fabric:
         hardware: beginnings of the names of the machines that have it.
         words: how data sets tell it from others of the same machine, most telling first.
         bandwidth_bytes_per_s: specified, per device one way over all its links.
-        endpoint_share, links: see `CollectiveCurve` and `ring_shares`; no links where a switch joins all.
+        endpoint_share: see `CollectiveCurve`.
+        ring_shares: bandwidth of small groups where links join pairs of devices; empty where a switch joins all.
         is_between_nodes: adapters of a node rather than links inside it.
         source: where the figures come from.
     """
@@ -46,7 +47,7 @@ class Fabric:
     words: tuple[str, ...]
     bandwidth_bytes_per_s: float
     endpoint_share: float
-    links: Links
+    ring_shares: tuple[float, ...]
     is_between_nodes: bool
     source: str
 
@@ -73,8 +74,17 @@ class Fabric:
         return replace(
             curve,
             endpoint_share=self.endpoint_share,
-            ring_shares=ring_shares(self.links) if self.links else (),
+            ring_shares=self.ring_shares,
         )
+
+
+class _Torus(BaseModel):
+    """Axes of a torus, and how many devices close one."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    axes: int
+    full: int
 
 
 class _FabricTable(BaseModel):
@@ -87,6 +97,7 @@ class _FabricTable(BaseModel):
     bandwidth_gb_per_s: float
     endpoint_share: float = 0.0
     links: list[list[int]] = []
+    torus: _Torus | None = None
     is_between_nodes: bool = False
     source: str
 
@@ -164,7 +175,13 @@ def _build(name: str, table: _FabricTable) -> Fabric:
         words=tuple(table.words),
         bandwidth_bytes_per_s=gb_per_s_to_bytes_per_s(table.bandwidth_gb_per_s),
         endpoint_share=table.endpoint_share,
-        links=tuple(tuple(row) for row in table.links),
+        ring_shares=_shares(table),
         is_between_nodes=table.is_between_nodes,
         source=table.source,
     )
+
+
+def _shares(table: _FabricTable) -> tuple[float, ...]:
+    if table.torus is not None:
+        return torus_shares(table.torus.axes, table.torus.full)
+    return ring_shares(tuple(tuple(row) for row in table.links)) if table.links else ()

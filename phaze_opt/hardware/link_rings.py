@@ -1,4 +1,4 @@
-"""Rings that a group of devices finds where links join pairs of them, as in the hybrid cube mesh of a DGX-1.
+"""Rings that a group of devices finds where links join pairs of them: the cube mesh of a DGX-1, slices of a torus.
 
 A collective library runs its data around as many rings at once as the links hold, each link both ways, no link twice. A
 group of two has a ring per link; without any ring one tree is left, whose all-reduce sends the payload over a link
@@ -26,6 +26,29 @@ def ring_shares(links: Links) -> tuple[float, ...]:
     """
     rings = [count_rings([row[:size] for row in links[:size]]) for size in range(2, len(links) + 1)]
     return tuple(ring / rings[-1] for ring in rings)
+
+
+@cache
+def torus_shares(axes: int, full: int) -> tuple[float, ...]:
+    """Bandwidth of slices of 2, 3, ... devices of a torus, relative to a slice that closes every axis.
+
+    A slice is as cubic as its devices allow. An axis of ``full`` devices or more is a ring of two links a device, a
+    shorter one a line, which an all-reduce crosses at one link; axes work at once.
+    """
+    return tuple(_torus_share(devices, axes, full) for devices in range(2, full**axes))
+
+
+def _torus_share(devices: int, axes: int, full: int) -> float:
+    sides = _cubic(devices, axes)
+    return sum(2 if side >= full else 1 for side in sides if side > 1) / (2 * axes)
+
+
+def _cubic(devices: int, axes: int) -> tuple[int, ...]:
+    """Sides of the most cubic box of exactly so many devices."""
+    if axes == 1:
+        return (devices,)
+    boxes = [(side, *_cubic(devices // side, axes - 1)) for side in range(1, devices + 1) if devices % side == 0]
+    return min(boxes, key=lambda box: (max(box), sorted(box)))
 
 
 def count_rings(links: Sequence[Sequence[int]]) -> float:

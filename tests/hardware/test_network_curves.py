@@ -1,7 +1,9 @@
 """Curves in network files, fabrics by name, rings of a mesh, and the networks of real clusters."""
 
 import math
+import tomllib
 from dataclasses import replace
+from importlib import resources
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fabrics import find_fabric, list_fabrics, load_fabric, typical_curve
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.hardware.link_rings import count_rings, ring_shares
+from phaze_opt.hardware.link_rings import count_rings, ring_shares, torus_shares
 from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
 from phaze_opt.hardware.network_file import network_text
 from phaze_opt.hardware.networks import list_networks, load_network, network_source
@@ -19,7 +21,9 @@ from phaze_opt.plain_data import from_plain, to_plain
 PLAIN = '[[dimensions]]\ntopology = "switch"\nsize = 4\nbandwidth_gb_per_s = 100\nlatency_us = 0.5\n'
 CURVE = PLAIN + "curve = { bandwidth_gb_per_s = 90, doubling_us = 3, ramp_us = 2, endpoint_share = 0.5, "
 CURVE += "ring_shares = [0.5, 1] }\n"
-MESH = load_fabric("nvlink2-cube-mesh")
+MESH = tomllib.loads(resources.files("phaze_opt.hardware").joinpath("fabrics.toml").read_text(encoding="utf-8"))[
+    "nvlink2-cube-mesh"
+]["links"]
 bandwidths = st.floats(1e6, 1e15)
 times = st.floats(0, 1.0)
 curves = st.builds(
@@ -138,11 +142,11 @@ def test_faulty_chunking_is_refused(tmp_path, text, says):
 
 def test_rings_of_the_cube_mesh():
     """As measured on a DGX-1: 1, 2, 4, one tree, 2, 4, 6 rings for 2 to 8 devices."""
-    counts = [count_rings([row[:size] for row in MESH.links[:size]]) for size in range(2, 9)]
+    counts = [count_rings([row[:size] for row in MESH[:size]]) for size in range(2, 9)]
     assert counts == [1, 2, 4, pytest.approx(2 * 4 / 5), 2, 4, 6]
-    assert ring_shares(MESH.links)[-1] == 1.0
-    assert all(sum(row) == 6 for row in MESH.links)
-    assert all(MESH.links[a][b] == MESH.links[b][a] for a in range(8) for b in range(8))
+    assert ring_shares(tuple(map(tuple, MESH))) == load_fabric("nvlink2-cube-mesh").ring_shares
+    assert all(sum(row) == 6 for row in MESH)
+    assert all(MESH[a][b] == MESH[b][a] for a in range(8) for b in range(8))
 
 
 @pytest.mark.parametrize("size", [3, 4, 5, 6, 7])
@@ -157,6 +161,23 @@ def test_rings_of_a_single_ring_and_of_a_star():
     star = [[int(a != b and 0 in (a, b)) for b in range(4)] for a in range(4)]
     assert count_rings(ring) == 2
     assert count_rings(star) == pytest.approx(2 * 3 / 4)
+
+
+@pytest.mark.parametrize(
+    ("axes", "full", "devices", "links"),
+    [
+        (2, 16, 2, 1),  # one line
+        (2, 16, 4, 2),  # 2 x 2
+        (2, 16, 8, 2),  # 2 x 4
+        (2, 16, 128, 3),  # 8 x 16: the longer axis closes
+        (2, 16, 255, 3),  # 15 x 17
+        (3, 4, 8, 3),  # 2 x 2 x 2
+        (3, 4, 32, 5),  # 2 x 4 x 4
+    ],
+)
+def test_small_slices_of_a_torus_are_lines(axes, full, devices, links):
+    assert torus_shares(axes, full)[devices - 2] == pytest.approx(links / (2 * axes))
+    assert len(torus_shares(axes, full)) == full**axes - 2
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,12 @@ def test_parts_add_up(dataset):
 
 
 def test_machines_that_nothing_was_fitted_to_are_predicted_within_their_links(dataset):
-    """A TPU all-reduce of a gibibyte: not faster than all links at once, not slower than a quarter of them."""
+    """A TPU all-reduce of a gibibyte: not faster than its links, not slower than half of them."""
     row = changed(dataset.rows[0], hardware="TPUv6e", n_devices=16, n_nodes="", bytes=2**30, fabric="ICI 2D torus")
     (seconds,) = FAMILY.compile([row]).seconds(load_fitted())
-    floor_s = 2 * 15 / 16 * 2**30 / 360e9
-    assert floor_s <= seconds <= 4 * floor_s
+    # 16 chips are a 4 x 4 mesh of lines: half of the four links' 360 GB/s.
+    floor_s = 2 * 15 / 16 * 2**30 / 180e9
+    assert floor_s <= seconds <= 2 * floor_s
 
 
 def test_blank_columns_and_other_collectives_are_predicted(dataset):
