@@ -58,7 +58,7 @@ def network_of(device: Device, plan: ParallelPlan) -> Network:
     network = load_network(device.network or DEFAULT_NETWORK, num_devices=plan.num_devices)
     if not device.network.endswith("-torus"):
         return network
-    return map_torus(network, tensor=plan.tensor, shards=plan.shards, slices=plan.data // plan.shards)
+    return map_torus(network, tensor=plan.tensor, shards=plan.shards, slices=plan.data * plan.context // plan.shards)
 
 
 def stack_of(row: Row, device: Device) -> str:

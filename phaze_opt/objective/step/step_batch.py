@@ -252,7 +252,7 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
         dense, experts = dense + experts, 0
     found = []
     for parameters, size, apart in (
-        (dense, (plan.shards if plan.zero == 3 else plan.data) * plan.context, stride),
+        (dense, plan.shards if plan.zero == 3 else plan.data * plan.context, stride),
         (experts, plan.expert_replicas, stride * plan.expert),
     ):
         if parameters and size > 1:
@@ -328,15 +328,14 @@ def _gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
 def _hybrid_cost(step: CompiledStep, network: Network, number: int) -> Cost:
     """Hybrid sharding: each shard's gradients all-reduced once a step over the groups that hold a copy of it."""
     plan = step.plan
-    copies = plan.data // plan.shards
+    copies = plan.data * plan.context // plan.shards
     if copies == 1:
         return _NO_COST
     counts = _stage_counts(step, number)
     parameters = sum(c * layer.graph.num_parameters for c, layer in zip(counts, step.layers, strict=True))
     if counts[0] and counts[2]:
         parameters -= step.layers[2].graph.num_tied_parameters
-    stride = plan.tensor * plan.context * plan.shards
-    group = group_dimensions(network, size=copies, stride=stride, is_aligned=True)
+    group = group_dimensions(network, size=copies, stride=plan.tensor * plan.shards, is_aligned=True)
     return _cost(CollectiveKind.ALL_REDUCE, parameters * step.stack.gradient_bytes / plan.shards, group)
 
 
