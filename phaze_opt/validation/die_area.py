@@ -50,7 +50,7 @@ def predict_component_mm2(row: Row) -> float | str:
     elif component == "global buffer":
         area = um2_to_mm2(float(glb_area_um2(np.array([die.cache_bytes]))[0]))
     else:
-        return f"the area model counts arrays, lanes and buffers, not '{component}'"
+        return f"the area model counts arrays, lanes and buffers, not '{row.text('component')}'"
     return area * area_factor(process)
 
 

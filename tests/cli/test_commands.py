@@ -72,6 +72,13 @@ def test_evaluate_json(capsys):
     assert {"makespan_s", "lower_bound_s", "gap"} <= document["schedule"]["block"].keys()
 
 
+def test_calibrated_operators_are_slower_on_the_same_design(capsys):
+    ideal, calibrated = (run_json([*EVALUATE, "--estimator", name], capsys) for name in ("analytic", "calibrated"))
+    assert ideal["architecture"] == calibrated["architecture"]
+    assert 0 < calibrated["throughput_samples_per_s"] < ideal["throughput_samples_per_s"]
+    assert calibrated["provenance"]["estimator"] == "calibrated"
+
+
 def test_evaluate_for_people(capsys):
     out, _ = run([*EVALUATE, "--sensitivity"], capsys)
     for word in ("samples/s", "tpu-v4", "sequence", "glb.bytes_per_cycle"):
@@ -84,7 +91,7 @@ def test_catalogues(capsys):
     assert models["llama-2-7b"]["parameters"] == 6738415616
     assert {"name", "parameters", "layers", "hidden", "source"} <= models["tiny"].keys()
     architectures = {row["name"] for row in run_json(["architectures"], capsys)}
-    assert architectures >= {"tpu-v4", "tpu-v4-published", "nvdla-like", "a100-80g", "h100"}
+    assert architectures >= {"tpu-v4", "tpu-v4-published", "nvdla-like", "a100-80g", "h100", "mi210", "tpu-v6e"}
     strategies = {row["name"] for row in run_json(["strategies"], capsys)}
     assert strategies >= {"random", "tpe", "cma-es", "gp", "nsga2", "qmc", "grid"}
     space = run_json(["space"], capsys)

@@ -116,7 +116,7 @@ def test_the_family_scores_what_its_model_has_and_says_why_not() -> None:
                 assert compiled.explain(NONE, index)[0].seconds == predicted[index] > 0
                 assert compiled.measured_s[index] > 0
         assert not family.parameters(rows)
-    assert "memory phy" in "; ".join(family.compile(rows_of("die_area")).unscored.values())
+    assert "memory PHY" in "; ".join(family.compile(rows_of("die_area")).unscored.values())
 
 
 def test_rows_of_the_other_half_are_predicted_too() -> None:
