@@ -227,6 +227,18 @@ def matmul_efficiency(device: Device, fitted: FittedConstants) -> float:
     return float(shared["sustained_share"] / (1.0 + limit) ** (1.0 / POWER_NORM))
 
 
+def power_demand(device: Device, fitted: FittedConstants) -> float:
+    """Power that multiplying at the full fp32 rate of ordinary cores would draw, over what the device may draw.
+
+    0 for a device that multiplies fp32 on matrix units, which spend less.
+    """
+    peak = device.peak(ComputePath.FP32)
+    if device.vector_flops_per_s < peak:
+        return 0.0
+    energy = next(c for c in FP32_CONSTANTS if c.name == "picojoule_per_flop")
+    return _lookup(energy, device, fitted) * 1e-12 * peak / (device.tdp_w or DEFAULT_TDP_W)
+
+
 def _lookup(constant: Fp32Constant, device: Device, fitted: FittedConstants) -> float:
     for group in (f"fp32/{device.name}", f"fp32/{maker_of(device)}", SHARED_GROUP):
         value = fitted.groups.get(group, {}).get(constant.name)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.fp32_machine import Fp32Machines
+from phaze_opt.estimate.fp32_machine import Fp32Machines, power_demand
 from phaze_opt.estimate.machine_simt import simt_matmul
 from phaze_opt.estimate.machine_vector import elementwise_s, layer_norm_s, softmax_s
 from phaze_opt.hardware.device import ComputePath, Device, load_device
@@ -37,6 +37,17 @@ DATASET = "e2e_neusight_fp32"
 FUSED_OPTION = "fusion"
 NO_NETWORK = "dgx-a100"
 """Where a plan needs no links, any network does."""
+STREAMING_POWER = Parameter(
+    group="fp32/models",
+    name="streaming_power",
+    unit="1",
+    low=0.3,
+    high=1.0,
+    start=0.7,
+    meaning="share of its power that a device draws while it streams; the rest speeds the multiplications around",
+)
+"""The one constant of whole models: it moves only devices whose power limits their multiplications."""
+
 BUCKET_OVERLAP = 1.0
 """PyTorch's distributed data parallel reduces gradients in buckets behind the backward pass."""
 
@@ -150,6 +161,7 @@ class _KernelTable:
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Time of every operator, shape (num_operators,), s."""
         machines = Fp32Machines.look_up(self._devices, fitted)
+        streaming = np.array([streaming_share(device, fitted) for device in self._devices])
         total = np.zeros(self._num_operators)
         for kind, kernels in self._kinds.items():
             if not kernels.operator.size:
@@ -163,8 +175,21 @@ class _KernelTable:
                 price = softmax_s if kind == "softmax" else layer_norm_s
                 rows, length = kernels.sizes.T
                 each = price(rows, length, ELEMENT_BYTES, machines.vector(kernels.device))
+            if kind != "matmul":
+                each = each * streaming[kernels.device]
             total += np.bincount(kernels.operator, each * kernels.count, minlength=self._num_operators)
         return total
+
+
+def streaming_share(device: Device, fitted: FittedConstants) -> float:
+    """Time that a streaming kernel adds to a model, over its time alone.
+
+    Kernels measured alone run at the clock that their own power allows. In a model they alternate, and power is limited
+    over milliseconds: what streaming leaves, multiplications use, if they could use more than the limit.
+    """
+    demand = power_demand(device, fitted)
+    drawn = fitted.groups.get(STREAMING_POWER.group, {}).get(STREAMING_POWER.name, STREAMING_POWER.start)
+    return 1.0 if demand <= 1.0 else max(drawn, 1.0 / demand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +214,7 @@ class _Kernels:
 
 
 class NeusightModelsFamily:
-    """Predicts ``e2e_neusight_fp32`` by the constants of fp32 operators; nothing of its own is fitted."""
+    """Predicts ``e2e_neusight_fp32`` by the constants of fp32 operators and one of its own."""
 
     @property
     def name(self) -> str:
@@ -202,9 +227,8 @@ class NeusightModelsFamily:
         return (DATASET,)
 
     def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
-        """None: kernels are counted, operators fitted alone, links specified."""
-        del rows
-        return ()
+        """One: kernels are counted, operators fitted alone, links specified."""
+        return (STREAMING_POWER,) if rows else ()
 
     def compile(self, rows: Sequence[Row]) -> CompiledModels:
         """Prepare rows.

@@ -79,9 +79,9 @@ def test_a_device_kept_out_is_priced_by_its_kin_and_its_power(rows: tuple[Row, .
 
 
 def test_few_constants_a_device(rows: tuple[Row, ...]) -> None:
-    """At most eight of its own; with its share of makers' and shared ones at most twenty."""
+    """At most seven of its own; with its share of makers' and shared ones at most twenty."""
     devices = {row.text("hardware") for row in rows}
-    assert max(len(device_parameters(load_device(name), rows)) for name in devices) <= 8
+    assert max(len(device_parameters(load_device(name), rows)) for name in devices) <= 7
     assert len(FAMILY.parameters(rows)) / len(devices) <= MOST_CONSTANTS_A_DEVICE
 
 
