@@ -12,7 +12,8 @@ from typing import Protocol
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import Cluster
-from phaze_opt.hardware.networks import MAX_DEVICES, load_network
+from phaze_opt.hardware.network_file import MAX_DEVICES
+from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.scenario import Scenario
