@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.stacks import PARENTS, stack_group
 from phaze_opt.validation.family import Parameter
+from phaze_opt.validation.held_out import with_starts
 from phaze_opt.validation.modern_training_parameters import PARAMETERS
 from phaze_opt.validation.modern_training_rows import (
     LLM_FOUNDRY,
@@ -59,8 +60,8 @@ class ModernTrainingFamily:
         return CompiledTraining(entries, measured)
 
     def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-        """Each software's constants on its own rows, pulled to what other sources say."""
-        fitted = start
+        """Each software's constants on its own rows, pulled to what other sources say; unseen ones stay there."""
+        fitted = with_starts(start, PARAMETERS)
         for sets in _TOGETHER:
             own = [row for row in rows if row.dataset in sets]
             if own:
@@ -86,10 +87,11 @@ class ModernTrainingFamily:
         return "|".join(row.values.get(column, "") for column in columns)
 
     def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
-        """Device counts (one node or several) and models of llm-foundry; chips and models of MaxText; models."""
+        """One node or several, device counts and machines of llm-foundry; chips of MaxText; models of all."""
         return {
             "nodes": [_nodes_of(row) if row.dataset == LLM_FOUNDRY else "" for row in rows],
             "devices": [row.values.get("n_devices", "") if row.dataset == LLM_FOUNDRY else "" for row in rows],
+            "machine": [row.values.get("hardware", "") if row.dataset == LLM_FOUNDRY else "" for row in rows],
             "chip": [row.values.get("hardware", "") if row.dataset == MAXTEXT else "" for row in rows],
             "model": [f"{row.dataset}:{row.values.get('model', '')}" for row in rows],
         }

@@ -137,3 +137,11 @@ def test_blanks_of_megatron_are_filled():
     assert (read.plan.micro_batch, read.plan.interleave, read.plan.zero) == (1, 7, 1)
     # 462B parameters, as the table says, need an output matrix of their own.
     assert read.model.num_parameters == pytest.approx(462e9, rel=0.01)
+
+
+def test_machines_that_no_row_shows_keep_their_starts():
+    own = [row for row in rows_of(LLM_FOUNDRY) if row.text("hardware") == "A100-SXM-80GB"][:12]
+    fitted = FAMILY.fit(own, NOTHING)
+    assert fitted.group("stack/llm-foundry-h100") == {"matmul_efficiency": 0.7, "attention_efficiency": 0.22}
+    assert fitted.value("stack/maxtext", "waiting_share") == 0.02
+    assert fitted.value("stack/llm-foundry", "matmul_efficiency") != 0.78
