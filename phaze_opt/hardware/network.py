@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from phaze_opt.errors import InputError
 
+MAX_DEVICES = 1 << 18
+"""Largest cluster accepted: beyond any built; the time and memory of a placement grow with it."""
+
 
 class Topology(StrEnum):
     """How the devices of one dimension are joined; decides its all-reduce algorithm (semantics 6)."""

@@ -12,6 +12,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fabrics import list_fabrics, load_fabric
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import (
+    MAX_DEVICES,
     Chunking,
     CollectiveCurve,
     MeasuredDimension,
@@ -23,8 +24,6 @@ from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import TomlDocument, is_number, shorten
 from phaze_opt.units import GIGA, MICRO, gb_per_s_to_bytes_per_s
 
-MAX_DEVICES = 1 << 18
-"""Largest cluster accepted: beyond any built; the time and memory of a placement grow with it."""
 _FILE_KEYS = ("name", "chunking", "dimensions")
 _DIMENSION_KEYS = ("topology", "size", "bandwidth_gb_per_s", "latency_us")
 _CURVE_KEYS = ("bandwidth_gb_per_s", "doubling_us", "ramp_us", "endpoint_share", "ring_shares")

@@ -14,8 +14,8 @@ from typing import Any
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.hardware.network import Network, NetworkDimension, Topology
-from phaze_opt.hardware.network_file import MAX_DEVICES, parse_dimensions, parse_network
+from phaze_opt.hardware.network import MAX_DEVICES, Network, NetworkDimension, Topology
+from phaze_opt.hardware.network_file import parse_dimensions, parse_network
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import parse_toml, read_toml, shorten
 
