@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.network import Topology
-from phaze_opt.hardware.networks import MAX_DEVICES, list_networks, load_network
+from phaze_opt.hardware.network import MAX_DEVICES, Topology
+from phaze_opt.hardware.networks import list_networks, load_network
 
 CONSTANTS = load_constants()
 DIMENSION = '[[dimensions]]\ntopology = "ring"\nsize = 4\nbandwidth_gb_per_s = 100\nlatency_us = 0.5\n'

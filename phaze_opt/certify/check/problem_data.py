@@ -13,7 +13,7 @@ from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.network_file import MAX_DEVICES
+from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.problem_digest import problem_digest
 from phaze_opt.plugins import PluginGroup, load_plugin

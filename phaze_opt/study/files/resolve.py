@@ -11,8 +11,7 @@ from typing import Protocol
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.network import Cluster
-from phaze_opt.hardware.network_file import MAX_DEVICES
+from phaze_opt.hardware.network import MAX_DEVICES, Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.objective.goals import goal_directions
