@@ -6,6 +6,7 @@ Run: python experiments/validation/figures.py
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,17 @@ HEADER = (
 )
 
 
+KEPT_OUT_GOALS = (
+    ("op_neusight_fp32", "linear", "device", 20.0),
+    ("train_llmfoundry_fsdp", "", "devices", 6.0),
+    ("train_llmfoundry_fsdp", "", "nodes", 6.0),
+    ("train_vtrain_singlenode", "", "hidden", 9.0),
+    ("train_vtrain_multinode", "", "model", 6.5),
+    ("train_maxtext_tpu", "", "chip", 10.0),
+)
+"""Set, group, what is kept out, and the error not to exceed, per cent."""
+
+
 def main() -> None:
     record = json.loads((HERE / "generalisation.json").read_text(encoding="utf-8"))
     text = DOCUMENT.read_text(encoding="utf-8")
@@ -33,8 +45,29 @@ def main() -> None:
 def table(record: dict[str, Any]) -> str:
     sets = {name: item for family in record["families"].values() for name, item in family["sets"].items()}
     lines = [line for name in DATASET_SCHEMAS if name in sets for line in of_set(name, sets[name])]
-    counts = ", ".join(f"{name} {family['num_constants']}" for name, family in sorted(record["families"].items()))
-    return f"\n{HEADER}{''.join(lines)}\nConstants by family: {counts}.\n\n"
+    return f"\n{HEADER}{''.join(lines)}\n{kept_out_table(sets)}\n{constants_table(record)}\n"
+
+
+def kept_out_table(sets: dict[str, Any]) -> str:
+    """What the models say of devices, sizes and models that they were not fitted to, beside the goals."""
+    lines = ["| data set | kept out | rows | goal | reached |\n", "|---|---|---|---|---|\n"]
+    for name, group, test, goal in KEPT_OUT_GOALS:
+        item = sets.get(name, {})
+        figures = item.get("groups", {}).get(group, {}) if group else item
+        figure = figures.get("kept_out", {}).get(test)
+        if figure is not None:
+            label = f"{name}, {group}" if group else name
+            lines.append(f"| {label} | {test} | {figure['rows']} | {goal:g} | {number(figure['mape'])} |\n")
+    return "".join(lines)
+
+
+def constants_table(record: dict[str, Any]) -> str:
+    """Numbers of constants by family and group."""
+    lines = ["| family | constants | of each group |\n", "|---|---|---|\n"]
+    for name, family in sorted(record["families"].items()):
+        groups = ", ".join(f"{group} {count}" for group, count in sorted(family["constants_by_group"].items()))
+        lines.append(f"| {name} | {family['num_constants']} | {groups} |\n")
+    return "".join(lines)
 
 
 def of_set(name: str, item: dict[str, Any]) -> list[str]:
@@ -50,13 +83,18 @@ def line_of(
     cells = kept_out.pop("cells", {"mape": None})
     others = ", ".join(f"{name} {number(figure['mape'])}" for name, figure in sorted(kept_out.items()))
     wanted = "" if goal is None else f"{goal.percent:g}"
-    correlation = "" if item["fitted"]["spearman"] is None else f"{item['fitted']['spearman']:.3f}"
+    correlation = rounded_down(item["fitted"]["spearman"])
     correlation += "" if rank is None else f" (goal {rank:g})"
     cells_text = (
         label, f"{item['fitted']['rows']}", wanted, number(item["fitted"]["mape"]), number(cells["mape"]), others,
         trivial, correlation,
     )  # fmt: skip
     return f"| {' | '.join(cells_text)} |\n"
+
+
+def rounded_down(correlation: float | None) -> str:
+    """Three decimals, never rounded up to one."""
+    return "" if correlation is None else f"{math.floor(correlation * 1000) / 1000:.3f}"
 
 
 def number(value: float | None) -> str:
