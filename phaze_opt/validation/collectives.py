@@ -17,7 +17,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import MeasuredDimension, Topology
 from phaze_opt.units import KIBI, MEBI, MICRO
 from phaze_opt.validation.family import Parameter, Part
-from phaze_opt.validation.fit import fit_parameters
+from phaze_opt.validation.prior_fit import fit_with_prior
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
@@ -136,7 +136,10 @@ class CollectivesFamily:
         return tuple(parameter for name in sorted(fabrics) for parameter in _parameters(fabrics[name]))
 
     def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-        """Fabric by fabric, links within a node before the adapters between nodes: no row has two to fit."""
+        """Fabric by fabric, links within a node before the adapters between nodes: no row has two to fit.
+
+        Weakly pulled to the specified bandwidth and to usual latencies: two fabrics have ten rows or fewer.
+        """
         own: dict[Fabric, list[Row]] = {}
         for row in rows:
             case = read_case(row)
@@ -144,7 +147,7 @@ class CollectivesFamily:
                 own.setdefault(case.levels[-1][0], []).append(row)
         fitted = start
         for fabric in sorted(own, key=lambda fabric: (fabric.is_between_nodes, fabric.name)):
-            fitted = fit_parameters(self.compile(own[fabric]), _parameters(fabric), fitted)
+            fitted = fit_with_prior(self.compile(own[fabric]), _parameters(fabric), fitted)
         return fitted
 
     def compile(self, rows: Sequence[Row]) -> CompiledCollectives:
@@ -192,12 +195,12 @@ def _parameters(fabric: Fabric) -> tuple[Parameter, ...]:
             "bytes/s",
             0.2 * specified,
             2.0 * specified,
-            0.8 * specified,
+            specified,
             "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
             is_log=True,
         ),
         Parameter(
-            fabric.group, "doubling_s", "s", 1e-7, 1e-3, 1e-5, "latency of a pass for each doubling of the group", True
+            fabric.group, "doubling_s", "s", 1e-7, 1e-3, 7e-6, "latency of a pass for each doubling of the group", True
         ),
         Parameter(fabric.group, "ramp_s", "s", 1e-8, 1e-2, 2e-5, "time scale on which bandwidth builds up", True),
     )
