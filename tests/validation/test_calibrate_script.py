@@ -14,6 +14,10 @@ SCRIPT = Path(__file__).parents[2] / "experiments" / "validation" / "calibrate.p
 @pytest.fixture
 def script(monkeypatch):
     monkeypatch.setattr(registry, "FAMILIES", ("phaze_opt.testing.toy_family:ToyFamily",))
+    return load_script()
+
+
+def load_script():
     spec = importlib.util.spec_from_file_location("calibrate_script", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,6 +38,22 @@ def test_one_family_leaves_the_groups_of_others(script, tmp_path):
     known = read_own_file().groups
     assert {name: groups[name] for name in known} == known
     assert set(groups) - set(known) == {"toy/A100-SXM-80GB", "toy/MI210"}
+
+
+@pytest.mark.slow
+def test_the_package_s_constants_are_what_the_script_fits(tmp_path):
+    """Within 1 % of a constant's range: processors differ in the last digits, and flat valleys multiply that."""
+    script = load_script()
+    script.main(["--fast", "--out", str(tmp_path / "all.json")])
+    fitted, own = read_fitted_file(tmp_path / "all.json").groups, read_own_file().groups
+    assert set(fitted) == set(own)
+    for name, group in own.items():
+        assert {key: item.model_dump(exclude={"value"}) for key, item in fitted[name].constants.items()} == {
+            key: item.model_dump(exclude={"value"}) for key, item in group.constants.items()
+        }
+        for key, item in group.constants.items():
+            near = 0.01 * min(item.high - item.low, max(abs(item.value), 0.1 * (item.high - item.low)))
+            assert fitted[name].constants[key].value == pytest.approx(item.value, abs=near), f"{name}.{key}"
 
 
 def test_the_package_s_constants_are_within_bounds_and_of_known_rows():
