@@ -88,7 +88,10 @@ SequenceLengthOption = Annotated[
     ),
 ]
 NetworkOption = Annotated[
-    str, typer.Option("--network", help="two-level, phaze, or a TOML file.", rich_help_panel=WORKLOAD)
+    str,
+    typer.Option(
+        "--network", help="A network by name (see `phaze-opt network list`), or a file.", rich_help_panel=WORKLOAD
+    ),
 ]
 OptimizerOption = Annotated[str, typer.Option("--optimizer", help="adam or sgd.", rich_help_panel=CHOICES)]
 AttentionOption = Annotated[str, typer.Option("--attention", help="fused or unfused.", rich_help_panel=CHOICES)]
