@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from phaze_opt import __version__
@@ -41,7 +42,10 @@ def write_validation_page(result: Validation, path: Path, *, constants: FittedFi
 
 def build_document(result: Validation, constants: FittedFile) -> Document:
     """The page as values."""
-    sections = [_overview(result), *(_set_section(entry, result) for entry in result.sets)]
+    sections = [_overview(result)]
+    sections += [
+        _set_section(entry, result, anchor) for entry, anchor in zip(result.sets, _anchors(result), strict=True)
+    ]
     if constants.groups:
         sections.append(_constants_section(constants))
     return Document(
@@ -90,15 +94,21 @@ def _overview(result: Validation) -> Section:
     return Section("overview", "Overview", tuple(blocks))
 
 
-def _set_section(entry: SetResult, result: Validation) -> Section:
+def _anchors(result: Validation) -> list[str]:
+    """A place in the page for every set: its name in letters, digits and dashes, numbered if two are alike."""
+    names = [re.sub(r"[^a-z0-9]+", "-", entry.name.lower()) for entry in result.sets]
+    return [f"{name}-{index}" if names.count(name) > 1 else name for index, name in enumerate(names)]
+
+
+def _set_section(entry: SetResult, result: Validation, anchor: str) -> Section:
     blocks: list[Block] = [Paragraph(_summary(entry, result))]
     if entry.dataset.like in CONTEXT:
         blocks.append(Paragraph("Context: quantities other than latency, or not measured; outside the goals."))
     if entry.unscored_reasons:
         blocks.append(TableBlock(_unscored_table(entry)))
     if entry.scores.num_rows:
-        blocks += _scored_blocks(entry)
-    return Section(entry.name, entry.name, tuple(blocks))
+        blocks += _scored_blocks(entry, anchor)
+    return Section(f"set-{anchor}", entry.name, tuple(blocks))
 
 
 def _summary(entry: SetResult, result: Validation) -> str:
@@ -119,8 +129,7 @@ def _summary(entry: SetResult, result: Validation) -> str:
     )
 
 
-def _scored_blocks(entry: SetResult) -> list[Block]:
-    name = entry.name.replace("_", "-").replace(" ", "-")
+def _scored_blocks(entry: SetResult, name: str) -> list[Block]:
     blocks: list[Block] = [
         FigureBlock(
             name=f"scatter-{name}",
