@@ -75,23 +75,28 @@ def enumerate_plans(
 
 def plan_obstacle(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) -> str | None:
     """Why a model cannot be trained by a plan, as a sentence; None if it can."""
-    global_batch = training.global_batch
     obstacle = sharding_obstacle(model, plan.tensor, options=ShardingOptions.of_plan(plan))
     if obstacle is not None:
         return obstacle
     if training.sequence_length % plan.context:
         return f"sequences of {training.sequence_length} tokens do not divide into {plan.context} context shards"
+    samples = plan.data * plan.micro_batch
+    if samples > training.global_batch:
+        return (
+            f"{plan.data} replicas of {plan.micro_batch} sequences need a global batch of {samples}, "
+            f"not {training.global_batch}"
+        )
+    return _pipeline_obstacle(model, plan, num_micro_batches=plan.num_micro_batches(training.global_batch))
+
+
+def _pipeline_obstacle(model: ModelSpec, plan: ParallelPlan, *, num_micro_batches: int) -> str | None:
+    """What hinders stages and their chunks."""
     chunks = plan.pipeline * plan.interleave
     if chunks > model.num_layers:
         return f"{chunks} model chunks exceed the {model.num_layers} blocks of {model.name}"
-    if plan.data * plan.micro_batch > global_batch:
-        return (
-            f"{plan.data} replicas of {plan.micro_batch} sequences need a global batch of "
-            f"{plan.data * plan.micro_batch}, not {global_batch}"
-        )
     if plan.interleave > 1 and model.num_layers % chunks:
         return f"{model.num_layers} blocks do not divide into {plan.pipeline} stages of {plan.interleave} chunks"
-    if plan.interleave > 1 and plan.num_micro_batches(global_batch) % plan.pipeline:
+    if plan.interleave > 1 and num_micro_batches % plan.pipeline:
         return f"interleaving needs micro-batches in multiples of {plan.pipeline} stages"
     return None
 
