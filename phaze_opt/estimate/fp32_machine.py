@@ -83,7 +83,7 @@ FP32_CONSTANTS = (
     Fp32Constant("long_k_power", Scope.MAKER, 0.5, 1.0, 4.0, "1", "how sharply long k costs"),
     Fp32Constant("long_k_rows", Scope.MAKER, 1.0, 100.0, 1e4, "1", "rows below which it costs less"),
     Fp32Constant("conflict_cost", Scope.MAKER, 1e-3, 0.1, 2.0, "1", "extra time of rows on few memory channels"),
-    Fp32Constant("odd_k_cost", Scope.MAKER, 1e-4, 1e-2, 4.0, "1", "extra time of a k off the vectors"),
+    Fp32Constant("odd_k_tail", Scope.MAKER, 0.1, 10.0, 2000.0, "1", "k that takes as long as a rest off the vectors"),
     Fp32Constant("picojoule_per_flop", Scope.SHARED, 0.3, 6.0, 30.0, "pJ", "energy of a multiplication at the limit"),
     Fp32Constant("sustained_share", Scope.SHARED, 0.8, 0.95, 1.0, "1", "share of the peak with power to spare"),
 )
@@ -108,7 +108,7 @@ _SIMT_NAMES = (
     "long_k_power",
     "long_k_rows",
     "conflict_cost",
-    "odd_k_cost",
+    "odd_k_tail",
 )
 _VECTOR_NAMES = (
     "launch_s",

@@ -7,7 +7,7 @@ least over the tiles of `OUTPUT_TILES` and the numbers of `K_SLICES`:
     waves = ceil(tiles x slices / units), a single wave costs 1 + lone_tile
     compute = norm(2 units a c waves (k / slices + k_ramp) x tile cost / (peak x efficiency), panels / cache bandwidth)
 
-and grows with long k, whose panels outlive the cache, and with k that does not fit the vectors. ``norm`` of order p
+and grows with long k, whose panels outlive the cache, and by the rest of a k that does not fit the vectors. ``norm`` of order p
 lies between the sum (1) and the larger (infinity): a device at its power limit pays for both.
 """
 
@@ -46,7 +46,7 @@ CONFLICT_K = 32768
 """Rows whose length is a multiple of this many elements fall on few memory channels."""
 
 VECTOR_K = 16
-"""A k that is no multiple of this needs other loads where the second operand is wide."""
+"""A k that is no multiple of this leaves a rest for a slow loop where the second operand is wide."""
 
 WIDE_COLUMNS = 96
 """Columns beyond which that matters."""
@@ -80,7 +80,7 @@ class SimtMachine:
         long_k_power: how sharply.
         long_k_rows: rows below which that matters less.
         conflict_cost: extra time of rows on few memory channels.
-        odd_k_cost: extra time of an odd k.
+        odd_k_tail: k that takes as long as the rest of a k that is no multiple of the vectors.
     """
 
     num_units: Floats | float
@@ -104,7 +104,7 @@ class SimtMachine:
     long_k_power: Floats | float = 1.0
     long_k_rows: Floats | float = 0.0
     conflict_cost: Floats | float = 0.0
-    odd_k_cost: Floats | float = 0.0
+    odd_k_tail: Floats | float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def _tile_cost(rows: int, columns: int, machine: SimtMachine) -> Floats | float:
 def _k_cost(m: Floats, n: Floats, k: Floats, machine: SimtMachine) -> Floats:
     long = (k / machine.long_k) ** machine.long_k_power * (m / (m + machine.long_k_rows))
     conflict = np.where(k % CONFLICT_K == 0, machine.conflict_cost, 0.0)
-    odd = np.where((k % VECTOR_K > 0) & (n > WIDE_COLUMNS), machine.odd_k_cost, 0.0)
+    odd = np.where((k % VECTOR_K > 0) & (n > WIDE_COLUMNS), machine.odd_k_tail / k, 0.0)
     return np.asarray((1.0 + long + conflict) * (1.0 + odd))
 
 

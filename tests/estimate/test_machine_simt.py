@@ -34,7 +34,7 @@ TYPICAL = SimtMachine(
     long_k_power=2.0,
     long_k_rows=100.0,
     conflict_cost=0.05,
-    odd_k_cost=0.1,
+    odd_k_tail=20.0,
 )
 
 dimension = st.integers(min_value=1, max_value=20_000)
@@ -96,7 +96,7 @@ def _brute_force(b: int, m: int, n: int, k: int) -> float:
             best = min(best, (time**5 + panels**5) ** 0.2)
     long = (k / 1e5) ** 2 * m / (m + 100.0)
     conflict = 0.05 if k % 32768 == 0 else 0.0
-    odd = 0.1 if k % 16 and n > 96 else 0.0
+    odd = 20.0 / k if k % 16 and n > 96 else 0.0
     return best * (1 + long + conflict) * (1 + odd)
 
 
