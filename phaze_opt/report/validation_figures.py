@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,10 @@ BAND = 0.1
 """Relative error marked beside the line of equality."""
 MAX_SERIES = 12
 MAX_REGIMES = 16
+MAX_LABEL = 34
+"""Characters of a line of a bar's label."""
 _ROW_PX = 26
+_LINE_PX = 12
 
 
 def scatter_figure(entry: SetResult) -> Figure:
@@ -137,7 +141,8 @@ def regimes_figure(groups: Sequence[GroupResult]) -> Figure:
     import plotly.graph_objects as go
 
     shown = sorted(groups, key=lambda group: (-group.scores.mape, group.label))[:MAX_REGIMES]
-    names = [f"{plot_text(group.label)} ({group.scores.num_rows})" for group in shown]
+    names = [_in_lines(f"{plot_text(group.label)} ({group.scores.num_rows})") for group in shown]
+    num_lines = max(name.count("<br>") for name in names) + 1
     figure = go.Figure()
     figure.add_bar(
         y=names, x=[group.scores.mape for group in shown], orientation="h", name="the model",
@@ -150,7 +155,13 @@ def regimes_figure(groups: Sequence[GroupResult]) -> Figure:
     _add_trivial(figure, known)
     figure.update_xaxes(title="mean absolute error, %", rangemode="tozero")
     figure.update_yaxes(autorange="reversed", ticksuffix="  ")
-    return finish_figure(figure, height=130 + _ROW_PX * len(shown), num_legend=2)
+    row_px = _ROW_PX + _LINE_PX * (num_lines - 1)
+    return finish_figure(figure, height=130 + row_px * len(shown), num_legend=2)
+
+
+def _in_lines(label: str) -> str:
+    """A label broken at spaces, so that bars keep their room on a narrow page."""
+    return "<br>".join(textwrap.wrap(label, MAX_LABEL, break_long_words=False))
 
 
 def overview_figure(result: Validation) -> Figure:

@@ -94,8 +94,10 @@ def format_figure(value: float) -> str:
 
 
 def format_signed(value: float) -> str:
-    """Per cent with its sign; empty where there is nothing."""
-    return "" if not math.isfinite(value) else f"{value:+.1f}"
+    """Per cent with its sign, none for what rounds to zero; empty where there is nothing."""
+    if not math.isfinite(value):
+        return ""
+    return f"{value:+.1f}" if abs(value) >= 0.05 else "0.0"
 
 
 def format_rank(value: float) -> str:

@@ -164,10 +164,10 @@ def _check_header(header: Sequence[str], schema: Schema, *, source: str, line: i
             message = f"column {number} has no name; name every column"
             raise InputError(message, source=source, line=line)
         if header.index(name) != number - 1:
-            message = f"column '{name[:_SHOWN]}' is there twice; leave one out"
+            message = f"column '{_short(name)}' is there twice; leave one out"
             raise InputError(message, source=source, line=line)
         if name not in schema.columns:
-            message = f"column '{name[:_SHOWN]}' is unknown in a file of {schema.kind}; {_remedy(name, schema)}"
+            message = f"column '{_short(name)}' is unknown in a file of {schema.kind}; {_remedy(name, schema)}"
             raise InputError(message, source=source, line=line)
     missing = [name for name in schema.required if name not in header]
     if missing:
@@ -204,7 +204,7 @@ def _fault(text: str, column: Column) -> str:
         return "is empty; give a value" if column.is_required else ""
     if column.type is ColumnType.TEXT:
         return ""
-    shown = text[:_SHOWN]
+    shown = _short(text)
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
         return f"value '{shown}' is no finite number; it must be {column.type.value}"
@@ -227,7 +227,7 @@ def _check_ids(rows: Sequence[Row], schema: Schema) -> None:
         for column in schema.identity:
             if row.text(column, " ") != other.text(column, " "):
                 message = (
-                    f"column 'id': value '{row.id[:_SHOWN]}' is the id of line {other.line} too, whose {column} "
+                    f"column 'id': value '{_short(row.id)}' is the id of line {other.line} too, whose {column} "
                     "differs; give every configuration an id of its own"
                 )
                 raise InputError(message, source=row.source, line=row.line)
@@ -259,6 +259,11 @@ def _like_training(values: Mapping[str, str]) -> str:
         return "train_nemo_h100_fp8"
     is_hopper = device.startswith(("h100", "h200", "gh200", "b200", "b300"))
     return "train_megatron_h100" if is_hopper else "train_megatron_sc21"
+
+
+def _short(text: str) -> str:
+    """A name or value as it stands in a message: on one line, and cut."""
+    return " ".join(text.split())[:_SHOWN]
 
 
 def _few(names: Sequence[str] | Mapping[str, object], limit: int = 5) -> str:

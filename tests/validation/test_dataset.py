@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
 from phaze_opt.validation.dataset import read_dataset, read_datasets
@@ -66,6 +68,7 @@ def test_values_are_those_of_the_file():
         ([HEADER, GOOD, "A,gelu,8,8,fp16"], ":3: row has 5 fields and the header 6: fields are missing from column"),
         ([HEADER, "A,gelu,8,8,fp16,1,2"], ":2: row has 7 fields and the header 6: fields are after column"),
         ([HEADER + ",latncy_us", GOOD + ",1"], ":1: column 'latncy_us' is unknown in a file of operators; did"),
+        ([HEADER + ',"two\nlines"', GOOD + ",1"], ":1: column 'two lines' is unknown"),
         ([HEADER + ",m", GOOD + ",1"], ":1: column 'm' is there twice"),
         ([HEADER + ",", GOOD + ",1"], ":1: column 7 has no name"),
         (["hardware,op,m,n,dtype", "A,gelu,8,8,fp16"], ":1: column 'latency_us' is missing; a file of operators needs"),
@@ -162,6 +165,31 @@ def test_a_folder_gives_its_data_sets_in_the_order_of_reports(tmp_path):
 def test_a_folder_without_measurements_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds no CSV file of measurements"):
         read_datasets(tmp_path)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 200), st.sampled_from(['"', ",", "\n", "\r", "\t", "-", "nan", "é", " ", "0", "", "1e400"])
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_damaged_files_are_read_or_refused_in_one_sentence(tmp_path, damage):
+    text = f"id,{HEADER},note\n" + "".join(f'r{index},{GOOD},"a note, quoted"\n' for index in range(3))
+    for place, replacement in damage:
+        at = place % len(text)
+        text = text[:at] + replacement + text[at + 1 :]
+    path = write(tmp_path, text)
+    try:
+        dataset = read_dataset(path)
+    except InputError as error:
+        assert "\n" not in str(error).replace(str(path), "")
+        assert error.line is None or 1 <= error.line <= len(text.splitlines()) + 1
+    else:
+        assert all(float(row.text("latency_us")) > 0 for row in dataset.rows)
 
 
 def test_the_documented_columns_are_enough(tmp_path):
