@@ -112,7 +112,7 @@ def _maxtext_plan(row: Row, plan: ParallelPlan) -> ParallelPlan:
     recompute = Recompute.SELECTIVE if text == "minimal" else Recompute.NONE if text == "none" else Recompute.FULL
     return replace(
         plan,
-        micro_batch=plan.micro_batch * plan.tensor,
+        micro_batch=max(1, round(row.number("micro_batch", plan.micro_batch) * plan.tensor)),
         zero=3,
         recompute=recompute,
         is_sequence_parallel=plan.tensor > 1,

@@ -123,7 +123,8 @@ def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> 
         data=data,
         context=context,
         interleave=row.integer("interleave", 1 if interleave is None else interleave) if pipeline > 1 else 1,
-        micro_batch=row.integer("micro_batch", blank),
+        # TPU rows count per chip: less than one sequence each where a tensor group shares one.
+        micro_batch=max(1, round(row.number("micro_batch", blank))),
         zero=zero,
         state_shards=state_shards if state_shards and data % state_shards == 0 else 0,
         recompute=_RECOMPUTE.get(row.text("recompute", "none").lower(), Recompute.NONE),
