@@ -54,12 +54,13 @@ _LLM_FOUNDRY = TrainingStack(
     gradient_bytes=4,
     scores_share=0.5,
     data_overlap=0.7,
+    loss_traffic=2.0,
     exposed_traffic=0.0,
     kept_operators=("mlp_down", "mlp_output_bias", "mlp_dropout", "mlp_residual"),
 )
 """MosaicML's llm-foundry on PyTorch FSDP: causal fused attention, nothing else fused, parameters gathered in 16 bits,
-gradients reduced in 32 bits every micro-batch; checkpointed blocks stop before their last matmul, which no gradient
-needs."""
+gradients reduced in 32 bits every micro-batch, loss in fp32; checkpointed blocks stop before their last matmul, which
+no gradient needs (PyTorch from 2.1 on). "Pure" are its runs of early 2023: gradients in 16 bits, blocks run again whole."""
 
 _MAXTEXT = TrainingStack(
     name="maxtext",
@@ -84,7 +85,7 @@ _STACKS = MappingProxyType(
             _MEGATRON_CORE,
             _LLM_FOUNDRY,
             replace(_LLM_FOUNDRY, name="llm-foundry-h100"),
-            replace(_LLM_FOUNDRY, name="llm-foundry-pure", gradient_bytes=2),
+            replace(_LLM_FOUNDRY, name="llm-foundry-pure", gradient_bytes=2, kept_operators=()),
             _MAXTEXT,
             replace(_MAXTEXT, name="maxtext-unfused", attention=AttentionForm.UNFUSED, scores_share=1.0),
             replace(_MAXTEXT, name="maxtext-offload", kept_operators=("query_key_value", *_MAXTEXT.kept_operators)),
