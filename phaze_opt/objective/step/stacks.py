@@ -60,7 +60,7 @@ _LLM_FOUNDRY = TrainingStack(
 )
 """MosaicML's llm-foundry on PyTorch FSDP: causal fused attention, nothing else fused, parameters gathered in 16 bits,
 gradients reduced in 32 bits every micro-batch, loss in fp32; checkpointed blocks stop before their last matmul, which
-no gradient needs (PyTorch from 2.1 on). "Pure" are its runs of early 2023: gradients in 16 bits, blocks run again whole."""
+no gradient needs (PyTorch from 2.1 on). "Pure" are its runs of early 2023: 16-bit gradients, blocks run again whole."""
 
 _MAXTEXT = TrainingStack(
     name="maxtext",
