@@ -14,7 +14,7 @@ from phaze_opt.hardware.fitted import FittedConstants, FittedFile, read_fitted_f
 from phaze_opt.validation.calibrate import Calibration, calibrate
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.family import Family
-from phaze_opt.validation.fitted_writing import FORMAT, write_fitted_file
+from phaze_opt.validation.fitted_writing import FORMAT, merged, write_fitted_file
 from phaze_opt.validation.held_out import without_groups
 from phaze_opt.validation.registry import load_families
 
@@ -42,9 +42,8 @@ def main(arguments: list[str] | None = None) -> None:
         on_progress=lambda text: print(text, flush=True),
     )
     # Read again: fits take minutes, and groups of other families may have been written meanwhile.
-    others = read_fitted_file(OWN).groups if options.only else {}
-    kept = {name: group for name, group in others.items() if name not in own}
-    write_fitted_file(options.out, FittedFile(format=FORMAT, groups=kept | found.groups))
+    others = read_fitted_file(OWN) if options.only else FittedFile(format=FORMAT, groups={})
+    write_fitted_file(options.out, merged(others, found.groups, removed=own, sets=found.sets))
     describe(found)
 
 

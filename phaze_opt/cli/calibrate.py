@@ -97,11 +97,11 @@ def _run(
 
 def _write(found: Calibration, path: Path, constants: Path | None) -> None:
     """What was fitted, and all other groups as they were: the file stands alone."""
-    from phaze_opt.hardware.fitted import FittedFile, read_fitted_file, read_own_file
-    from phaze_opt.validation.fitted_writing import FORMAT, write_fitted_file
+    from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
+    from phaze_opt.validation.fitted_writing import merged, write_fitted_file
 
     known = read_own_file() if constants is None else read_fitted_file(constants)
-    write_fitted_file(path, FittedFile(format=FORMAT, groups=dict(known.groups) | found.groups))
+    write_fitted_file(path, merged(known, found.groups, sets=found.sets))
 
 
 def _to_json(found: Calibration, path: Path) -> dict[str, Any]:

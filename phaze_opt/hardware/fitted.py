@@ -120,12 +120,20 @@ class FittedGroup(BaseModel):
 
 
 class FittedFile(BaseModel):
-    """The whole file."""
+    """The whole file.
+
+    Attributes:
+        format: of the file.
+        groups: by name.
+        sets: by data set fitted to, mean errors in per cent by name (``mape``, ``cross_validated_mape``,
+            ``leave_one_device_out_mape`` ...).
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format: int
     groups: dict[str, FittedGroup]
+    sets: dict[str, dict[str, float]] = {}
 
     def constants(self) -> FittedConstants:
         """Values alone, as the models read them."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from phaze_opt import __version__
@@ -42,10 +45,9 @@ def write_validation_page(result: Validation, path: Path, *, constants: FittedFi
 
 def build_document(result: Validation, constants: FittedFile) -> Document:
     """The page as values."""
-    sections = [_overview(result)]
-    sections += [
-        _set_section(entry, result, anchor) for entry, anchor in zip(result.sets, _anchors(result), strict=True)
-    ]
+    sections = [_overview(result, constants)]
+    for entry, anchor in zip(result.sets, _anchors(result), strict=True):
+        sections.append(_set_section(entry, result, anchor, constants.sets.get(entry.name, {})))
     if constants.groups:
         sections.append(_constants_section(constants))
     return Document(
@@ -79,8 +81,8 @@ def _notices(result: Validation) -> tuple[str, ...]:
     return (f"Goals missed: {'; '.join(missed)}.",) if missed else ()
 
 
-def _overview(result: Validation) -> Section:
-    blocks: list[Block] = [TableBlock(overview_table(result))]
+def _overview(result: Validation, constants: FittedFile) -> Section:
+    blocks: list[Block] = [TableBlock(_with_kept_out(overview_table(result), constants))]
     shown = [entry for entry in result.sets if entry.scores.num_rows and entry.dataset.like not in CONTEXT]
     if shown:
         figure = FigureBlock(
@@ -94,14 +96,27 @@ def _overview(result: Validation) -> Section:
     return Section("overview", "Overview", tuple(blocks))
 
 
+def _with_kept_out(table: TableContent, constants: FittedFile) -> TableContent:
+    """The overview with one more column: errors of rows kept out when the constants were fitted."""
+    if not constants.sets:
+        return table
+    errors = [constants.sets.get(row[0], {}).get("cross_validated_mape", math.nan) for row in table.rows]
+    rows = tuple((*row[:3], format_figure(error), *row[3:]) for row, error in zip(table.rows, errors, strict=True))
+    column = Column("kept out", is_number=True)
+    note = f"{table.note} Kept out: mean error of rows predicted by constants fitted to other cells."
+    return replace(table, columns=(*table.columns[:3], column, *table.columns[3:]), rows=rows, note=note)
+
+
 def _anchors(result: Validation) -> list[str]:
     """A place in the page for every set: its name in letters, digits and dashes, numbered if two are alike."""
     names = [re.sub(r"[^a-z0-9]+", "-", entry.name.lower()) for entry in result.sets]
     return [f"{name}-{index}" if names.count(name) > 1 else name for index, name in enumerate(names)]
 
 
-def _set_section(entry: SetResult, result: Validation, anchor: str) -> Section:
+def _set_section(entry: SetResult, result: Validation, anchor: str, fitted: Mapping[str, float]) -> Section:
     blocks: list[Block] = [Paragraph(_summary(entry, result))]
+    if fitted:
+        blocks.append(Paragraph(_when_fitted(fitted)))
     if entry.dataset.like in CONTEXT:
         blocks.append(Paragraph("Context: quantities other than latency, or not measured; outside the goals."))
     if entry.unscored_reasons:
@@ -127,6 +142,20 @@ def _summary(entry: SetResult, result: Validation) -> str:
         f"{format_figure(scores.mape)} %, median {format_figure(scores.median_ape)} %, 90th percentile "
         f"{format_figure(scores.p90_ape)} %, bias {format_signed(scores.bias)} %{rank}.{trivial}{goals}"
     )
+
+
+def _when_fitted(errors: Mapping[str, float]) -> str:
+    """What was seen when the constants were fitted: rows fitted, and rows kept out."""
+    tests = [
+        f"{key.removeprefix('leave_one_').removesuffix('_out_mape').replace('_', ' ')} {format_figure(value)} %"
+        for key, value in sorted(errors.items())
+        if key.startswith("leave_one_")
+    ]
+    cells = errors.get("cross_validated_mape", math.nan)
+    parts = [f"on the rows fitted {format_figure(errors.get('mape', math.nan))} %"]
+    parts += [f"with cells kept out {format_figure(cells)} %"] if math.isfinite(cells) else []
+    parts += [f"with one kept out at a time: {', '.join(tests)}"] if tests else []
+    return f"When the constants were fitted, the mean error was {'; '.join(parts)}."
 
 
 def _scored_blocks(entry: SetResult, name: str) -> list[Block]:

@@ -58,6 +58,11 @@ class Calibration:
         """All fitted groups, for the file."""
         return {name: group for family in self.families for name, group in family.groups.items()}
 
+    @property
+    def sets(self) -> dict[str, dict[str, float]]:
+        """Errors of all data sets by name, for the file."""
+        return {item.name: item.residuals for family in self.families for item in family.sets}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Options:

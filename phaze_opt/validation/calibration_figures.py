@@ -64,6 +64,13 @@ class SetFit:
         return self.whole.held_out[CELLS].mape if CELLS in self.whole.held_out else math.nan
 
     @property
+    def residuals(self) -> dict[str, float]:
+        """Mean errors in per cent by name, as the file of constants holds them."""
+        found = {"mape": self.whole.fitted.mape}
+        found |= {error_name(name): figure.mape for name, figure in self.whole.held_out.items() if figure.num_rows}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    @property
     def others(self) -> dict[str, float]:
         """Errors of the other tests by name, per cent; those that keep none of this set's rows out are left away."""
         return {name: figure.mape for name, figure in self.whole.held_out.items() if name != CELLS and figure.num_rows}
@@ -99,6 +106,11 @@ class FittedRows:
         return Figure(len(chosen), error, rank_correlations(times, measured)[0])
 
 
+def error_name(test: str) -> str:
+    """Name of a test's error in the file of constants."""
+    return "cross_validated_mape" if test == CELLS else f"leave_one_{test.replace(' ', '_')}_out_mape"
+
+
 def set_fits(datasets: Sequence[Dataset], fitted: FittedRows) -> tuple[SetFit, ...]:
     """Figures by data set; the sets' rows follow one another in ``fitted``."""
     fits: list[SetFit] = []
@@ -122,7 +134,7 @@ def residuals(fitted: FittedRows, indices: Sequence[int]) -> dict[str, float]:
     scores = score(predictions.predicted_s[list(indices)], predictions.measured_s[list(indices)])
     found = {"mape": scores.mape, "median_ape": scores.median_ape, "p90_ape": scores.p90_ape}
     for test, figure in fitted.figures(indices).held_out.items():
-        found["cross_validated_mape" if test == CELLS else f"leave_one_{test.replace(' ', '_')}_out_mape"] = figure.mape
+        found[error_name(test)] = figure.mape
     names = sorted({fitted.rows[index].dataset for index in indices})
     for name in names if len(names) > 1 else []:
         own = [index for index in indices if fitted.rows[index].dataset == name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile, FittedGroup, FittedValue, read_fitted_file
@@ -16,13 +17,20 @@ SIGNIFICANT_DIGITS = 6
 FORMAT = 1
 
 
-def write_groups(path: Path, groups: Mapping[str, FittedGroup], *, removed: Collection[str] = ()) -> FittedFile:
+def write_groups(
+    path: Path,
+    groups: Mapping[str, FittedGroup],
+    *,
+    removed: Collection[str] = (),
+    sets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> FittedFile:
     """Replace or add groups of a file of fitted constants; its other groups stay.
 
     Args:
         path: the file; made if there is none.
         groups: by name; each replaces the group of that name as a whole.
         removed: names of groups to drop.
+        sets: figures by data set, which replace those of the same sets.
 
     Returns:
         What the file holds now.
@@ -31,11 +39,23 @@ def write_groups(path: Path, groups: Mapping[str, FittedGroup], *, removed: Coll
         InputError: a value is not finite or outside its bounds, the file is no file of fitted constants, or it cannot
             be written; the file is left as it was.
     """
-    known = dict(read_fitted_file(path).groups) if path.exists() else {}
-    kept = {name: group for name, group in known.items() if name not in removed}
-    file = FittedFile(format=FORMAT, groups=kept | dict(groups))
+    known = read_fitted_file(path) if path.exists() else FittedFile(format=FORMAT, groups={})
+    file = merged(known, groups, removed=removed, sets=sets)
     write_fitted_file(path, file)
     return file
+
+
+def merged(
+    known: FittedFile,
+    groups: Mapping[str, FittedGroup],
+    *,
+    removed: Collection[str] = (),
+    sets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> FittedFile:
+    """A file with some groups replaced, added or dropped, and figures of some data sets replaced."""
+    kept = {name: group for name, group in known.groups.items() if name not in removed}
+    figures = {name: {key: rounded(value) for key, value in item.items()} for name, item in sets.items()}
+    return FittedFile(format=FORMAT, groups=kept | dict(groups), sets=dict(known.sets) | figures)
 
 
 def write_fitted_file(path: Path, file: FittedFile) -> None:
@@ -76,7 +96,7 @@ def build_groups(
         name: FittedGroup(
             constants=values,
             datasets={key: sorted(ids) for key, ids in datasets.get(name, {}).items()},
-            residuals={key: _rounded(value) for key, value in residuals.get(name, {}).items() if math.isfinite(value)},
+            residuals={key: rounded(value) for key, value in residuals.get(name, {}).items() if math.isfinite(value)},
             source=source,
         )
         for name, values in constants.items()
@@ -84,7 +104,7 @@ def build_groups(
 
 
 def _written(parameter: Parameter, fitted: FittedConstants) -> FittedValue:
-    value = _rounded(fitted.value(parameter.group, parameter.name))
+    value = rounded(fitted.value(parameter.group, parameter.name))
     return FittedValue(
         value=min(max(value, parameter.low), parameter.high),
         low=parameter.low,
@@ -94,7 +114,8 @@ def _written(parameter: Parameter, fitted: FittedConstants) -> FittedValue:
     )
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
+    """A value as the file holds it."""
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 

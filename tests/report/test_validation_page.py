@@ -28,7 +28,8 @@ def found(tmp_path_factory):
     calibration = calibrate([ToyFamily()], [dataset], FittedConstants({}), source="test", has_held_out=False)
     baselines = {"op_llmcompass": Baseline("operators", {(): Line(0.0, 2.0)})}
     result = validate([dataset], [ToyFamily()], calibration.constants, baselines=baselines)
-    return result, FittedFile(format=1, groups=calibration.groups)
+    sets = {"op_llmcompass": {"mape": 1.25, "cross_validated_mape": 2.5, "leave_one_device_out_mape": 33.0}}
+    return result, FittedFile(format=1, groups=calibration.groups, sets=sets)
 
 
 def test_the_overview_has_every_set_and_goal(found):
@@ -102,6 +103,8 @@ def test_the_page_stands_alone_and_holds_every_block(found):
     assert "no model of this operator" in page
     assert "Goals missed" in page
     assert "nothing scored" in page
+    assert "on the rows fitted 1.25 %; with cells kept out 2.50 %; with one kept out at a time: device 33.0 %." in page
+    assert '<td class="number">2.50</td>' in page
     assert not re.search(r"(src|href)=\"https?:", page)
 
 

@@ -123,6 +123,15 @@ def test_writing_replaces_whole_groups_and_keeps_the_others(tmp_path):
     assert set(read_fitted_file(path).groups) == {"b", "c"}
 
 
+def test_figures_of_data_sets_are_kept_until_fitted_again(dataset, tmp_path):
+    path = tmp_path / "constants.json"
+    found = fit(dataset)
+    write_groups(path, found.groups, sets=found.sets | {"other": {"mape": 1.23456789}})
+    write_groups(path, {}, sets={"op_llmcompass": {"mape": 2.0}})
+    assert read_fitted_file(path).sets == {"op_llmcompass": {"mape": 2.0}, "other": {"mape": 1.23457}}
+    assert set(found.sets["op_llmcompass"]) == {"mape", "cross_validated_mape", "leave_one_device_out_mape"}
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, 1.1])
 def test_values_outside_their_bounds_are_refused_and_the_file_stays(tmp_path, value):
     path = tmp_path / "constants.json"
