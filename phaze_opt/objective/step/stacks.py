@@ -41,11 +41,12 @@ _MEGATRON_CORE = TrainingStack(
     parameter_overlap=0.9,
     transfer_overlap=0.7,
     vector_efficiency=0.8,
+    loss_traffic=2.0,
     k_ramp=0.0,
     exposed_traffic=0.0,
 )
 """Megatron-Core and NeMo on H100 (2024): causal fused attention, distributed optimizer, 16-bit gradients, every kind
-of collective overlapped. Norms, casts and activations each read and write memory: leaving them unfused predicts better
+of collective overlapped, loss in fp32. Norms, casts and activations each read and write memory: leaving them unfused predicts better
 than chains do. With fp8, attention and the output matmul stay in bf16."""
 
 _LLM_FOUNDRY = TrainingStack(
@@ -68,10 +69,11 @@ _MAXTEXT = TrainingStack(
     gradient_bytes=2,
     scores_share=0.5,
     matmul_efficiency=1.0,
+    loss_traffic=2.0,
     exposed_traffic=0.0,
     kept_operators=("mlp_down", "mlp_residual"),
 )
-"""MaxText on TPUs: XLA fuses into matmuls and drops recomputation that nothing needs. Arrays and links run at their
+"""MaxText on TPUs: XLA fuses into matmuls and drops recomputation that nothing needs; loss in fp32. Arrays and links run at their
 specified rates and nothing hides behind compute; hiding a share, or less than those rates, predicts no better."""
 
 _STACKS = MappingProxyType(
