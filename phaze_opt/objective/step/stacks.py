@@ -46,8 +46,8 @@ _MEGATRON_CORE = TrainingStack(
     exposed_traffic=0.0,
 )
 """Megatron-Core and NeMo on H100 (2024): causal fused attention, distributed optimizer, 16-bit gradients, every kind
-of collective overlapped, loss in fp32. Norms, casts and activations each read and write memory: leaving them unfused predicts better
-than chains do. With fp8, attention and the output matmul stay in bf16."""
+of collective overlapped, loss in fp32. Norms, casts and activations each read and write memory: leaving them unfused
+predicts better than chains do. With fp8, attention and the output matmul stay in bf16."""
 
 _LLM_FOUNDRY = TrainingStack(
     name="llm-foundry",
@@ -73,8 +73,9 @@ _MAXTEXT = TrainingStack(
     exposed_traffic=0.0,
     kept_operators=("mlp_down", "mlp_residual"),
 )
-"""MaxText on TPUs: XLA fuses into matmuls and drops recomputation that nothing needs; loss in fp32. Arrays and links run at their
-specified rates and nothing hides behind compute; hiding a share, or less than those rates, predicts no better."""
+"""MaxText on TPUs: XLA fuses into matmuls and drops recomputation that nothing needs; loss in fp32. Arrays and links run
+at their specified rates and nothing hides behind compute; hiding a share, or less than those rates, predicts no
+better."""
 
 _STACKS = MappingProxyType(
     {
