@@ -277,9 +277,10 @@ def _update_shards(step: CompiledStep) -> float:
 
 
 def _parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """ZeRO 3: parameters gathered forward and backward, gradients scattered, every micro-batch.
+    """ZeRO 3: parameters gathered forward and backward, gradients scattered, layer by layer, every micro-batch.
 
-    A flat ring enters and leaves every node by one adapter: it runs at one device's share of the outer network.
+    A flat ring enters and leaves every node by one adapter: it runs at one device's share of the outer network, and
+    takes a hop a device for every layer.
     """
     if step.plan.zero != 3:
         return [_NO_COST] * len(step.blocks)
@@ -292,6 +293,9 @@ def _parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
             gather = _cost(CollectiveKind.ALL_GATHER, weight_bytes, group)
             gradient_bytes = held.parameters * step.stack.gradient_bytes
             parts += [gather, gather, _cost(CollectiveKind.REDUCE_SCATTER, gradient_bytes, group)]
+            if step.stack.is_parameter_ring_flat:
+                hops_s = (step.blocks[number] - 1) * sum(part[2] for part in parts[-3:])
+                parts.append((0.0, 0.0, hops_s, 0.0, 0.0))
         costs.append(_add(parts))
     return costs
 
@@ -301,7 +305,9 @@ def _flat(group: Sequence[NetworkDimension], network: Network) -> tuple[NetworkD
     size = math.prod(dimension.size for dimension in group)
     if size == group[0].size:
         return tuple(group)
-    return replace(network.dimensions[0], size=1), replace(network.dimensions[-1], size=size)
+    inner, outer = network.dimensions[0], network.dimensions[-1]
+    ring = NetworkDimension(Topology.RING, size, outer.bandwidth_bytes_per_s, outer.latency_s)
+    return replace(inner, size=1), ring
 
 
 def _gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
