@@ -7,8 +7,8 @@ least over the tiles of `OUTPUT_TILES` and the numbers of `K_SLICES`:
     waves = ceil(tiles x slices / units), a single wave costs 1 + lone_tile
     compute = norm(2 units a c waves (k / slices + k_ramp) x tile cost / (peak x efficiency), panels / cache bandwidth)
 
-and grows with long k, whose panels outlive the cache, and by the rest of a k that does not fit the vectors. ``norm`` of order p
-lies between the sum (1) and the larger (infinity): a device at its power limit pays for both.
+and grows with long k, whose panels outlive the cache, and by the rest of a k that does not fit the vectors. ``norm`` of
+order p lies between the sum (1) and the larger (infinity): a device at its power limit pays for both.
 """
 
 from __future__ import annotations

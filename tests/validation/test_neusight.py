@@ -42,7 +42,7 @@ def _errors(rows: Sequence[Row], predicted: Floats) -> Floats:
 
 
 def test_public_rows_within_the_goal(rows: tuple[Row, ...]) -> None:
-    """Goal 9 %; the file's constants reach 6.7."""
+    """Goal 9 %; the file's constants reach 6.4."""
     compiled = FAMILY.compile(rows)
     errors = _errors(rows, compiled.seconds(load_fitted()))
     assert not compiled.unscored
@@ -52,7 +52,7 @@ def test_public_rows_within_the_goal(rows: tuple[Row, ...]) -> None:
 
 
 def test_shapes_kept_out_of_one_device(rows: tuple[Row, ...]) -> None:
-    """V100 alone, one fold of five by shapes: about 4 %."""
+    """V100 alone, one fold of five by shapes: 2.8 % measured."""
     own = [row for row in rows if row.text("hardware") == "V100-PCIe-32GB"]
     fold = fold_by_cell(cells_of(FAMILY, own))[0]
     predicted = predict_held_out(FAMILY, own, [fold], NOTHING)
@@ -61,20 +61,20 @@ def test_shapes_kept_out_of_one_device(rows: tuple[Row, ...]) -> None:
 
 @pytest.mark.slow
 def test_shapes_kept_out_within_the_goal(rows: tuple[Row, ...]) -> None:
-    """Goal 9 %; 7.3 measured."""
+    """Goal 9 %; 6.8 measured."""
     predicted = predict_held_out(FAMILY, rows, fold_by_cell(cells_of(FAMILY, rows)), NOTHING)
     assert _errors(rows, predicted).mean() < 0.08
 
 
 @pytest.mark.slow
 def test_a_device_kept_out_is_priced_by_its_kin_and_its_power(rows: tuple[Row, ...]) -> None:
-    """Goal 20 % on linear; 15 measured, and no device beyond 35."""
+    """Goal 20 % on linear; 13 measured, and no device beyond 35."""
     folds = leave_one_out(FAMILY.splits(rows)["device"])
     errors = _errors(rows, predict_held_out(FAMILY, rows, folds, NOTHING))
     linear = np.array([row.text("op") == "linear" for row in rows])
     devices = np.array([row.text("hardware") for row in rows])
-    assert errors.mean() < 0.16
-    assert errors[linear].mean() < 0.18
+    assert errors.mean() < 0.15
+    assert errors[linear].mean() < 0.16
     assert max(errors[linear & (devices == name)].mean() for name in set(devices)) < 0.35
 
 
