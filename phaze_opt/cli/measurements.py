@@ -26,7 +26,7 @@ DatasetOption = Annotated[
     ),
 ]
 NamesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[DATASET]...", help="The same as --dataset.", show_default=False)
+    list[str] | None, typer.Argument(metavar="DATASET", help="The same as --dataset.", show_default=False)
 ]
 CONSTANTS_HELP = "File of fitted constants that `phaze-opt calibrate` wrote; the package's own unless given."
 
