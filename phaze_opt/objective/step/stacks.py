@@ -73,7 +73,7 @@ _MAXTEXT = TrainingStack(
     exposed_traffic=0.0,
     kept_operators=("mlp_down", "mlp_residual"),
 )
-"""MaxText on TPUs: XLA fuses into matmuls and drops recomputation that nothing needs; loss in fp32. Arrays and links run
+"""MaxText on TPUs: XLA fuses into matmuls and drops recomputation that nothing needs; fp32 loss. Arrays and links run
 at their specified rates and nothing hides behind compute; hiding a share, or less than those rates, predicts no
 better."""
 
