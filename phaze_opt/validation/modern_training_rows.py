@@ -109,7 +109,8 @@ def _maxtext_plan(row: Row, plan: ParallelPlan) -> ParallelPlan:
     input, query, key and value of a block, "full" its input only: their stacks say what that spares.
     """
     text = row.text("recompute", "full")
-    recompute = Recompute.SELECTIVE if text == "minimal" else Recompute.NONE if text == "none" else Recompute.FULL
+    is_minimal = text.startswith("minimal")
+    recompute = Recompute.SELECTIVE if is_minimal else Recompute.NONE if text == "none" else Recompute.FULL
     return replace(
         plan,
         micro_batch=max(1, round(row.number("micro_batch", plan.micro_batch) * plan.tensor)),

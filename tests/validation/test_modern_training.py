@@ -145,3 +145,12 @@ def test_machines_that_no_row_shows_keep_their_starts():
     assert fitted.group("stack/llm-foundry-h100") == {"matmul_efficiency": 0.7, "attention_efficiency": 0.22}
     assert fitted.value("stack/maxtext", "waiting_share") == 0.02
     assert fitted.value("stack/llm-foundry", "matmul_efficiency") != 0.78
+
+
+def test_half_a_sequence_a_chip_is_four_for_a_tensor_group_of_eight():
+    row = next(r for r in rows_of(MAXTEXT) if r.integer("tp") == 8 and r.number("micro_batch") == 1)
+    half = changed(row, micro_batch="0.5", global_batch=str(row.integer("global_batch") // 2))
+    assert read_modern_row(half).plan.micro_batch == 4
+    whole_s, half_s = FAMILY.compile([row, half]).seconds(load_fitted())
+    # Parameters move as before, so that half the batch takes more than half the time.
+    assert 0.5 < half_s / whole_s < 0.65
