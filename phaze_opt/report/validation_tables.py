@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.text import format_time
@@ -145,34 +146,51 @@ def group_table(title: str, groups: tuple[GroupResult, ...]) -> TableContent:
     return TableContent(title, columns, tuple(rows))
 
 
-def worst_table(entry: SetResult) -> TableContent:
-    """Rows of largest error with the shares of the predicted time."""
+def worst_table(entry: SetResult, *, limit: int | None = None) -> TableContent:
+    """Rows of largest error with the shares of the predicted time; at most ``limit`` if given."""
     columns = (
         Column("row"), Column("error", is_number=True), Column("measured", is_number=True),
         Column("predicted", is_number=True), Column("configuration"), Column("where the predicted time goes"),
     )  # fmt: skip
     rows = []
-    for worst in entry.worst:
+    common = common_columns(entry)
+    for worst in entry.worst[:limit]:
         found = worst.result
         shares = sorted(worst.parts, key=lambda part: -abs(part.seconds))
         total = sum(part.seconds for part in worst.parts) or 1.0
         text = ", ".join(
             f"{part.name} {100 * part.seconds / total:.0f} %"
             for part in shares
-            if abs(part.seconds) > 0.004 * abs(total)
+            if abs(part.seconds) > 0.005 * abs(total)
         )
         rows.append(
             (found.row.id, f"{100 * found.error:+.1f} %", _value(entry, found.measured_s),
-             _value(entry, found.predicted_s), describe_row(found.row), text)
+             _value(entry, found.predicted_s), describe_row(found.row, common=common), text)
         )  # fmt: skip
-    return TableContent("Worst rows", columns, tuple(rows))
+    shared = ", ".join(_words(name, text) for name, text in common.items() if _is_told(name, text, ()))
+    return TableContent("Worst rows", columns, tuple(rows), f"In all rows: {shared}." if shared else "")
 
 
 def _value(entry: SetResult, value: float) -> str:
     return f"{value:.3g}" if entry.dataset.like in CONTEXT else format_time(value)
 
 
-def describe_row(row: Row) -> str:
-    """A row's configuration: the columns that are neither blank, nor measured, nor about the source."""
-    shown = {name: text for name, text in row.values.items() if text and name not in _HIDDEN}
-    return ", ".join(text if name in {"hardware", "model", "op"} else f"{name} {text}" for name, text in shown.items())
+def describe_row(row: Row, *, common: Collection[str] = ()) -> str:
+    """A row's configuration: columns that are neither blank, nor measured, nor about the source, nor common to all."""
+    return ", ".join(_words(name, text) for name, text in row.values.items() if _is_told(name, text, common))
+
+
+def _is_told(name: str, text: str, common: Collection[str]) -> bool:
+    return bool(text) and name not in _HIDDEN and name not in common
+
+
+def _words(name: str, text: str) -> str:
+    return text if name in {"hardware", "model", "op"} else f"{name} {text}"
+
+
+def common_columns(entry: SetResult) -> dict[str, str]:
+    """Columns that have one value in all rows of a set of several, and the value."""
+    rows = [result.row.values for result in entry.rows]
+    if len(rows) < 2:
+        return {}
+    return {name: text for name, text in rows[0].items() if all(row.get(name) == text for row in rows)}

@@ -48,7 +48,8 @@ def test_the_worst_row_comes_first_with_its_breakdown(found):
     row = worst_table(result.sets[0]).rows[0]
     assert row[0] == "op_llmcompass:38"
     assert -16 < float(row[1].removesuffix(" %")) < -13
-    assert "matmul" in row[4]
+    assert row[4] == "A, matmul, m 1000, n 2000"
+    assert worst_table(result.sets[0]).note == "In all rows: dtype fp16."
     assert re.fullmatch(r"work \d+ %, launch \d+ %", row[5])
 
 
