@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phaze_opt.estimate.machine_simt import K_SLICES, OUTPUT_TILES, SimtMachine, simt_matmul
+from phaze_opt.estimate.machine_simt import K_SLICES, OUTPUT_TILES, MatmulTime, SimtMachine, simt_matmul
 
 PLAIN = SimtMachine(num_units=100, peak_flops_per_s=1e13, bandwidth_bytes_per_s=1e12)
 TYPICAL = SimtMachine(
@@ -41,7 +41,12 @@ dimension = st.integers(min_value=1, max_value=20_000)
 
 
 def _one(b: float, m: float, n: float, k: float, machine: SimtMachine) -> float:
-    return float(simt_matmul(*(np.array([float(v)]) for v in (b, m, n, k)), machine).seconds[0])
+    return float(_price(b, m, n, k, machine).seconds[0])
+
+
+def _price(b: float, m: float, n: float, k: float, machine: SimtMachine) -> MatmulTime:
+    one, two, three, four = (np.array([float(v)]) for v in (b, m, n, k))
+    return simt_matmul(one, two, three, four, machine)
 
 
 def test_full_waves_of_the_base_tile_reach_the_peak() -> None:
@@ -74,7 +79,7 @@ def test_memory_bound_products_take_the_compulsory_traffic() -> None:
 @given(b=st.integers(1, 4096), m=dimension, n=dimension, k=dimension)
 def test_the_tile_chosen_is_the_best_of_all(b: int, m: int, n: int, k: int) -> None:
     """Loops over tiles and slices in plain Python find the same compute time."""
-    time = simt_matmul(*(np.array([float(v)]) for v in (b, m, n, k)), TYPICAL)
+    time = _price(b, m, n, k, TYPICAL)
     assert float(time.compute_s[0]) == pytest.approx(_brute_force(b, m, n, k), rel=1e-9)
 
 
@@ -113,6 +118,7 @@ def test_no_matmul_beats_the_peak_or_the_memory(b: int, m: int, n: int, k: int) 
 def test_rows_of_different_machines_price_as_alone() -> None:
     """Arrays of constants equal one call a machine."""
     peak = np.array([1e13, 3e13])
-    both = simt_matmul(*(np.full(2, float(v)) for v in (4, 1000, 1000, 500)), replace(PLAIN, peak_flops_per_s=peak))
+    edge = np.full(2, 1000.0)
+    both = simt_matmul(np.full(2, 4.0), edge, edge, edge / 2, replace(PLAIN, peak_flops_per_s=peak))
     alone = [_one(4, 1000, 1000, 500, replace(PLAIN, peak_flops_per_s=float(p))) for p in peak]
     assert both.seconds.tolist() == pytest.approx(alone)
