@@ -12,6 +12,13 @@ SLICE_LATENCY_S = 20.0 * MICRO
 """One hop of it (assumption)."""
 
 
+def is_torus(network: Network) -> bool:
+    """Whether a network is rings of equal links in several dimensions."""
+    first = network.dimensions[0]
+    are_rings = all(each.topology is Topology.RING and each == _like(first, each) for each in network.dimensions)
+    return are_rings and len(network.dimensions) > 1
+
+
 def map_torus(torus: Network, *, tensor: int, shards: int, slices: int) -> Network:
     """The torus as logical rings: the shards of the state on one axis, the tensor group on all others.
 

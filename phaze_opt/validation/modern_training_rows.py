@@ -8,7 +8,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, path_of
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
-from phaze_opt.hardware.torus_mapping import map_torus
+from phaze_opt.objective.step.plan_network import plan_network
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.training_compiled import TrainingEntry
 from phaze_opt.validation.training_row import TrainingRow, read_training_row
@@ -55,10 +55,7 @@ def network_of(device: Device, plan: ParallelPlan) -> Network:
     Raises:
         InputError: no network is known of the device, or the torus cannot be mapped.
     """
-    network = load_network(device.network or DEFAULT_NETWORK, num_devices=plan.num_devices)
-    if not device.network.endswith("-torus"):
-        return network
-    return map_torus(network, tensor=plan.tensor, shards=plan.shards, slices=plan.data * plan.context // plan.shards)
+    return plan_network(load_network(device.network or DEFAULT_NETWORK, num_devices=plan.num_devices), plan)
 
 
 def stack_of(row: Row, device: Device) -> str:

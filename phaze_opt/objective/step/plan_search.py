@@ -11,6 +11,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.clocks import LayerClock
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step, split_blocks
+from phaze_opt.objective.step.plan_network import plan_network
 from phaze_opt.objective.step.price_step import DeviceTimes, StackColumns, price_batch
 from phaze_opt.objective.step.step_batch import build_batch
 from phaze_opt.placement.plan_memory import PlanMemory, plan_memory
@@ -126,7 +127,7 @@ def _price(steps: Sequence[tuple[CompiledStep, DeviceTimes]], machine: Machine) 
     times: list[StepTime] = []
     for start in range(0, len(steps), BATCH):
         part = steps[start : start + BATCH]
-        batch = build_batch([step for step, _ in part], [machine.network] * len(part))
+        batch = build_batch([step for step, _ in part], [plan_network(machine.network, step.plan) for step, _ in part])
         classes = np.array([each.by_class() for _, each in part])
         attention = np.array([each.attention_s for _, each in part])
         priced = price_batch(batch, classes, attention, StackColumns.of([machine.stack] * len(part)))

@@ -12,6 +12,7 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.clocks import MachineClock
 from phaze_opt.objective.step.estimate_step import estimate_step
+from phaze_opt.objective.step.plan_network import plan_network
 from phaze_opt.objective.step.plan_search import Machine, PlanRanking, rank_plans
 from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
 from phaze_opt.objective.step.stacks import load_stack
@@ -80,3 +81,23 @@ def test_no_plan_is_refused() -> None:
     machine = Machine(MachineClock(DEVICE, ComputePath.BF16, FITTED), 1e15, NETWORK, STACK)
     with pytest.raises(InputError, match="no parallel plan of gpt2-xl"):
         rank_plans(MODEL, TRAINING, (), machine=machine)
+
+
+def test_a_torus_is_mapped_to_every_plan() -> None:
+    """Tensor groups and shards lie on axes of the torus, plan by plan, as validation prices them."""
+    device = load_device("tpu-v5p")
+    torus = load_network(device.network, num_devices=64)
+    stack = load_stack("maxtext", FITTED)
+    model = load_model("llama-2-7b")
+    training = TrainingSpec(micro_batch=1, sequence_length=2048, global_batch=64)
+    choices = PlanChoices(tensor=(1, 4), pipeline=(1,), zero=(3,), micro_batch=(1,), recompute=(Recompute.FULL,))
+    plans = tuple(enumerate_plans(model, training, num_devices=64, choices=choices))
+    machine = Machine(MachineClock(device, ComputePath.BF16, FITTED), 1e15, torus, stack)
+    ranking = rank_plans(model, training, plans, machine=machine)
+    assert len(ranking.ranked) == 2
+    for ranked in ranking.ranked:
+        mapped = plan_network(torus, ranked.plan)
+        assert [each.size for each in mapped.dimensions] == ([4, 16] if ranked.plan.tensor == 4 else [64])
+        alone = estimate_step(model, training, ranked.plan, device=device, network=mapped, stack=stack, fitted=FITTED)
+        assert ranked.time.seconds == pytest.approx(alone.seconds, rel=1e-12)
+    assert plan_network(NETWORK, ranking.ranked[0].plan) is NETWORK
