@@ -28,24 +28,32 @@ class ComputePath(StrEnum):
     INT8 = "int8"
 
 
-_PATH_OF = MappingProxyType({"fp16": ComputePath.BF16, "float16": ComputePath.BF16, "bfloat16": ComputePath.BF16})
+_PATH_OF = MappingProxyType(
+    {
+        **dict.fromkeys(("fp16", "float16", "half", "bfloat16", "amp_bf16", "amp_fp16"), ComputePath.BF16),
+        **dict.fromkeys(("float8", "fp8_e4m3", "fp8_e4m3fn", "fp8_e5m2", "amp_fp8"), ComputePath.FP8),
+        "float32": ComputePath.FP32,
+    }
+)
+"""Other names of the paths' types, in lower case."""
 _BYTES = MappingProxyType(
     {ComputePath.FP32: 4, ComputePath.TF32: 4, ComputePath.BF16: 2, ComputePath.FP8: 1, ComputePath.INT8: 1}
 )
 
 
 def path_of(dtype: str) -> ComputePath:
-    """The path that data of this type take; fp16 and bf16 share one.
+    """The path that data of this type take, in any case; fp16 and bf16 share one.
 
     Raises:
         InputError: an unknown type.
     """
-    if dtype in _PATH_OF:
-        return _PATH_OF[dtype]
-    if dtype not in list(ComputePath):
+    name = dtype.lower()
+    if name in _PATH_OF:
+        return _PATH_OF[name]
+    if name not in list(ComputePath):
         message = f"dtype '{dtype}' is unknown; {suggest(dtype, [*ComputePath, *_PATH_OF])}"
         raise InputError(message, key="dtype")
-    return ComputePath(dtype)
+    return ComputePath(name)
 
 
 def element_bytes(path: ComputePath) -> int:

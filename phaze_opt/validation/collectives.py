@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,8 +103,9 @@ def read_case(row: Row) -> Case | str:
     hardware, words = row.text("hardware"), row.text("fabric", "")
     devices = row.integer("n_devices")
     nodes = row.integer("n_nodes", 1)
-    name = row.text("collective", CollectiveKind.ALL_REDUCE.value).replace("-", "_").lower()
-    if name not in list(CollectiveKind):
+    name = row.text("collective", CollectiveKind.ALL_REDUCE.value)
+    kind = _KINDS.get(_letters(name))
+    if kind is None:
         return f"collective {name} is not modelled"
     if nodes < 1 or devices < 2 or devices % nodes:
         return f"{devices} devices on {nodes} nodes are no group of equal nodes"
@@ -114,7 +116,15 @@ def read_case(row: Row) -> Case | str:
     if missing:
         return f"the links of {hardware} are unknown"
     known = tuple((fabric, size) for fabric, size in levels if fabric is not None and size > 1)
-    return Case(CollectiveKind(name), known)
+    return Case(kind, known)
+
+
+def _letters(name: str) -> str:
+    """A collective's name without marks between words: ``AllReduce``, ``all-reduce`` and ``all_reduce`` are one."""
+    return "".join(letter for letter in name.lower() if letter.isalpha())
+
+
+_KINDS = MappingProxyType({_letters(kind.value): kind for kind in CollectiveKind})
 
 
 class CollectivesFamily:

@@ -135,6 +135,8 @@ def _refusal(row: Row) -> str:
     kind = row.text("op").lower()
     if not part_of(kind):
         return f"no formula prices operator '{kind}'"
+    if part_of(kind) == "matmul" and not row.text("k", ""):
+        return "column 'k' is blank; a matmul needs its inner size"
     dtype = row.text("dtype", "fp32").lower()
     if dtype not in DTYPES:
         return f"operators in {dtype} are not priced here"

@@ -159,7 +159,7 @@ def _sweep_of(row: Row) -> str:
 
 def _operator_of(row: Row) -> str:
     """Kind of operator: matmul, best, all_reduce, softmax, layernorm, gelu, add, or an unknown name as it is."""
-    name = row.text("op").rpartition(":")[2]
+    name = row.text("op").rpartition(":")[2].lower()
     if row.dataset == BEST:
         return "best"
     if row.text("k", ""):
@@ -197,6 +197,8 @@ def _refusal(row: Row) -> str:
         return str(error)
     if case.operator == ALL_REDUCE:
         return all_reduce_refusal(row)
+    if case.operator in ("matmul", "best") and not row.text("k", ""):
+        return "column 'k' is blank; a matmul needs its inner size"
     known = {"matmul", "best", *(kind.value for kind in RowOperator)}
     if case.operator not in known:
         return f"no model of the operator '{case.operator}'"

@@ -110,7 +110,10 @@ def read_model(row: Row) -> ModelSpec:
 def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> ParallelPlan:
     tensor, pipeline, context = row.integer("tp", 1), row.integer("pp", 1), row.integer("cp", 1)
     devices = row.integer("n_devices")
-    data = max(1, devices // (tensor * pipeline * context))
+    if devices % (tensor * pipeline * context):
+        message = f"{devices} devices are no whole number of groups of tp x pp x cp = {tensor * pipeline * context}"
+        raise InputError(message, key="n_devices")
+    data = devices // (tensor * pipeline * context)
     replica_batch = max(1, row.integer("global_batch") // data)
     blank = micro_batch if micro_batch is not None else (replica_batch if pipeline == 1 else 1)
     sharding = row.text("sharding", "none").lower()
