@@ -32,6 +32,7 @@ OUT = Path(__file__).with_name("published_plans.json")
 SETS = ("train_megatron_sc21", "train_korthikanti22", "train_megatron_h100", "train_nemo_h100_fp8")
 MICRO_BATCHES = (1, 2, 4, 8)
 MAX_INTERLEAVE = 24
+NEAR_PERCENT = 5
 
 
 def main() -> None:
@@ -57,6 +58,7 @@ def main() -> None:
         "rows": rows,
     }
     arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    arguments.out.with_suffix(".md").write_text(table(rows), encoding="utf-8")
 
 
 def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
@@ -125,6 +127,30 @@ def describe(row: dict[str, Any]) -> str:
         f"{row['slower_than_best_percent']:.1f} % behind {row['best'][0]['plan'] if row['best'] else '-'}; "
         f"{row['memory_gib']:.1f} GiB"
     )
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The ranks as Markdown."""
+    near = sum(row["slower_than_best_percent"] <= NEAR_PERCENT for row in rows)
+    lines = [
+        "# Published placements among their rivals",
+        "",
+        f"Written by `python experiments/validation/published_plans.py`: {near} of {len(rows)} published placements "
+        f"are predicted within {NEAR_PERCENT} % of the best. t tensor, p pipeline, d data parallel, mb micro-batch, v "
+        "chunks a stage.",
+        "",
+        "| set | model, devices | measured, predicted s | published plan | rank | behind, % | best plan |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        best = row["best"][0]["plan"] if row["best"] else "-"
+        fits = "" if row["fits"] else f" (does not fit: {row['memory_gib']:.0f} GiB)"
+        lines.append(
+            f"| {row['dataset'].removeprefix('train_')} | {row['model']}, {row['devices']:,} "
+            f"| {row['measured_s']:.3g}, {row['predicted_s']:.3g} | {row['published']}{fits} "
+            f"| {row['rank']} of {row['num_plans']} | {row['slower_than_best_percent']:.1f} | {best} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
