@@ -95,6 +95,8 @@ def _stack_of(row: Row) -> str:
     """Software of a row: ZeRO 3 is DeepSpeed's, and the composed rows come from profiles of single layers."""
     if row.dataset == SINGLE:
         return _PROFILE
+    if row.dataset in (KORTHIKANTI, LAYER):
+        return _NEXT
     return _ZERO if zero_stage(row.text("sharding", "none").lower()) == 3 else _BASE
 
 
@@ -129,7 +131,7 @@ def _time(group: str, name: str, bounds: tuple[float, float, float], meaning: st
     return Parameter(stack_group(group), name, "s", *bounds, meaning, is_log=True)
 
 
-_BASE, _ZERO, _PROFILE = "megatron-2021", "deepspeed-zero3-2021", "vtrain-profile"
+_BASE, _NEXT, _ZERO, _PROFILE = "megatron-2021", "megatron-2022", "deepspeed-zero3-2021", "vtrain-profile"
 
 _PARAMETERS = (
     _share(_BASE, "matmul_efficiency", (0.5, 1.0, 0.78), "share of the peak that matmuls reach in training"),

