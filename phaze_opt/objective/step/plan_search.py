@@ -17,7 +17,7 @@ from phaze_opt.objective.step.step_batch import build_batch
 from phaze_opt.placement.plan_memory import PlanMemory, plan_memory
 from phaze_opt.placement.step_time import StepTime
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.stack import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
@@ -75,7 +75,8 @@ def rank_plans(
 ) -> PlanRanking:
     """Every plan that fits the memory, fastest step first; ties in the order given.
 
-    Plans that differ in pipeline, data, interleave, ZeRO or recomputation alone share the times of their layers.
+    Plans that differ in pipeline, data, interleave, ZeRO or recomputation alone share the times of their layers, unless
+    the software spares full recomputation some operators: what it runs again is part of those times.
 
     Args:
         model: what is trained.
@@ -90,7 +91,8 @@ def rank_plans(
     fitting: list[tuple[CompiledStep, DeviceTimes, PlanMemory]] = []
     misfits: list[float] = []
     for plan in plans:
-        key = (plan.tensor, plan.context, plan.expert, plan.micro_batch, int(plan.is_sequence_parallel))
+        is_spared = bool(machine.stack.kept_operators) and plan.recompute is Recompute.FULL
+        key = (plan.tensor, plan.context, plan.expert, plan.micro_batch, plan.is_sequence_parallel, is_spared)
         if key not in known:
             compiled = compile_step(model, training, plan, stack=machine.stack)
             known[key] = compiled, machine.clock.times(compiled)

@@ -45,6 +45,18 @@ def test_every_plan_is_priced_as_if_alone() -> None:
         assert ranked.time.seconds == pytest.approx(alone.seconds, rel=1e-12)
 
 
+@pytest.mark.parametrize("order", [tuple(Recompute), tuple(Recompute)[::-1]])
+def test_software_that_spares_recomputation_is_priced_as_if_alone(order: tuple[Recompute, ...]) -> None:
+    """llm-foundry does not run the last matmul of a block again: times of layers are not shared across that."""
+    stack = load_stack("llm-foundry", FITTED)
+    assert stack.kept_operators
+    plans = [ParallelPlan(data=16, micro_batch=2, zero=3, recompute=each) for each in order]
+    machine = Machine(MachineClock(DEVICE, ComputePath.BF16, FITTED), 1e15, NETWORK, stack)
+    for ranked in rank_plans(MODEL, TRAINING, plans, machine=machine).ranked:
+        alone = estimate_step(MODEL, TRAINING, ranked.plan, device=DEVICE, network=NETWORK, stack=stack, fitted=FITTED)
+        assert ranked.time.seconds == pytest.approx(alone.seconds, rel=1e-12)
+
+
 def test_sorted_and_ranked() -> None:
     ranking = _rank(1e15)
     seconds = [each.time.seconds for each in ranking.ranked]
