@@ -17,7 +17,8 @@ from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step, s
 from phaze_opt.objective.step.device_seconds import OperatorRoles, device_seconds, roles_of
 from phaze_opt.objective.step.price_step import BACKWARD, SerialSums, StackColumns, price_batch
 from phaze_opt.objective.step.stacks import load_stack
-from phaze_opt.objective.step.step_batch import NUM_LAYERS, StepBatch, Traffic, build_batch
+from phaze_opt.objective.step.step_batch import StepBatch, build_batch
+from phaze_opt.objective.step.step_traffic import NUM_LAYERS, Traffic
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.training_row import TrainingRow
