@@ -71,7 +71,7 @@ def _findings(result: Validation) -> tuple[str, ...]:
         sentences.append(f"{len(met)} of {len(result.goals)} goals are met.")
     if compared:
         sentences.append(
-            f"The models beat a trivial one fitted to the same measurements on {len(better)} of {len(compared)} sets."
+            f"The models beat a trivial one fitted to public measurements on {len(better)} of {len(compared)} sets."
         )
     return tuple(sentences)
 
@@ -152,10 +152,10 @@ def _when_fitted(errors: Mapping[str, float]) -> str:
         if key.startswith("leave_one_")
     ]
     cells = errors.get("cross_validated_mape", math.nan)
-    parts = [f"on the rows fitted {format_figure(errors.get('mape', math.nan))} %"]
-    parts += [f"with cells kept out {format_figure(cells)} %"] if math.isfinite(cells) else []
+    parts = [f"{format_figure(errors.get('mape', math.nan))} % on the rows fitted"]
+    parts += [f"{format_figure(cells)} % with cells kept out"] if math.isfinite(cells) else []
     parts += [f"with one kept out at a time: {', '.join(tests)}"] if tests else []
-    return f"When the constants were fitted, the mean error was {'; '.join(parts)}."
+    return f"When the constants were fitted, mean errors were {'; '.join(parts)}."
 
 
 def _scored_blocks(entry: SetResult, name: str) -> list[Block]:

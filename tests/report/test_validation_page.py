@@ -104,7 +104,7 @@ def test_the_page_stands_alone_and_holds_every_block(found):
     assert "no model of this operator" in page
     assert "Goals missed" in page
     assert "nothing scored" in page
-    assert "on the rows fitted 1.25 %; with cells kept out 2.50 %; with one kept out at a time: device 33.0 %." in page
+    assert "1.25 % on the rows fitted; 2.50 % with cells kept out; with one kept out at a time: device 33.0 %." in page
     assert '<td class="number">2.50</td>' in page
     assert not re.search(r"(src|href)=\"https?:", page)
 
