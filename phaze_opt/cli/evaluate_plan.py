@@ -14,11 +14,14 @@ from phaze_opt.cli.plan_options import PlanTexts, parse_choices
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
+    from phaze_opt.hardware.device import ComputePath
     from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.objective.step.clocks import LayerClock
     from phaze_opt.objective.step.plan_search import Machine, PlanRanking, RankedPlan
     from phaze_opt.report.plans import PlanSetting
     from phaze_opt.workload.model import ModelSpec
     from phaze_opt.workload.stack import TrainingStack
+    from phaze_opt.workload.training import TrainingSpec
 
 DEFAULT_DTYPE = "bf16"
 
@@ -80,7 +83,7 @@ def evaluate_plans(request: PlanRequest, *, json: bool) -> None:
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _training(request: PlanRequest) -> Any:
+def _training(request: PlanRequest) -> TrainingSpec:
     from phaze_opt.objective.scenario import MAX_DEFAULT_SEQUENCE_LENGTH
     from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
@@ -101,10 +104,10 @@ def _training(request: PlanRequest) -> Any:
 def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
     """The machine that plans are priced on, real or designed, and what its report says about it."""
     from phaze_opt.graph.flops import model_flops
-    from phaze_opt.hardware.device import find_device, path_of
+    from phaze_opt.hardware.device import find_device
     from phaze_opt.hardware.fitted import load_fitted
-    from phaze_opt.hardware.networks import load_network
-    from phaze_opt.objective.step.clocks import LayerClock, MachineClock
+    from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
+    from phaze_opt.objective.step.clocks import MachineClock
     from phaze_opt.objective.step.plan_search import Machine
     from phaze_opt.report.plans import PlanSetting
 
@@ -113,14 +116,14 @@ def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
     clock: LayerClock
     device = find_device(request.arch)
     if device is not None:
-        path = path_of(request.texts.dtype or DEFAULT_DTYPE)
+        path = _path(request.texts.dtype or DEFAULT_DTYPE)
         peak, memory_bytes, name = device.peak(path), device.hbm_bytes, device.name
         clock = MachineClock(device, path, fitted)
-        network_name = request.network or device.network or "two-level"
+        network_name = request.network or device.network or DEFAULT_NETWORK
     else:
         clock, peak, memory_bytes, name = _designed_chip(request)
-        network_name = request.network or "two-level"
-    network = load_network(network_name, num_devices=request.devices)
+        network_name = request.network or DEFAULT_NETWORK
+    network = load_network(network_name, num_devices=request.devices, fitted=fitted)
     training = _training(request)
     setting = PlanSetting(
         machine=name,
@@ -133,6 +136,17 @@ def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
         peak_flops_per_s=peak,
     )
     return Machine(clock, memory_bytes, network, stack), setting
+
+
+def _path(dtype: str) -> ComputePath:
+    """Path of the matmuls; weights, activations and gradients of a step are 16-bit on all that are offered."""
+    from phaze_opt.hardware.device import ComputePath, path_of
+
+    path = path_of(dtype)
+    if path not in (ComputePath.BF16, ComputePath.FP8):
+        message = f"'{dtype}' is not for whole steps, whose weights and activations are 16-bit; give bf16, fp16 or fp8"
+        raise InputError(message, source="--dtype")
+    return path
 
 
 def _load_stack(request: PlanRequest, fitted: FittedConstants) -> TrainingStack:
@@ -149,7 +163,7 @@ def _load_stack(request: PlanRequest, fitted: FittedConstants) -> TrainingStack:
     return load_stack(str(request.texts.software), fitted)
 
 
-def _designed_chip(request: PlanRequest) -> tuple[Any, float, float, str]:
+def _designed_chip(request: PlanRequest) -> tuple[LayerClock, float, float, str]:
     """Clock, peak, memory and name of an accelerator that is no real machine."""
     from phaze_opt.estimate.analytic import AnalyticEstimator
     from phaze_opt.hardware.presets import load_architecture

@@ -73,7 +73,7 @@ SoftwareOption = Annotated[
 ]
 DtypeOption = Annotated[
     str | None,
-    typer.Option("--dtype", help="bf16, fp16, fp8 or fp32.", rich_help_panel=PLAN, show_default="bf16"),
+    typer.Option("--dtype", help="bf16, fp16 or fp8.", rich_help_panel=PLAN, show_default="bf16"),
 ]
 ConstantsOption = Annotated[
     Path | None,

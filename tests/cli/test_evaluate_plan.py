@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 
 import pytest
 
@@ -57,6 +58,21 @@ def test_zero_shards_state(capsys):
     assert sharded["breakdown"]["parameter_s"] > whole["breakdown"]["parameter_s"] == 0
 
 
+def test_own_constants_reach_the_network_too(tmp_path, capsys):
+    """Links fitted at a hundredth of their rate show in the gradients' collectives inside a node."""
+    text = resources.files("phaze_opt.hardware").joinpath("fitted_constants.json").read_text(encoding="utf-8")
+    document = json.loads(text)
+    bandwidth = document["groups"]["collectives/nvlink3-nvswitch"]["constants"]["bandwidth_bytes_per_s"]
+    bandwidth["value"] /= 100
+    bandwidth["low"] /= 100
+    path = tmp_path / "constants.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    node = [*BASE, "--arch", "a100-80g", "--devices", "8", "--tensor-parallel", "1", "--pipeline", "1"]
+    fixed = [*node, "--micro-batch", "2", "--recompute", "full"]
+    ours, slower = (run_json([*fixed, *more], capsys)["plans"][0] for more in ([], ["--constants", str(path)]))
+    assert slower["breakdown"]["gradient_s"] > 20 * ours["breakdown"]["gradient_s"]
+
+
 def test_a_designed_chip_takes_plans_too(capsys):
     """Its layers take the makespans of their schedules; without parallelism that is the whole step."""
     chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--devices", "1", "--global-batch", "8"]
@@ -91,6 +107,8 @@ def test_what_does_not_fit_ends_with_code_3(capsys):
         (["--recompute", "some"], ["some"]),
         (["--software", "megatron-2020"], ["megatron-2021"]),
         (["--dtype", "fp4"], ["fp4"]),
+        (["--dtype", "fp32"], ["--dtype", "16-bit"]),
+        (["--dtype", "int8"], ["--dtype", "16-bit"]),
         (["--constants", "nowhere.json"], ["nowhere.json", "no such file"]),
         (["--max-tdp-w", "300"], ["--max-tdp-w"]),
         (["--sensitivity"], ["--sensitivity"]),
