@@ -62,13 +62,18 @@ def read_dataset(path: Path, *, like: str | None = None) -> Dataset:
     stem = path.stem
     schema = DATASET_SCHEMAS.get(like or stem) or _guess_schema(header)
     _check_header(header, schema, source=source, line=line)
-    parsed = [(number, _values(header, fields, schema, source=source, line=number)) for number, fields in records]
+    # A number blank in a published set was not published, which leaves its row unscored; in others it was forgotten.
+    may_lack = stem in DATASET_SCHEMAS
+    parsed = [
+        (number, _values(header, fields, schema, may_lack=may_lack, source=source, line=number))
+        for number, fields in records
+    ]
     if not parsed:
         message = f"has a header but no rows; give {KIND}"
         raise InputError(message, source=source, line=line)
     model = like or (stem if stem in DATASET_SCHEMAS else _guess_like(schema, [values for _, values in parsed]))
     rows = tuple(Row(dataset=model, source=source, line=number, values=values) for number, values in parsed)
-    if stem not in DATASET_SCHEMAS:
+    if not may_lack:
         # Ids of the published sets are hashes of key columns of their own, which need not tell all rows apart.
         _check_ids(rows, schema)
     return Dataset(name=stem, like=model, schema=schema, rows=rows)
@@ -184,7 +189,7 @@ def _remedy(name: str, schema: Schema) -> str:
 
 
 def _values(
-    header: Sequence[str], fields: Sequence[str], schema: Schema, *, source: str, line: int
+    header: Sequence[str], fields: Sequence[str], schema: Schema, *, may_lack: bool, source: str, line: int
 ) -> Mapping[str, str]:
     if len(fields) != len(header):
         at = header[len(fields)] if len(fields) < len(header) else header[-1]
@@ -193,17 +198,18 @@ def _values(
         raise InputError(message, source=source, line=line)
     values = dict(zip(header, fields, strict=True))
     for name, text in values.items():
-        rule = _fault(text, schema.columns[name])
+        rule = _fault(text, schema.columns[name], may_lack=may_lack)
         if rule:
             message = f"column '{name}': {rule}"
             raise InputError(message, source=source, line=line)
     return MappingProxyType(values)
 
 
-def _fault(text: str, column: Column) -> str:
+def _fault(text: str, column: Column, *, may_lack: bool) -> str:
     """What is wrong with a value; empty if nothing is."""
     if not text:
-        return "is empty; give a value" if column.is_required else ""
+        is_needed = column.is_required and (column.type is ColumnType.TEXT or not may_lack)
+        return "is empty; give a value" if is_needed else ""
     if column.type is ColumnType.TEXT:
         return ""
     shown = _short(text)

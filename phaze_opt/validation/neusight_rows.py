@@ -127,7 +127,7 @@ def part_of(kind: str) -> str:
 
 
 def _shape(row: Row) -> tuple[float, float, float, float]:
-    return row.number("b", 1.0), row.number("m"), row.number("n", 1.0), row.number("k", 1.0)
+    return row.number("b", 1.0), row.number("m"), row.number("n"), row.number("k", 1.0)
 
 
 def _refusal(row: Row) -> str:

@@ -84,7 +84,7 @@ def read_model(row: Row) -> ModelSpec:
     return ModelSpec(
         name=row.text("model", "model"),
         family=ModelFamily.LLAMA if is_gated else ModelFamily.GPT2,
-        num_layers=row.integer("layers", 1),
+        num_layers=row.integer("layers") if "layers" in row.values else 1,
         hidden_size=hidden,
         num_heads=heads,
         num_kv_heads=row.integer("kv_heads", heads),

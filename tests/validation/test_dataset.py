@@ -9,8 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
+from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS
+from phaze_opt.validation.validate import validate
 
 HEADER = "hardware,op,m,n,dtype,latency_us"
 GOOD = "A100-SXM-80GB,gelu,1024,1,fp16,12.5"
@@ -61,7 +65,6 @@ def test_values_are_those_of_the_file():
         ([HEADER, "A,gelu,8,8,fp16,nan"], ":2: column 'latency_us': value 'nan' is no finite number"),
         ([HEADER, "A,gelu,8,8,fp16,1e999"], ":2: column 'latency_us': value '1e999' is no finite number"),
         ([HEADER, "A,gelu,8,8,fp16,1_000"], ":2: column 'latency_us': value '1_000' is no finite number"),
-        ([HEADER, "A,gelu,8,8,fp16,"], ":2: column 'latency_us': is empty; give a value"),
         ([HEADER, ",gelu,8,8,fp16,1"], ":2: column 'hardware': is empty; give a value"),
         ([HEADER, "A,gelu,8.5,8,fp16,1"], ":2: column 'm': value '8.5' must be a whole number of at least 1"),
         ([HEADER, "A,gelu,8,0,fp16,1"], ":2: column 'n': value '0' must be a whole number of at least 1"),
@@ -104,6 +107,19 @@ def test_byte_order_mark_and_line_ends_do_not_matter(tmp_path):
     old = read_dataset(write(tmp_path, text.replace("\n", "\r").encode()))
     assert [dict(row.values) for row in plain.rows] == [dict(row.values) for row in windows.rows]
     assert [dict(row.values) for row in plain.rows] == [dict(row.values) for row in old.rows]
+
+
+def test_numbers_may_be_blank_in_published_sets_alone(tmp_path):
+    """Their description says that blank means not published; such rows are unscored."""
+    text = f"{HEADER}\n{GOOD}\nA100-SXM-80GB,gelu,1024,1,fp16,\nA100-SXM-80GB,gelu,,1,fp16,12.5\n"
+    assert fault(tmp_path, text, "my.csv").startswith(":3: column 'latency_us': is empty; give a value")
+    dataset = read_dataset(write(tmp_path, text))
+    (entry,) = validate([dataset], load_families(), load_fitted(), baselines=fit_baselines(read_datasets(None)[0])).sets
+    assert entry.scores.num_rows == 1
+    assert dict(entry.unscored_reasons) == {
+        "column 'latency_us': is empty; give a value": 1,
+        "column 'm': is empty; give a value": 1,
+    }
 
 
 def test_one_id_is_one_configuration_except_in_published_sets(tmp_path):
