@@ -140,25 +140,31 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
     With hybrid sharding (ZeRO 3 over some of the replicas) the group are those that share one copy of the state. A tied
     head on the embedding's stage counts once. Parameters that only one device holds are left out.
     """
-    plan, counts = step.plan, stage_counts(step, number)
-    graphs = [layer.graph for layer in step.layers]
-    experts = sum(c * graph.num_expert_parameters for c, graph in zip(counts, graphs, strict=True))
-    dense = sum(c * graph.num_parameters for c, graph in zip(counts, graphs, strict=True)) - experts
-    if counts[0] and counts[2]:
-        dense -= graphs[2].num_tied_parameters
+    plan = step.plan
+    dense, experts = _stage_parameters(step, number)
     stride = plan.tensor * (plan.pipeline if step.stack.order is RankOrder.PIPELINE_INNER else 1)
-    if plan.expert == 1:
-        dense, experts = dense + experts, 0
     found = []
     for parameters, size, apart in (
         (dense, plan.shards if plan.zero == 3 else plan.data * plan.context, stride),
-        (experts, plan.expert_replicas, stride * plan.expert),
+        (experts, plan.expert_shards if plan.zero == 3 else plan.expert_replicas, stride * plan.expert),
     ):
         if parameters and size > 1:
             found.append(
                 HeldParameters(float(parameters), group_dimensions(network, size=size, stride=apart, is_aligned=True))
             )
     return found
+
+
+def _stage_parameters(step: CompiledStep, number: int) -> tuple[int, int]:
+    """Parameters of a stage that data-parallel replicas share, and those of experts that have replicas of their own."""
+    counts, graphs = stage_counts(step, number), [layer.graph for layer in step.layers]
+    total = sum(c * graph.num_parameters for c, graph in zip(counts, graphs, strict=True))
+    if counts[0] and counts[2]:
+        total -= graphs[2].num_tied_parameters
+    if step.plan.expert == 1:
+        return total, 0
+    experts = sum(c * graph.num_expert_parameters for c, graph in zip(counts, graphs, strict=True))
+    return total - experts, experts
 
 
 def stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:
@@ -224,15 +230,17 @@ def gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
 def _hybrid_cost(step: CompiledStep, network: Network, number: int) -> Cost:
     """Hybrid sharding: each shard's gradients all-reduced once a step over the groups that hold a copy of it."""
     plan = step.plan
-    copies = plan.data * plan.context // plan.shards
-    if copies == 1:
-        return NO_COST
-    counts = stage_counts(step, number)
-    parameters = sum(c * layer.graph.num_parameters for c, layer in zip(counts, step.layers, strict=True))
-    if counts[0] and counts[2]:
-        parameters -= step.layers[2].graph.num_tied_parameters
-    group = group_dimensions(network, size=copies, stride=plan.tensor * plan.shards, is_aligned=True)
-    return _cost(CollectiveKind.ALL_REDUCE, parameters * step.stack.gradient_bytes / plan.shards, group)
+    dense, experts = _stage_parameters(step, number)
+    parts = []
+    for parameters, shards, replicas, apart in (
+        (dense, plan.shards, plan.data * plan.context, plan.tensor),
+        (experts, plan.expert_shards, plan.expert_replicas, plan.tensor * plan.expert),
+    ):
+        copies = replicas // shards
+        if parameters and copies > 1:
+            group = group_dimensions(network, size=copies, stride=apart * shards, is_aligned=True)
+            parts.append(_cost(CollectiveKind.ALL_REDUCE, parameters * step.stack.gradient_bytes / shards, group))
+    return _add(parts)
 
 
 def _tied_cost(step: CompiledStep, network: Network) -> Cost:

@@ -197,6 +197,31 @@ def test_sharded_updates_of_experts_are_over_their_own_replicas() -> None:
     assert priced(sharded).update_s == pytest.approx(priced(whole).update_s * factor)
 
 
+@pytest.mark.parametrize("shards", [4, 8, 16])
+def test_hybrid_shards_of_experts_lie_on_their_own_replicas(shards: int) -> None:
+    """64 replicas, e = 8: 8 devices hold an expert. State is over s of 64 and min(s, 8) of those 8, 8 apart."""
+    plan = ParallelPlan(data=64, expert=8, zero=3, state_shards=shards)
+    step = compiled("mixtral-8x7b", plan)
+    graphs = [layer.graph for layer in step.layers]
+    experts = 32 * graphs[1].num_expert_parameters
+    dense = sum(count * graph.num_parameters for count, graph in zip((1, 32, 1), graphs, strict=True)) - experts
+    own = min(shards, 8)
+
+    def seconds(kind: CollectiveKind, parameters: float, size: int, stride: int) -> float:
+        group = group_dimensions(NETWORK, size=size, stride=stride, is_aligned=True)
+        return collective_s(kind, 2.0 * parameters, group)
+
+    gather, scatter, reduce = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE
+    moved = sum(
+        2 * seconds(gather, count, size, stride) + seconds(scatter, count, size, stride)
+        for count, size, stride in ((dense, shards, 1), (experts, own, 8))
+    )
+    added = seconds(reduce, dense / shards, 64 // shards, shards) + seconds(reduce, experts / own, 8 // own, 8 * own)
+    found = price_step(step, serial_times(step, np.zeros(len(step.operators))), NETWORK)
+    assert found.parameter_s == pytest.approx(moved)
+    assert found.gradient_s == pytest.approx(added)
+
+
 def test_plans_of_experts_are_refused_where_there_are_none() -> None:
     with pytest.raises(InputError, match="llama-3-8b has no experts to shard 4 ways"):
         compiled("llama-3-8b", ParallelPlan(data=4, expert=4))
