@@ -10,7 +10,7 @@ import typer
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.options import parse_choice
 from phaze_opt.cli.output import console, out, print_json
-from phaze_opt.cli.plan_options import PlanTexts, parse_choices
+from phaze_opt.cli.plan_options import PlanTexts, parse_choices, training_length
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,17 +84,11 @@ def evaluate_plans(request: PlanRequest, *, json: bool) -> None:
 
 
 def _training(request: PlanRequest) -> TrainingSpec:
-    from phaze_opt.objective.scenario import MAX_DEFAULT_SEQUENCE_LENGTH
     from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
-    longest = request.model.max_sequence_length
-    length = min(longest, MAX_DEFAULT_SEQUENCE_LENGTH) if request.sequence_length is None else request.sequence_length
-    if length > longest:
-        message = f"{length} exceeds the {longest} positions of {request.model.name}; give at most {longest}"
-        raise InputError(message, source="--sequence-length")
     return TrainingSpec(
         micro_batch=1,
-        sequence_length=length,
+        sequence_length=training_length(request.model, request.sequence_length),
         global_batch=request.global_batch,
         optimizer=parse_choice(Optimizer, request.optimizer, option="--optimizer"),
         attention=parse_choice(AttentionForm, request.attention, option="--attention"),

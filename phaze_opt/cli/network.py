@@ -22,6 +22,7 @@ from phaze_opt.cli.options import (
     parse_choice,
 )
 from phaze_opt.cli.output import out, print_json
+from phaze_opt.cli.plan_options import training_length
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -224,10 +225,10 @@ def _compile(
     """The step of a plan on ideal software.
 
     Raises:
-        InputError: the degrees do not fill the devices, or the model cannot be split this way.
+        InputError: the degrees do not fill the devices, or model and batch cannot be split this way.
     """
-    from phaze_opt.objective.scenario import MAX_DEFAULT_SEQUENCE_LENGTH
     from phaze_opt.objective.step.compiled_step import compile_step
+    from phaze_opt.objective.step.plan_space import plan_obstacle
     from phaze_opt.workload.config import load_model
     from phaze_opt.workload.plan import ParallelPlan
     from phaze_opt.workload.stack import IDEAL_STACK
@@ -240,19 +241,17 @@ def _compile(
         shown = "" if data is None else f" x data {data}"
         message = f"tensor {tensor} x pipeline {pipeline}{shown} do not fill {devices} devices; give degrees that do"
         raise InputError(message, source="--devices")
-    longest = model.max_sequence_length
-    length = min(longest, MAX_DEFAULT_SEQUENCE_LENGTH) if sequence_length is None else sequence_length
-    if length > longest:
-        message = f"{length} exceeds the {longest} positions of {model.name}; give at most {longest}"
-        raise InputError(message, source="--sequence-length")
     global_batch, micro_batch = batches
     training = TrainingSpec(
         micro_batch=micro_batch,
-        sequence_length=length,
+        sequence_length=training_length(model, sequence_length),
         global_batch=global_batch,
         optimizer=parse_choice(Optimizer, optimizer, option="--optimizer"),
     )
     plan = ParallelPlan(tensor=tensor, pipeline=pipeline, data=replicas, micro_batch=micro_batch)
+    obstacle = plan_obstacle(model, training, plan)
+    if obstacle is not None:
+        raise InputError(obstacle)
     return compile_step(model, training, plan, stack=IDEAL_STACK)
 
 

@@ -14,6 +14,7 @@ from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.objective.step.plan_space import PlanChoices
+    from phaze_opt.workload.model import ModelSpec
     from phaze_opt.workload.plan import Recompute
 
 PLAN = "Parallel plan (any of these prices whole plans; several values are searched)"
@@ -130,6 +131,22 @@ class PlanTexts:
                 self.constants,
             )
         )
+
+
+def training_length(model: ModelSpec, asked: int | None) -> int:
+    """Tokens of a sequence: as asked, or the model's own maximum within reason.
+
+    Raises:
+        InputError: more than the model has positions for.
+    """
+    from phaze_opt.objective.scenario import MAX_DEFAULT_SEQUENCE_LENGTH
+
+    longest = model.max_sequence_length
+    length = min(longest, MAX_DEFAULT_SEQUENCE_LENGTH) if asked is None else asked
+    if length > longest:
+        message = f"{length} exceeds the {longest} positions of {model.name}; give at most {longest}"
+        raise InputError(message, source="--sequence-length")
+    return length
 
 
 def parse_choices(

@@ -110,6 +110,8 @@ def test_costs_move_bandwidth_to_cheaper_levels(capsys):
         ([*OPTIMISE, "--costs", "1,2,3"], ["costs", "3", "two-level"]),
         ([*OPTIMISE, "--total-gb-per-s", "-3"], ["--total-gb-per-s", "-3"]),
         ([*OPTIMISE, "--out", "."], ["--out", "directory"]),
+        ([*OPTIMISE, "--global-batch", "8"], ["64 replicas", "not 8"]),
+        ([*OPTIMISE, "--pipeline", "64"], ["64 model chunks", "24 blocks"]),
         ([*OPTIMISE, "--sequence-length", "99999999"], ["positions"]),
         (["network", "optimise", "--model", "bert-larg", "--devices", "8"], ["bert-large"]),
         (["network", "optimise", "--model", "bert-large", "--devices", "1"], ["parallelism"]),

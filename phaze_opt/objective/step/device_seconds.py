@@ -65,8 +65,8 @@ def device_seconds(
 ) -> Floats:
     """Time of every operator of a step on a device, shape (num_operators,), s.
 
-    With fp8 (and int8), attention and the output matmul stay in bf16 and every operand of the others is cast (Micikevicius et
-    al. 2022, section 4).
+    With fp8 (and int8), attention and the output matmul stay in bf16 and every operand of the others is cast
+    (Micikevicius et al. 2022, section 4).
 
     Args:
         compiled: operators.
