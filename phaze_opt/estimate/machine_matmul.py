@@ -14,12 +14,12 @@ of the result and the left operand, which stream through while the right one's f
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from phaze_opt.estimate.machine import Floats, MachineModel
+from phaze_opt.estimate.power_norm import power_norm
 from phaze_opt.hardware.device import MatrixStyle
 
 TILES = ((256, 128, 1.0), (128, 128, 1.05), (128, 64, 1.2), (64, 64, 1.5))
@@ -68,17 +68,8 @@ def matmul_terms(batch: Floats, m: Floats, n: Floats, k: Floats, machine: Machin
     compute = (filled + ramp) / machine.matmul_efficiency
     store = machine.exposed_store * _exposed(batch * m * n, batch * m * k, machine)
     memory = memory_s(batch, m, n, k, machine)
-    busy = _overlapped(compute + store, memory, machine.overlap_norm)
+    busy = power_norm(compute + store, memory, machine.overlap_norm)
     return MatmulTerms(ideal, filled - ideal, ramp, compute - filled - ramp, store, memory, busy)
-
-
-def _overlapped(compute: Floats, memory: Floats, order: float) -> Floats:
-    """(C^p + M^p)^(1/p), the larger for infinite p; without overflow."""
-    larger = np.maximum(compute, memory)
-    if math.isinf(order):
-        return larger
-    ratio = np.minimum(compute, memory) / np.maximum(larger, 1e-300)
-    return np.asarray(larger * (1.0 + ratio**order) ** (1.0 / order))
 
 
 def memory_s(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> Floats:

@@ -19,6 +19,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.power_norm import power_norm
+
 Floats = NDArray[np.float64]
 
 OUTPUT_TILES = (
@@ -139,14 +141,14 @@ def simt_matmul(batch: Floats, m: Floats, n: Floats, k: Floats, machine: SimtMac
                 time = time * (1.0 + machine.slice_cost) + sums / (machine.bandwidth_bytes_per_s * SLICE_BANDWIDTH)
             panels = machine.element_bytes * tiles * (rows + columns) * k
             cache = panels / (machine.cache_ratio * machine.bandwidth_bytes_per_s)
-            time = _norm(time, cache, machine.overlap_norm)
+            time = power_norm(time, cache, machine.overlap_norm)
             is_better = time < best
             best = np.where(is_better, time, best)
             choice = np.where(is_better, tile * len(K_SLICES) + cut, choice)
     compute = best * _k_cost(m, n, k, machine)
     num_bytes = machine.element_bytes * batch * (m * k + k * n + m * n)
     memory = num_bytes / (machine.bandwidth_bytes_per_s * machine.memory_share)
-    return MatmulTime(machine.launch_s + _norm(compute, memory, machine.overlap_norm), compute, memory, choice)
+    return MatmulTime(machine.launch_s + power_norm(compute, memory, machine.overlap_norm), compute, memory, choice)
 
 
 def _tiled_s(
@@ -177,9 +179,3 @@ def _k_cost(m: Floats, n: Floats, k: Floats, machine: SimtMachine) -> Floats:
     conflict = np.where(k % CONFLICT_K == 0, machine.conflict_cost, 0.0)
     odd = np.where((k % VECTOR_K > 0) & (n > WIDE_COLUMNS), machine.odd_k_tail / k, 0.0)
     return np.asarray((1.0 + long + conflict) * (1.0 + odd))
-
-
-def _norm(a: Floats, b: Floats, order: Floats | float) -> Floats:
-    """(a^p + b^p)^(1/p) of positive times without overflow."""
-    larger = np.maximum(a, b)
-    return np.asarray(larger * ((a / larger) ** order + (b / larger) ** order) ** (1.0 / order))

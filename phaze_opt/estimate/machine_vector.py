@@ -16,6 +16,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.power_norm import power_norm
+
 Floats = NDArray[np.float64]
 
 WARP_SOFTMAX_COLUMNS = 1024
@@ -97,7 +99,7 @@ def row_operator_s(
 def elementwise_s(num_bytes: Floats, machine: VectorMachine) -> Floats:
     """Time of a kernel that streams ``num_bytes`` in all, s."""
     body = machine.elementwise_start_s + num_bytes / machine.bandwidth_bytes_per_s
-    return _norm(machine.launch_s, body, FLOOR_NORM)
+    return power_norm(machine.launch_s, body, FLOOR_NORM)
 
 
 def softmax_s(rows: Floats, length: Floats, element_bytes: int, machine: VectorMachine) -> Floats:
@@ -115,8 +117,8 @@ def softmax_s(rows: Floats, length: Floats, element_bytes: int, machine: VectorM
     again = again + np.where(length % lanes > 0, machine.misaligned_passes, 0.0)
     passes = 2.0 + np.where(is_short, 0.0, again)
     stream_s = passes * rows * length * element_bytes / machine.bandwidth_bytes_per_s
-    body = machine.softmax_start_s + _norm(stream_s, row_s, OVERLAP_NORM)
-    return _norm(machine.launch_s, body, FLOOR_NORM)
+    body = machine.softmax_start_s + power_norm(stream_s, row_s, OVERLAP_NORM)
+    return power_norm(machine.launch_s, body, FLOOR_NORM)
 
 
 def layer_norm_s(rows: Floats, length: Floats, element_bytes: int, machine: VectorMachine) -> Floats:
@@ -126,8 +128,8 @@ def layer_norm_s(rows: Floats, length: Floats, element_bytes: int, machine: Vect
     block_s = rows * (machine.block_s + loops * machine.loop_s) / (machine.num_units * resident)
     passes = 2.0 + _miss(length * element_bytes * resident, machine)
     stream_s = passes * rows * length * element_bytes / machine.bandwidth_bytes_per_s
-    body = machine.norm_start_s + _norm(stream_s, block_s, OVERLAP_NORM)
-    return _norm(machine.launch_s, body, FLOOR_NORM)
+    body = machine.norm_start_s + power_norm(stream_s, block_s, OVERLAP_NORM)
+    return power_norm(machine.launch_s, body, FLOOR_NORM)
 
 
 def softmax_block_threads(length: Floats, lanes: int) -> Floats:
@@ -144,9 +146,3 @@ def _miss(row_bytes_per_unit: Floats, machine: VectorMachine) -> Floats:
     """Share of a second reading that goes to memory: 0 while the rows in flight fit in cache, then 1."""
     in_flight = row_bytes_per_unit * machine.num_units
     return np.asarray(1.0 / (1.0 + (machine.cache_bytes / np.maximum(in_flight, 1.0)) ** MISS_STEEPNESS))
-
-
-def _norm(a: Floats | float, b: Floats | float, order: float) -> Floats:
-    """(a^p + b^p)^(1/p) without overflow or underflow at small times."""
-    larger = np.maximum(np.maximum(a, b), 1e-300)
-    return np.asarray(larger * ((a / larger) ** order + (b / larger) ** order) ** (1.0 / order))

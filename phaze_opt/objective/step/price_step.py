@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.power_norm import power_norm
 from phaze_opt.graph.attention_core import is_attention_core
 from phaze_opt.graph.operator import Operator, OperatorKind
 from phaze_opt.hardware.network import Network
@@ -168,14 +169,13 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         stack: of the steps' software.
     """
     classes_s = _with_software(classes_s, batch, stack)
-    tensor_s = (1.0 - stack.tensor_overlap)[:, None, None] * _traffic_s(batch.tensor, stack, has_own_latency=True)
-    # What runs beside the compute shows only where it takes longer.
-    tensor_s = tensor_s + np.maximum(0.0, _traffic_s(batch.beside, stack) - classes_s[:, :, :2].sum(axis=-1))
+    compute_s = classes_s[:, :, :2].sum(axis=-1)
+    tensor_s = _tensor_s(batch, compute_s, stack)
     host_s = batch.launches * stack.host_s_per_operator[:, None, None]
     slowest = stack.host_s_per_collective * batch.waits
     host_s = host_s + batch.tensor.count * slowest[:, None, None]
-    busy_s = classes_s[:, :, :2].sum(axis=-1) + tensor_s
-    launch_s = _norm(busy_s, host_s) - busy_s
+    busy_s = compute_s + tensor_s
+    launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s
     again_s = attention_s * batch.is_selective[:, None]
 
     def of_stages(forward: Floats, backward: Floats) -> Floats:
@@ -209,6 +209,12 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         waiting=stack.waiting_share * np.log2(batch.islands),
     )
     return step_times(_with_backward(stages, one_forward), rules)
+
+
+def _tensor_s(batch: StepBatch, compute_s: Floats, stack: StackColumns) -> Floats:
+    """Exposed collectives of layers and directions, shape as ``compute_s``; of those beside it what takes longer; s."""
+    exposed_s = (1.0 - stack.tensor_overlap)[:, None, None] * _traffic_s(batch.tensor, stack, has_own_latency=True)
+    return np.asarray(exposed_s + np.maximum(0.0, _traffic_s(batch.beside, stack) - compute_s))
 
 
 def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:
@@ -246,10 +252,3 @@ def _traffic_s(traffic: Traffic, stack: StackColumns, *, has_own_latency: bool =
         seconds = seconds + traffic.count * stack.collective_latency_s.reshape(shape)
         seconds = seconds + traffic.outer_count * stack.network_latency_s.reshape(shape)
     return np.asarray(seconds)
-
-
-def _norm(left: Floats, right: Floats) -> Floats:
-    """The `LAUNCH_NORM`-norm of two times, scaled by the larger so that no power underflows."""
-    larger, smaller = np.maximum(left, right), np.minimum(left, right)
-    ratio = np.divide(smaller, larger, out=np.zeros_like(larger), where=larger > 0)
-    return np.asarray(larger * (1.0 + ratio**LAUNCH_NORM) ** (1.0 / LAUNCH_NORM))
