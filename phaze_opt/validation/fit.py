@@ -15,7 +15,6 @@ Floats = NDArray[np.float64]
 SOFT_ERROR = 0.05
 """Log error beyond which a row counts linearly instead of squared: outliers pull less, and the fit follows MAPE."""
 
-
 FAR = 1e9
 """Factor beyond which a prediction is as wrong as it gets; also what a prediction that is no number counts as."""
 
@@ -47,13 +46,12 @@ def fit_parameters(
     weight = np.ones(len(measured)) if weights is None else weights
 
     def residuals(position: Floats) -> Floats:
-        predicted = compiled.seconds(with_position(start, parameters, position))[scored]
-        ratio = np.clip(predicted / measured[scored], 1.0 / FAR, FAR)
-        return np.asarray(np.log(np.nan_to_num(ratio, nan=FAR)) * weight[scored])
+        predicted = compiled.seconds(with_position(start, parameters, position))
+        return np.asarray(log_errors(predicted[scored], measured[scored]) * weight[scored])
 
     if not parameters or not scored.any():
         return start
-    first = np.array([_to_unit(p, _start_of(p, start)) for p in parameters])
+    first = np.array([unit_position(p, _start_of(p, start)) for p in parameters])
     found = least_squares(
         residuals,
         np.clip(first, 1e-6, 1 - 1e-6),
@@ -64,6 +62,12 @@ def fit_parameters(
         max_nfev=max_evaluations,
     )
     return with_position(start, parameters, found.x)
+
+
+def log_errors(predicted_s: Floats, measured_s: Floats) -> Floats:
+    """Logarithm of predicted over measured times, within `FAR`, shape (num_rows,)."""
+    ratio = np.clip(predicted_s / measured_s, 1.0 / FAR, FAR)
+    return np.asarray(np.log(np.nan_to_num(ratio, nan=FAR)))
 
 
 def with_position(start: FittedConstants, parameters: Sequence[Parameter], position: Floats) -> FittedConstants:
@@ -79,7 +83,8 @@ def _start_of(parameter: Parameter, start: FittedConstants) -> float:
     return known.get(parameter.name, parameter.start)
 
 
-def _to_unit(parameter: Parameter, value: float) -> float:
+def unit_position(parameter: Parameter, value: float) -> float:
+    """Place of a value in [0, 1] between a parameter's bounds."""
     low, high = parameter.low, parameter.high
     if parameter.is_log:
         return float(np.log(value / low) / np.log(high / low))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import CompiledRows, Parameter
-from phaze_opt.validation.fit import with_position
+from phaze_opt.validation.fit import log_errors, unit_position, with_position
 
 Floats = NDArray[np.float64]
 
@@ -44,21 +44,14 @@ def fit_with_prior(
     scored = np.array([index not in compiled.unscored for index in range(len(measured))], np.bool_)
     if not parameters or not scored.any():
         return start
-    known = np.clip(np.array([_unit_start(each) for each in parameters]), 1e-6, 1 - 1e-6)
+    known = np.clip(np.array([unit_position(each, each.start) for each in parameters]), 1e-6, 1 - 1e-6)
 
     def residuals(position: Floats) -> Floats:
         predicted = compiled.seconds(with_position(start, parameters, position))
-        errors = np.log(predicted[scored] / measured[scored])
+        errors = log_errors(predicted[scored], measured[scored])
         return np.concatenate([errors, pull * (position - known)])
 
     found = least_squares(
         residuals, known, bounds=(0.0, 1.0), loss="soft_l1", f_scale=SOFT_ERROR, diff_step=1e-4, max_nfev=100
     )
     return with_position(start, parameters, found.x)
-
-
-def _unit_start(parameter: Parameter) -> float:
-    low, high = parameter.low, parameter.high
-    if parameter.is_log:
-        return float(np.log(parameter.start / low) / np.log(high / low))
-    return (parameter.start - low) / (high - low)
