@@ -70,9 +70,9 @@ def _row_operator_parameters(group: str, operator: str) -> list[Parameter]:
         meaning = f"{operator}: time of the host's launch, shown when the device is done sooner"
         found.append(Parameter(group, f"{operator}_launch_s", "s", 1e-6, 2e-4, 2e-5, meaning, True))
     if operator == "softmax":
-        found.append(Parameter(group, "softmax_loop_s", "s", 1e-8, 1e-4, 2e-6, "softmax: latency of a loop", True))
+        found.append(Parameter(group, "softmax_loop_s", "s", 1e-8, 1e-4, 1e-5, "softmax: latency of a loop", True))
     if operator == "layernorm":
-        found.append(Parameter(group, "layernorm_block_s", "s", 1e-7, 1e-4, 3e-6, "layer norm: latency of a row", True))
+        found.append(Parameter(group, "layernorm_block_s", "s", 1e-7, 1e-4, 5e-6, "layer norm: latency of a row", True))
     return found
 
 

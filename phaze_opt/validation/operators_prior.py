@@ -3,7 +3,8 @@
 A fold that keeps out the one small matmul leaves the launch undetermined, and least squares would push it to a bound to
 gain a tenth of a per cent elsewhere. So a matmul's launch and efficiencies add a row of small weight each: the value
 against its start, or against a constant of the same device that is its kin (a matmul's memory efficiency against that
-of streams). Nothing general is known of the latencies of row operators, which stay free.
+of streams). Latencies of row operators differ more from machine to machine and are pulled less: enough that one which
+no row shows does not drift by a factor of ten (decision 0194).
 """
 
 from __future__ import annotations
@@ -19,10 +20,20 @@ from phaze_opt.validation.family import CompiledRows, Parameter, Part
 from phaze_opt.validation.fit import fit_parameters
 
 Floats = NDArray[np.float64]
-WEIGHT = 0.1
+WEIGHT, LATENCY_WEIGHT = 0.1, 0.04
 """Of a constant that is off by a factor of e, against a row that is: a row decides where it says anything at all."""
 EXPECTED = ("launch_s", "matmul_efficiency", "matmul_memory_efficiency", "overlap_norm")
 """Constants that are near their start on every machine: launches, shares of a peak, orders of a norm."""
+LATENCIES = (
+    "softmax_start_s",
+    "softmax_loop_s",
+    "layernorm_start_s",
+    "layernorm_launch_s",
+    "layernorm_block_s",
+    "gelu_start_s",
+    "gelu_launch_s",
+)
+"""Constants of row operators that are within a factor of a few of their start."""
 KIN = {"matmul_memory_efficiency": "vector_memory_efficiency"}
 """Constants expected near another of the same group."""
 
@@ -61,6 +72,7 @@ def fit_with_expectations(
     compiled: CompiledRows, parameters: Sequence[Parameter], start: FittedConstants
 ) -> FittedConstants:
     """Fit as `fit_parameters`, with the weak pull of this module."""
-    expected = tuple(parameter for parameter in parameters if parameter.name in EXPECTED)
-    weights = np.concatenate([np.ones(len(compiled.measured_s)), np.full(len(expected), WEIGHT)])
+    expected = tuple(parameter for parameter in parameters if parameter.name in (*EXPECTED, *LATENCIES))
+    pulls = [WEIGHT if parameter.name in EXPECTED else LATENCY_WEIGHT for parameter in expected]
+    weights = np.concatenate([np.ones(len(compiled.measured_s)), pulls])
     return fit_parameters(_WithExpectations(compiled, expected), parameters, start, weights=weights)

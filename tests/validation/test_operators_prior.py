@@ -41,3 +41,16 @@ def test_a_matmul_s_memory_share_follows_the_streams_where_no_row_shows_it():
     found = FAMILY.fit(own, FittedConstants({})).group("operators/mi210/host")
     assert found["vector_memory_efficiency"] == pytest.approx(0.39, abs=0.02)
     assert found["matmul_memory_efficiency"] == pytest.approx(found["vector_memory_efficiency"], rel=0.5)
+
+
+def test_a_row_s_latency_that_long_rows_hide_stays_usual():
+    (dataset,), _ = read_datasets(None, ("op_llmcompass",))
+    norms = [row for row in dataset.rows if (row.text("hardware"), row.text("op")) == ("A100-SXM-80GB", "layernorm")]
+    large = [row for row in norms if row.integer("n") >= 4096]
+    free, pulled = (
+        fitted(large, fit).value("operators/a100-80g/host", "layernorm_block_s")
+        for fit in (fit_parameters, fit_with_expectations)
+    )
+    assert free < 3e-7
+    # With short rows too it is 2.9 us.
+    assert 1.5e-6 < pulled < 6e-6
