@@ -83,12 +83,13 @@ def check_problem(certificate: Certificate) -> CheckedProblem:
     scenario, space = certificate.scenario, certificate.space
     if scenario.cluster.num_devices > MAX_DEVICES:
         refuse(f"{scenario.cluster.num_devices} devices are more than {MAX_DEVICES}", file=CERTIFICATE_FILE)
-    if certificate.problem_digest != problem_digest(scenario, constants, space=space, goal=certificate.goal):
-        refuse("problem_digest is not that of its scenario, space, goal and constants", file=CERTIFICATE_FILE)
     try:
         estimator = load_plugin(PluginGroup.ESTIMATORS, scenario.estimator)
     except PluginError as error:
         refuse(f"its estimator cannot be had: {error}", file=CERTIFICATE_FILE, cause=error)
     if not isinstance(estimator, Estimator):
         refuse(f"'{scenario.estimator}' is no estimator", file=CERTIFICATE_FILE)
+    # What an estimator was fitted with counts in the digest, so it is loaded first.
+    if certificate.problem_digest != problem_digest(scenario, constants, space=space, goal=certificate.goal):
+        refuse("problem_digest is not that of its scenario, space, goal and constants", file=CERTIFICATE_FILE)
     return CheckedProblem(certificate, constants, estimator.with_constants(constants))
