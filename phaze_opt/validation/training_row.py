@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from phaze_opt.workload.model import ModelFamily, ModelSpec, NormKind
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.training import TrainingSpec
 
+MOST_SEQUENCES = 16
+"""Of a micro-batch that is not published: SC21's models without stages ran 16 or 8 at a time (README of the data)."""
 _STATE_SHARDS = re.compile(r"(?:fsdp|full_shard|hybrid_shard|zero3)\s+(\d+)")
 
 
@@ -45,7 +48,7 @@ def read_training_row(
     Args:
         row: of a training set.
         micro_batch: sequences of a micro-batch where the column is blank; unless given, one sequence, and without
-            pipeline stages all that a replica has.
+            pipeline stages all that a replica has, up to `MOST_SEQUENCES`.
         interleave: chunks a stage where that column is blank; 1 unless given.
         measured: column of the measured time, s.
 
@@ -115,7 +118,8 @@ def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> 
         raise InputError(message, key="n_devices")
     data = devices // (tensor * pipeline * context)
     replica_batch = max(1, row.integer("global_batch") // data)
-    blank = micro_batch if micro_batch is not None else (replica_batch if pipeline == 1 else 1)
+    whole = math.gcd(replica_batch, MOST_SEQUENCES) if replica_batch > MOST_SEQUENCES else replica_batch
+    blank = micro_batch if micro_batch is not None else (whole if pipeline == 1 else 1)
     sharding = row.text("sharding", "none").lower()
     zero = zero_stage(sharding)
     shards = _STATE_SHARDS.search(sharding)

@@ -148,6 +148,10 @@ def test_blank_micro_batches_are_the_replicas_without_stages_and_one_with_them(r
     plans = {row.text("model"): read_training_row(row).plan for row in rows if row.dataset == SC21}
     assert (plans["GPT-1.7B"].micro_batch, plans["GPT-145.6B"].micro_batch) == (16, 1)
     assert plans["GPT-145.6B"].interleave == 1
+    base = first(rows, SC21)
+    # 32 and 24 sequences a replica: no more than 16 at a time, of equal parts.
+    sizes = [read_training_row(changed(base, global_batch=str(32 * each))).plan.micro_batch for each in (32, 24, 8)]
+    assert sizes == [16, 8, 8]
 
 
 def test_composed_rows_are_priced_without_recomputation(rows, compiled):
