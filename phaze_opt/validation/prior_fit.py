@@ -25,7 +25,13 @@ SOFT_ERROR = 0.03
 
 
 def fit_with_prior(
-    compiled: CompiledRows, parameters: Sequence[Parameter], start: FittedConstants, *, pull: float = PULL
+    compiled: CompiledRows,
+    parameters: Sequence[Parameter],
+    start: FittedConstants,
+    *,
+    pull: float = PULL,
+    weights: Floats | None = None,
+    soft_error: float = SOFT_ERROR,
 ) -> FittedConstants:
     """Constants that predict the rows best, starting at and pulled to each parameter's start; deterministic.
 
@@ -34,6 +40,8 @@ def fit_with_prior(
         parameters: what may move, within bounds.
         start: constants that stay.
         pull: weight of the distance from the starts, see `PULL`.
+        weights: of the rows' log errors, shape (num_rows,); all 1 unless given.
+        soft_error: weighted log error beyond which a row counts linearly.
 
     Returns:
         ``start`` with the fitted values.
@@ -44,14 +52,15 @@ def fit_with_prior(
     scored = np.array([index not in compiled.unscored for index in range(len(measured))], np.bool_)
     if not parameters or not scored.any():
         return start
+    weight = np.ones(len(measured)) if weights is None else weights
     known = np.clip(np.array([unit_position(each, each.start) for each in parameters]), 1e-6, 1 - 1e-6)
 
     def residuals(position: Floats) -> Floats:
         predicted = compiled.seconds(with_position(start, parameters, position))
-        errors = log_errors(predicted[scored], measured[scored])
+        errors = log_errors(predicted[scored], measured[scored]) * weight[scored]
         return np.concatenate([errors, pull * (position - known)])
 
     found = least_squares(
-        residuals, known, bounds=(0.0, 1.0), loss="soft_l1", f_scale=SOFT_ERROR, diff_step=1e-4, max_nfev=100
+        residuals, known, bounds=(0.0, 1.0), loss="soft_l1", f_scale=soft_error, diff_step=1e-4, max_nfev=100
     )
     return with_position(start, parameters, found.x)

@@ -14,7 +14,8 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.objective.step.stacks import PARENTS, stack_group
 from phaze_opt.validation.family import Parameter
-from phaze_opt.validation.fit import fit_parameters
+from phaze_opt.validation.fit import SOFT_ERROR
+from phaze_opt.validation.prior_fit import PULL, fit_with_prior
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.training_compiled import CompiledTraining, TrainingEntry
 from phaze_opt.validation.training_row import TrainingRow, read_layer_row, read_training_row, zero_stage
@@ -63,11 +64,22 @@ class TrainingFamily:
         return CompiledTraining(entries, measured)
 
     def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-        """Constants of the stacks, by least squares in which every set counts alike, however many rows it has."""
+        """Constants of the stacks, by least squares in which every set counts alike, however many rows it has.
+
+        A pull to the starts weighs as much as one row of the smallest set (decision 0176): three rows of ZeRO 3 must
+        not decide a constant alone.
+        """
         counts = Counter(row.dataset for row in rows)
-        weights = [counts[row.dataset] ** -0.5 if row.dataset in GATED else 0.0 for row in rows]
         scale = (len(rows) / max(1, len(counts))) ** 0.5
-        return fit_parameters(self.compile(rows), self.parameters(rows), start, weights=scale * np.array(weights))
+        weights = scale * np.array([counts[row.dataset] ** -0.5 if row.dataset in GATED else 0.0 for row in rows])
+        return fit_with_prior(
+            self.compile(rows),
+            self.parameters(rows),
+            start,
+            pull=PULL * float(weights.max(initial=0.0)),
+            weights=weights,
+            soft_error=SOFT_ERROR,
+        )
 
     def regime(self, row: Row) -> str:
         """Tensor degree, with or without stages; tensor groups that cross nodes apart."""
