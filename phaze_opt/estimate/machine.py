@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 
 Floats = NDArray[np.float64]
 
-KIN = {MatrixStyle.TILES: "a100-80g", MatrixStyle.SYSTOLIC: "tpu-v6e"}
+KIN = MappingProxyType({MatrixStyle.TILES: "a100-80g", MatrixStyle.SYSTOLIC: "tpu-v6e"})
 """Machine whose fitted constants serve those that nothing was fitted for: the one with most operator measurements."""
 
 ACCUMULATOR_BYTES = 4

@@ -17,7 +17,7 @@ from phaze_opt.graph.operator import VectorKind
 
 Floats = NDArray[np.float64]
 
-_SOFTMAX = [VECTOR_KINDS.index(VectorKind.SOFTMAX_FORWARD), VECTOR_KINDS.index(VectorKind.SOFTMAX_BACKWARD)]
+_SOFTMAX = (VECTOR_KINDS.index(VectorKind.SOFTMAX_FORWARD), VECTOR_KINDS.index(VectorKind.SOFTMAX_BACKWARD))
 
 
 def streamed_products_s(compiled: CompiledOperators, machine: MachineModel) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 
 from phaze_opt.objective.step.plan_search import PlanRanking, RankedPlan
 from phaze_opt.placement.step_time import StepTime
@@ -12,20 +13,22 @@ from phaze_opt.report.text import format_gib, format_number, format_share, forma
 from phaze_opt.units import bytes_to_gib
 from phaze_opt.workload.plan import ParallelPlan
 
-PART_NAMES = {
-    "matmul_s": "matmuls",
-    "attention_s": "attention",
-    "vector_s": "norms, activations and other vector work",
-    "launch_s": "waiting for launches",
-    "tensor_s": "tensor-parallel collectives",
-    "transfer_s": "transfers between stages",
-    "bubble_s": "pipeline bubble",
-    "parameter_s": "parameter traffic (ZeRO 3)",
-    "gradient_s": "gradient and parameter collectives",
-    "update_s": "optimizer update",
-    "overhead_s": "fixed time of a step",
-    "waiting_s": "waiting for the slowest island",
-}
+PART_NAMES = MappingProxyType(
+    {
+        "matmul_s": "matmuls",
+        "attention_s": "attention",
+        "vector_s": "norms, activations and other vector work",
+        "launch_s": "waiting for launches",
+        "tensor_s": "tensor-parallel collectives",
+        "transfer_s": "transfers between stages",
+        "bubble_s": "pipeline bubble",
+        "parameter_s": "parameter traffic (ZeRO 3)",
+        "gradient_s": "gradient and parameter collectives",
+        "update_s": "optimizer update",
+        "overhead_s": "fixed time of a step",
+        "waiting_s": "waiting for the slowest island",
+    }
+)
 """Fields of `StepTime` in words."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +20,15 @@ from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
 Floats = NDArray[np.float64]
-MEASURED = {
-    "operators": ("latency_us", 1e-6),
-    "collectives": ("latency_us", 1e-6),
-    "training": ("iter_time_s", 1.0),
-    "layer": ("forward_ms", 1e-3),
-    "whole model": ("e2e_ms", 1e-3),
-}
+MEASURED = MappingProxyType(
+    {
+        "operators": ("latency_us", 1e-6),
+        "collectives": ("latency_us", 1e-6),
+        "training": ("iter_time_s", 1.0),
+        "layer": ("forward_ms", 1e-3),
+        "whole model": ("e2e_ms", 1e-3),
+    }
+)
 """Column of the measured time by kind of file, and its unit in seconds."""
 
 

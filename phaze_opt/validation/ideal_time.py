@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, element_bytes, load_device, path_of
 from phaze_opt.validation.row import Row
 
-_PASSES = {"add": 3.0}
+_PASSES = MappingProxyType({"add": 3.0})
 """Tensors that an operator on vectors moves; all others read one and write one."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ Floats = NDArray[np.float64]
 BEST = "op_best_matmul"
 DATASETS = ("op_llmcompass", "op_gpt3_layer_llmcompass", "op_tpu_gemm", BEST)
 ALL_REDUCE = "all_reduce"
-SMALL_S = {HOST: 1e-5, DEVICE: 1e-6}
+SMALL_S = MappingProxyType({HOST: 1e-5, DEVICE: 1e-6})
 """Rooflines below this are bound by launches."""
 
 

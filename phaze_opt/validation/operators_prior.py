@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ LATENCIES = (
     "gelu_launch_s",
 )
 """Constants of row operators that are within a factor of a few of their start."""
-KIN = {"matmul_memory_efficiency": "vector_memory_efficiency"}
+KIN = MappingProxyType({"matmul_memory_efficiency": "vector_memory_efficiency"})
 """Constants expected near another of the same group."""
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from phaze_opt.validation.row import Row
 
-_COLUMNS = {
-    "op_neusight_fp32": ("op", "hardware"),
-    "op_tpu_gemm": ("hardware", "dtype"),
-    "collective_all_reduce": ("hardware",),
-    "train_vtrain_multinode": ("model",),
-    "train_llmfoundry_fsdp": ("hardware",),
-    "train_maxtext_tpu": ("hardware",),
-    "e2e_neusight_fp32": ("hardware", "mode"),
-    "op_best_matmul": ("dtype",),
-    "train_megatron_tp_scaling": ("hardware",),
-}
+_COLUMNS = MappingProxyType(
+    {
+        "op_neusight_fp32": ("op", "hardware"),
+        "op_tpu_gemm": ("hardware", "dtype"),
+        "collective_all_reduce": ("hardware",),
+        "train_vtrain_multinode": ("model",),
+        "train_llmfoundry_fsdp": ("hardware",),
+        "train_maxtext_tpu": ("hardware",),
+        "e2e_neusight_fp32": ("hardware", "mode"),
+        "op_best_matmul": ("dtype",),
+        "train_megatron_tp_scaling": ("hardware",),
+    }
+)
 """Columns whose values are groups, by set."""
 NORMS = "softmax/layernorm/gelu"
 

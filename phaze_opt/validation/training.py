@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -25,7 +26,7 @@ SINGLE, MULTI = "train_vtrain_singlenode", "train_vtrain_multinode"
 SC21, KORTHIKANTI = "train_megatron_sc21", "train_korthikanti22"
 LAYER, SCALING, LARGE = "layer_korthikanti22", "train_megatron_tp_scaling", "train_large_runs"
 
-_NETWORKS = {SINGLE: "vtrain-a100", MULTI: "vtrain-a100"}
+_NETWORKS = MappingProxyType({SINGLE: "vtrain-a100", MULTI: "vtrain-a100"})
 GATED = (SINGLE, MULTI, SC21, KORTHIKANTI)
 """Sets whose rows are fitted, each set with one weight in all; the others are scored only."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, load_device
@@ -139,7 +140,7 @@ def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> 
     )
 
 
-_RECOMPUTE = {"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE}
+_RECOMPUTE = MappingProxyType({"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE})
 
 
 def zero_stage(sharding: str) -> int:
