@@ -42,16 +42,16 @@ K_SLICES = (1, 2, 4, 8)
 """Parts that a library may cut k into, each summed by a multiprocessor of its own."""
 
 SLICE_BANDWIDTH = 0.85
-"""Share of the memory bandwidth at which partial sums of k slices are written and added."""
+"""Share of the memory bandwidth at which partial sums of k slices are written and added (assumption: 0196)."""
 
 CONFLICT_K = 32768
-"""Rows whose length is a multiple of this many elements fall on few memory channels."""
+"""Rows whose length is a multiple of this many elements fall on few memory channels (assumption: 0196)."""
 
 VECTOR_K = 16
 """A k that is no multiple of this leaves a rest for a slow loop where the second operand is wide."""
 
 WIDE_COLUMNS = 96
-"""Columns beyond which that matters."""
+"""Columns beyond which that matters (assumption, 32 to 256: decision 0196)."""
 
 _HALVINGS = MappingProxyType({32768: -1, 16384: 0, 8192: 1, 4096: 2, 2048: 3, 1024: 4})
 

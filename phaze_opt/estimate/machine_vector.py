@@ -33,13 +33,15 @@ MAX_THREADS = 1024
 """Most threads of a block."""
 
 FLOOR_NORM = 6.0
-"""Host launch and device time combine as this norm: near the larger of both."""
+"""Host launch and device time combine as this norm: near the larger of both (assumption, 3 to 12: 0196)."""
 
 OVERLAP_NORM = 3.0
-"""Memory traffic and latency of row operators combine as this norm: neither hides wholly behind the other."""
+"""Memory traffic and latency of row operators combine as this norm: neither hides wholly behind the other
+(assumption, 1.5 to 6: decision 0196)."""
 
 MISS_STEEPNESS = 6.0
-"""How sharply a second reading of the rows in flight goes from cache to memory as they outgrow it."""
+"""How sharply a second reading of the rows in flight goes from cache to memory as they outgrow it (assumption, 3 to 12:
+decision 0196)."""
 
 
 class RowOperator(StrEnum):

@@ -23,7 +23,8 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 LAUNCH_NORM = 12.0
-"""A pass takes the 12-norm of its device time and of the host's time to launch it: near the larger of both."""
+"""A pass takes the 12-norm of its device time and of the host's time to launch it: near the larger of both
+(assumption, 6 to 24: decision 0196)."""
 
 BACKWARD, UPDATE = 1, 2
 MATMUL, ATTENTION, VECTOR = range(3)
