@@ -124,19 +124,24 @@ def find_fabric(hardware: str, description: str, *, is_between_nodes: bool = Fal
     """The links of a machine that a data set describes in words; None if the machine's are unknown.
 
     Args:
-        hardware: name of the machine in the data; the longest beginning that is known decides.
+        hardware: name of the machine in the data or of a preset; the longest beginning that is known decides.
         description: words of the data set; the most telling word decides, and a fabric may take any.
         is_between_nodes: the adapters between nodes rather than the links within one.
     """
-    text = description.lower()
+    text, name = description.lower(), _plain(hardware)
     ranked = [
         (-len(prefix), rank, fabric.name, fabric)
         for fabric in _fabrics().values()
         for prefix in fabric.hardware
         for rank, word in enumerate(fabric.words)
-        if fabric.is_between_nodes is is_between_nodes and hardware.startswith(prefix) and word.lower() in text
+        if fabric.is_between_nodes is is_between_nodes and name.startswith(_plain(prefix)) and word.lower() in text
     ]
     return min(ranked)[-1] if ranked else None
+
+
+def _plain(name: str) -> str:
+    """Letters and digits alone: ``TPU v4``, ``TPUv4`` and the preset ``tpu-v4-published`` begin alike."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def typical_curve(bandwidth_bytes_per_s: float, fitted: FittedConstants) -> CollectiveCurve:
