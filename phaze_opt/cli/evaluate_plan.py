@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
-from phaze_opt.cli.options import parse_choice
+from phaze_opt.cli.options import DEFAULT_SCHEDULE_GAP, parse_choice
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.cli.plan_options import PlanTexts, parse_choices, training_length
 from phaze_opt.errors import InputError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from phaze_opt.workload.training import TrainingSpec
 
 DEFAULT_DTYPE = "bf16"
+DEFAULT_EXCLUSIVITY = "chip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
     clock: LayerClock
     device = find_device(request.arch)
     if device is not None:
+        _refuse_schedule_options(request, device.name)
         path = _path(request.texts.dtype or DEFAULT_DTYPE)
         peak, memory_bytes, name = device.peak(path), device.hbm_bytes, device.name
         clock = MachineClock(device, path, fitted)
@@ -130,6 +132,18 @@ def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
         peak_flops_per_s=peak,
     )
     return Machine(clock, memory_bytes, network, stack), setting
+
+
+def _refuse_schedule_options(request: PlanRequest, name: str) -> None:
+    """A real machine runs one operator after the other, as its constants were fitted: nothing is scheduled."""
+    given = {
+        "--exclusivity": request.exclusivity != DEFAULT_EXCLUSIVITY,
+        "--schedule-gap": request.schedule_gap != DEFAULT_SCHEDULE_GAP,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            message = f"is for designed chips; {name} runs operators one after the other; leave it out"
+            raise InputError(message, source=option)
 
 
 def _path(dtype: str) -> ComputePath:
@@ -175,7 +189,7 @@ def _designed_chip(request: PlanRequest) -> tuple[LayerClock, float, float, str]
         exclusivity=parse_choice(Exclusivity, request.exclusivity, option="--exclusivity"),
         options=ScheduleOptions(mip_gap=request.schedule_gap),
     )
-    return clock, accelerator.peak_flops_per_s, float(accelerator.hbm_bytes), accelerator.name or "this design"
+    return clock, accelerator.peak_flops_per_s, float(accelerator.hbm_bytes), accelerator.name or "designed chips"
 
 
 def _to_json(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> dict[str, Any]:

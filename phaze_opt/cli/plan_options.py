@@ -144,7 +144,10 @@ def training_length(model: ModelSpec, asked: int | None) -> int:
     longest = model.max_sequence_length
     length = min(longest, MAX_DEFAULT_SEQUENCE_LENGTH) if asked is None else asked
     if length > longest:
-        message = f"{length} exceeds the {longest} positions of {model.name}; give at most {longest}"
+        message = (
+            f"{length} exceeds the {longest} positions of {model.name}; give at most {longest}, or as --model its "
+            "config.json with a larger max_position_embeddings"
+        )
         raise InputError(message, source="--sequence-length")
     return length
 

@@ -88,10 +88,10 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
     )
     meanings = "".join(f"{each.heading} {each.meaning}, " for each in degrees)
     note = (
-        f"{len(best)} of {len(ranking.ranked)} plans that fit, {ranking.num_misfits} do not; t tensor, p pipeline, "
+        f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not; t tensor, p pipeline, "
         f"d data parallel, {meanings}GiB of the fullest stage"
     )
-    title = f"Plans of {setting.model} on {setting.num_devices} {setting.machine} ({setting.software})"
+    title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return TableContent(title, columns, rows, note, emphasised=frozenset({0}))
 
 

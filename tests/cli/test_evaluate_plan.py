@@ -121,3 +121,10 @@ def test_bad_input_is_one_sentence(arguments, words, capsys):
     assert len(err.strip().splitlines()) == 1
     for word in words:
         assert word in err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--exclusivity", "type"), ("--schedule-gap", "0")])
+def test_a_real_machine_has_no_schedule_to_choose(option, value, capsys):
+    code, _, err = run([*A100, option, value], capsys)
+    assert code == 2
+    assert f"{option}: is for designed chips" in err
