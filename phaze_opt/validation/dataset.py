@@ -162,7 +162,8 @@ def _guess_schema(header: Sequence[str]) -> Schema:
     for schema in SCHEMAS:
         if schema.admits(header):
             return schema
-    return max(SCHEMAS, key=lambda schema: len(set(schema.columns) & set(header)) / len(schema.columns))
+    given = set(header)
+    return max(SCHEMAS, key=lambda schema: (len(given & set(schema.columns)), len(given & set(schema.required))))
 
 
 def _check_header(header: Sequence[str], schema: Schema, *, source: str, line: int) -> None:

@@ -227,3 +227,12 @@ def test_the_documented_columns_are_enough(tmp_path):
         schema = next(schema for schema in SCHEMAS if schema.kind == kinds.get(kind, kind))
         assert set(schema.required) <= set(columns) <= set(schema.columns), kind
     assert len(documented) == 5
+
+
+@pytest.mark.parametrize(("wrong", "kind"), [("n_gpus", "training"), ("n_devices", "training")])
+def test_a_file_with_one_wrong_column_keeps_its_kind(tmp_path, wrong, kind):
+    last = "iter_time_s" if wrong == "n_gpus" else "iter_time_ms"
+    path = tmp_path / "runs.csv"
+    path.write_text(f"hardware,{wrong},layers,hidden,heads,seq,global_batch,tp,{last}\nh100,8,4,512,8,512,8,1,1\n")
+    with pytest.raises(InputError, match=f"is unknown in a file of {kind}"):
+        read_dataset(path)
