@@ -1,0 +1,177 @@
+"""What the constants of shape in the models' code are worth: each at both ends of its range, all else fitted again.
+
+    python experiments/validation/shapes.py
+
+Orders of norms, steepnesses, relative rates of tiles and round numbers of training software are written in the code as
+assumptions, not fitted: few rows see each of them. Here every one goes to both ends of its range, its family is fitted
+anew, and the errors, fitted and (operators) by cross-validation over configurations, show whether the choice decides
+anything. Writes shapes.json and shapes.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.validation.calibrate import calibrate
+from phaze_opt.validation.dataset import Dataset, read_datasets
+from phaze_opt.validation.held_out import without_groups
+from phaze_opt.validation.registry import load_families
+
+OUT = Path(__file__).with_suffix("")
+SLOW_FAMILIES = ("fp32_operators", "training", "modern-training")
+"""Families whose folds take minutes: fitted errors alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A constant in code.
+
+    Attributes:
+        module: that uses it.
+        name: of the constant there.
+        low, high: what it goes to.
+        families: that see it.
+        meaning: what it is.
+    """
+
+    module: str
+    name: str
+    low: Any
+    high: Any
+    families: tuple[str, ...]
+    meaning: str
+
+
+_MATMUL, _VECTOR = "phaze_opt.estimate.machine_matmul", "phaze_opt.estimate.machine_vector"
+_SIMT, _STEP = "phaze_opt.estimate.machine_simt", "phaze_opt.objective.step.price_step"
+_FP32 = "phaze_opt.estimate.fp32_machine"
+_EQUAL_TILES = tuple((a, b, 1.0) for a, b in ((256, 128), (128, 128), (128, 64), (64, 64)))
+_STEEP_TILES = ((256, 128, 1.0), (128, 128, 1.1), (128, 64, 1.4), (64, 64, 2.0))
+_ROWS = ("operators", "fp32_operators")
+
+SHAPES = (
+    Shape(_MATMUL, "TILES", _EQUAL_TILES, _STEEP_TILES, ("operators",), "relative time a FLOP of smaller tiles"),
+    Shape(_MATMUL, "SPILL_STEEPNESS", 2.0, 8.0, ("operators",), "results from cache to memory"),
+    Shape(_VECTOR, "FLOOR_NORM", 3.0, 12.0, _ROWS, "host's launch beside the device"),
+    Shape(_VECTOR, "OVERLAP_NORM", 1.5, 6.0, _ROWS, "stream beside the latency of rows"),
+    Shape(_VECTOR, "MISS_STEEPNESS", 3.0, 12.0, _ROWS, "second reading from cache to memory"),
+    Shape(_SIMT, "SLICE_BANDWIDTH", 0.6, 1.0, ("fp32_operators",), "memory share of partial sums"),
+    Shape(_SIMT, "WIDE_COLUMNS", 32, 256, ("fp32_operators",), "columns from which odd k matters"),
+    Shape(_SIMT, "CONFLICT_K", 16384, 65536, ("fp32_operators",), "row length that meets few channels"),
+    Shape(_FP32, "POWER_NORM", 1.0, 4.0, ("fp32_operators",), "power limit beside the pipelines'"),
+    Shape(_STEP, "LAUNCH_NORM", 6.0, 24.0, ("training",), "host's launches beside the device"),
+)
+
+
+_SOFTWARE = "phaze_opt.objective.step.stacks"
+_OLD, _NEW = ("training",), ("modern-training",)
+SOFTWARE = (
+    Shape(_SOFTWARE, "megatron-2021.attention_efficiency", 0.4, 0.6, _OLD, "attention's products over the peak"),
+    Shape(_SOFTWARE, "megatron-2021.vector_efficiency", 0.75, 0.95, _OLD, "other operators over the memory rate"),
+    Shape(_SOFTWARE, "megatron-2021.kernel_s", 1e-6, 6e-6, _OLD, "between two kernels"),
+    Shape(_SOFTWARE, "megatron-2021.accumulation_bytes", 6.0, 10.0, _OLD, "adding gradients up, a parameter"),
+    Shape(_SOFTWARE, "megatron-core.tensor_overlap", 0.3, 0.7, _NEW, "hidden share of tensor-parallel collectives"),
+    Shape(_SOFTWARE, "megatron-core.data_overlap", 0.3, 0.7, _NEW, "hidden share of gradients"),
+    Shape(_SOFTWARE, "megatron-core.transfer_overlap", 0.5, 0.9, _NEW, "hidden share of boundary transfers"),
+    Shape(_SOFTWARE, "megatron-core.vector_efficiency", 0.7, 0.9, _NEW, "other operators over the memory rate"),
+    Shape(_SOFTWARE, "llm-foundry.data_overlap", 0.5, 0.9, _NEW, "hidden share of gradients"),
+)
+"""Round numbers of software: ``name`` is the stack's, a point, and the field; stacks derived from it follow."""
+
+
+@contextmanager
+def placed(shape: Shape, value: Any) -> Iterator[None]:
+    """The constant at a value, and back."""
+    module = import_module(shape.module)
+    name = shape.name
+    if shape in SOFTWARE:
+        stack, _, field = shape.name.partition(".")
+        name, known = "_STACKS", module._STACKS
+        value = {
+            key: replace(each, **{field: value}) if stack in (key, module.PARENTS.get(key)) else each
+            for key, each in known.items()
+        }
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def own_groups(family: str, datasets: tuple[Dataset, ...]) -> set[str]:
+    """Groups that a family fits; those of others stay as the package has them."""
+    (known,) = load_families((family,))
+    rows = [row for data in datasets if data.like in known.datasets for row in data.rows]
+    return {parameter.group for parameter in known.parameters(rows)}
+
+
+def errors(family: str, datasets: tuple[Dataset, ...]) -> dict[str, dict[str, float]]:
+    """Fitted and cross-validated MAPE of a family's data sets, fitted anew, %."""
+    found = calibrate(
+        load_families((family,)),
+        datasets,
+        without_groups(load_fitted(), own_groups(family, datasets)),
+        source="experiments/validation/shapes.py",
+        has_held_out=family not in SLOW_FAMILIES,
+    )
+    sets = [each for fit in found.families for each in fit.sets]
+    return {
+        each.name: {
+            "mape": round(each.whole.fitted.mape, 2),
+            **({} if family in SLOW_FAMILIES else {"cross_validated_mape": round(each.cross_validated_mape, 2)}),
+        }
+        for each in sets
+    }
+
+
+def table(rows: list[Mapping[str, Any]]) -> str:
+    """A row for every constant, data set and figure that moves by 0.05 points, and one for those that do not."""
+    lines = ["| constant | range | data set | figure | low | as it is | high |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        moved = [
+            (name, figure, row["low"][name][figure], value, row["high"][name][figure])
+            for name, figures in row["as_it_is"].items()
+            for figure, value in figures.items()
+            if max(round(abs(row[end][name][figure] - value), 2) for end in ("low", "high")) >= 0.05
+        ]
+        head = f"| `{row['name']}`: {row['meaning']} | {row['range']} |"
+        for name, figure, low, value, high in moved:
+            words = "cross-validated" if figure.startswith("cross") else "fitted"
+            lines.append(f"{head} {name} | {words} | {low:.2f} | {value:.2f} | {high:.2f} |")
+        if not moved:
+            lines.append(f"{head} {', '.join(row['as_it_is'])} | both | | no change of 0.05 | |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    datasets, _ = read_datasets(None)
+    known: dict[str, dict[str, dict[str, float]]] = {}
+    rows: list[Mapping[str, Any]] = []
+    for shape in (*SHAPES, *SOFTWARE):
+        for family in shape.families:
+            if family not in known:
+                known[family] = errors(family, datasets)
+            ends = {}
+            for end, value in (("low", shape.low), ("high", shape.high)):
+                with placed(shape, value):
+                    ends[end] = errors(family, datasets)
+            words = "equal to twice the steps" if shape.name == "TILES" else f"{shape.low:g} to {shape.high:g}"
+            record = {"module": shape.module, "name": shape.name, "meaning": shape.meaning, "range": words}
+            rows.append({**record, "family": family, "as_it_is": known[family], **ends})
+            print(shape.name, family, flush=True)
+    OUT.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    text = "# Constants of shape at both ends of their ranges\n\nMAPE in per cent, the family fitted anew each time. "
+    text += "Written by `shapes.py`.\n\n"
+    OUT.with_suffix(".md").write_text(text + table(rows) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
