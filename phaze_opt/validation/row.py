@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from phaze_opt.errors import InputError
 
@@ -20,8 +21,8 @@ class Row:
 
     @property
     def id(self) -> str:
-        """Its id column, or its place if it has none."""
-        return self.values.get("id") or f"{self.dataset}:{self.line}"
+        """Its id column, or its file and line if it has none."""
+        return self.values.get("id") or f"{PurePath(self.source).stem or self.dataset}:{self.line}"
 
     def text(self, column: str, default: str | None = None) -> str:
         """Text of a column.
