@@ -154,7 +154,6 @@ def evaluate(
                 "--sensitivity": sensitivity,
                 "--max-area-mm2": max_area_mm2,
                 "--max-tdp-w": max_tdp_w,
-                "--estimator": estimator != DEFAULT_ESTIMATOR,
             },
         )
         request = PlanRequest(
@@ -171,6 +170,7 @@ def evaluate(
             micro_batch=micro_batch,
             is_sequence_parallel=sequence_parallel,
             schedule_gap=schedule_gap,
+            estimator=estimator,
             texts=texts,
             top=top,
         )

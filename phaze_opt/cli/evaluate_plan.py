@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
-from phaze_opt.cli.options import DEFAULT_SCHEDULE_GAP, parse_choice
+from phaze_opt.cli.options import DEFAULT_ESTIMATOR, DEFAULT_SCHEDULE_GAP, parse_choice
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.cli.plan_options import PlanTexts, parse_choices, training_length
 from phaze_opt.errors import InputError
@@ -44,6 +44,7 @@ class PlanRequest:
     micro_batch: str | None
     is_sequence_parallel: bool
     schedule_gap: float
+    estimator: str
     texts: PlanTexts
     top: int
 
@@ -139,6 +140,7 @@ def _refuse_schedule_options(request: PlanRequest, name: str) -> None:
     given = {
         "--exclusivity": request.exclusivity != DEFAULT_EXCLUSIVITY,
         "--schedule-gap": request.schedule_gap != DEFAULT_SCHEDULE_GAP,
+        "--estimator": request.estimator != DEFAULT_ESTIMATOR,
     }
     for option, is_given in given.items():
         if is_given:
@@ -173,8 +175,8 @@ def _load_stack(request: PlanRequest, fitted: FittedConstants) -> TrainingStack:
 
 def _designed_chip(request: PlanRequest) -> tuple[LayerClock, float, float, str]:
     """Clock, peak, memory and name of an accelerator that is no real machine."""
-    from phaze_opt.estimate.analytic import AnalyticEstimator
     from phaze_opt.hardware.presets import load_architecture
+    from phaze_opt.objective.evaluate import load_estimator
     from phaze_opt.objective.step.scheduled import ScheduledTimes
     from phaze_opt.schedule.options import ScheduleOptions
     from phaze_opt.schedule.problem import Exclusivity
@@ -185,7 +187,7 @@ def _designed_chip(request: PlanRequest) -> tuple[LayerClock, float, float, str]
     accelerator = load_architecture(request.arch)
     clock = ScheduledTimes(
         accelerator,
-        estimator=AnalyticEstimator(),
+        estimator=load_estimator(request.estimator),
         exclusivity=parse_choice(Exclusivity, request.exclusivity, option="--exclusivity"),
         options=ScheduleOptions(mip_gap=request.schedule_gap),
     )

@@ -33,6 +33,19 @@ from phaze_opt.space.point import DesignPoint
 from phaze_opt.workload.model import ModelSpec
 
 
+def load_estimator(name: str) -> Estimator:
+    """An estimator plug-in by name.
+
+    Raises:
+        PluginError: it is unknown, fails to load, or is no estimator.
+    """
+    plugin = load_plugin(PluginGroup.ESTIMATORS, name)
+    if not isinstance(plugin, Estimator):
+        message = f"estimator '{name}' lacks one of name, estimate, explain, with_constants"
+        raise PluginError(message)
+    return plugin
+
+
 class Objective:
     """Evaluates designs for one scenario; graphs are compiled once per model and micro-batch and kept.
 
@@ -51,11 +64,7 @@ class Objective:
         """
         self.scenario = scenario
         self.constants = constants if constants is not None else load_constants()
-        plugin = load_plugin(PluginGroup.ESTIMATORS, scenario.estimator)
-        if not isinstance(plugin, Estimator):
-            message = f"estimator '{scenario.estimator}' lacks one of name, estimate, explain, with_constants"
-            raise PluginError(message)
-        self._estimator = plugin.with_constants(self.constants)
+        self._estimator = load_estimator(scenario.estimator).with_constants(self.constants)
         self._compiled: dict[tuple[int, int], CompiledModel] = {}
         self._provenance = Provenance(
             package_version=__version__,

@@ -128,3 +128,17 @@ def test_a_real_machine_has_no_schedule_to_choose(option, value, capsys):
     code, _, err = run([*A100, option, value], capsys)
     assert code == 2
     assert f"{option}: is for designed chips" in err
+
+
+def test_designed_chips_take_plans_with_calibrated_operators(capsys):
+    chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--devices", "4", "--global-batch", "32"]
+    plan = [*chip, "--pipeline", "1", "--tensor-parallel", "1", "--micro-batch", "8", "--recompute", "never"]
+    ideal, calibrated = (
+        run_json([*plan, "--estimator", name], capsys)["plans"][0]["iteration_time_s"]
+        for name in ("analytic", "calibrated")
+    )
+    assert ideal < calibrated < 2 * ideal
+    code, _, err = run([*A100, "--estimator", "calibrated"], capsys)
+    assert code == 2
+    assert "--estimator" in err
+    assert "a100-80g" in err
