@@ -20,10 +20,16 @@ Progress = Callable[[str], None]
 
 
 def fit_family(family: Family, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """Fit a family's parameters to rows by its own method, else by bounded least squares."""
-    if isinstance(family, FitsItself):
-        return family.fit(rows, start)
-    return fit_parameters(family.compile(rows), family.parameters(rows), start)
+    """Fit a family's parameters to rows by its own method, else by bounded least squares.
+
+    Linear algebra runs on one thread: more would add up in another order, and a fit end in other last digits.
+    """
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(1):
+        if isinstance(family, FitsItself):
+            return family.fit(rows, start)
+        return fit_parameters(family.compile(rows), family.parameters(rows), start)
 
 
 def without_groups(fitted: FittedConstants, names: Collection[str]) -> FittedConstants:
