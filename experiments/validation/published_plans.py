@@ -25,7 +25,7 @@ from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.training_compiled import CompiledTraining, TrainingEntry
+from phaze_opt.validation.training.compiled import CompiledTraining, TrainingEntry
 from phaze_opt.workload.plan import ParallelPlan
 
 OUT = Path(__file__).with_name("published_plans.json")

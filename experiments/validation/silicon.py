@@ -2,7 +2,7 @@
 
     python experiments/validation/silicon.py
 
-Nothing is fitted: tables at 22 nm, scaled by two published ratios (`phaze_opt.validation.process_scaling`).
+Nothing is fitted: tables at 22 nm, scaled by two published ratios (`phaze_opt.validation.silicon.process_scaling`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.process_scaling import area_factor, energy_factor
-from phaze_opt.validation.silicon import Figure, silicon_figures
-from phaze_opt.validation.tdp import TdpCheck, check_tdp
+from phaze_opt.validation.silicon.family import Figure, silicon_figures
+from phaze_opt.validation.silicon.process_scaling import area_factor, energy_factor
+from phaze_opt.validation.silicon.tdp import TdpCheck, check_tdp
 
 OUT = Path(__file__).with_name("silicon.json")
 PROCESSES = ("65 nm", "28 nm", "16 nm", "Samsung 8N", "7 nm", "TSMC N5")

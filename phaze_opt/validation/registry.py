@@ -11,12 +11,12 @@ from phaze_opt.validation.family import Family
 
 FAMILIES: tuple[str, ...] = (
     "phaze_opt.validation.collectives:CollectivesFamily",
-    "phaze_opt.validation.operators:OperatorFamily",
-    "phaze_opt.validation.neusight:NeusightFamily",
-    "phaze_opt.validation.neusight_models:NeusightModelsFamily",
-    "phaze_opt.validation.training:TrainingFamily",
-    "phaze_opt.validation.modern_training:ModernTrainingFamily",
-    "phaze_opt.validation.silicon:SiliconFamily",
+    "phaze_opt.validation.operators.family:OperatorFamily",
+    "phaze_opt.validation.fp32.operators:NeusightFamily",
+    "phaze_opt.validation.fp32.models:NeusightModelsFamily",
+    "phaze_opt.validation.training.megatron:TrainingFamily",
+    "phaze_opt.validation.training.modern:ModernTrainingFamily",
+    "phaze_opt.validation.silicon.family:SiliconFamily",
 )
 """Class of every family as ``module:name``, in the order of fitting: later ones may build on earlier ones."""
 

@@ -10,9 +10,9 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.folds import fold_by_cell, leave_one_out
 from phaze_opt.validation.held_out import cells_of, predict_held_out
-from phaze_opt.validation.modern_training import ModernTrainingFamily
-from phaze_opt.validation.modern_training_rows import LLM_FOUNDRY, MAXTEXT, MEGATRON, NEMO, read_modern_row
 from phaze_opt.validation.row import Row
+from phaze_opt.validation.training.modern import ModernTrainingFamily
+from phaze_opt.validation.training.modern_rows import LLM_FOUNDRY, MAXTEXT, MEGATRON, NEMO, read_modern_row
 
 FAMILY = ModernTrainingFamily()
 NOTHING = FittedConstants({})

@@ -14,9 +14,9 @@ from phaze_opt.hardware.device import load_device
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.folds import fold_by_cell, leave_one_out
+from phaze_opt.validation.fp32.fit import device_parameters
+from phaze_opt.validation.fp32.operators import NeusightFamily
 from phaze_opt.validation.held_out import cells_of, predict_held_out
-from phaze_opt.validation.neusight import NeusightFamily
-from phaze_opt.validation.neusight_fit import device_parameters
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]

@@ -11,9 +11,9 @@ from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, P
 from phaze_opt.hardware.device import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.eager_kernels import EagerModel, Kernel, eager_kernels
-from phaze_opt.validation.kernel_table import streaming_share
-from phaze_opt.validation.neusight_models import NeusightModelsFamily
+from phaze_opt.validation.fp32.eager_kernels import EagerModel, Kernel, eager_kernels
+from phaze_opt.validation.fp32.kernel_table import streaming_share
+from phaze_opt.validation.fp32.models import NeusightModelsFamily
 from phaze_opt.validation.row import Row
 
 FAMILY = NeusightModelsFamily()

@@ -5,8 +5,8 @@ import pytest
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.fit import fit_parameters
-from phaze_opt.validation.operators import OperatorFamily
-from phaze_opt.validation.operators_prior import fit_with_expectations
+from phaze_opt.validation.operators.family import OperatorFamily
+from phaze_opt.validation.operators.prior import fit_with_expectations
 
 FAMILY = OperatorFamily()
 TRACE = "operators/tpu-v7-chiplet/device"

@@ -17,14 +17,14 @@ from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w
-from phaze_opt.validation.convolution import Convolution, price_layers, resnet50
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.die_area import multiprocessor_mm2
-from phaze_opt.validation.embedded_chips import eyeriss_chip, eyeriss_layer, nvdla_chip
-from phaze_opt.validation.process_scaling import area_factor, energy_factor
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.silicon import SiliconFamily, silicon_figures
-from phaze_opt.validation.tdp import check_tdp, tdp_parts
+from phaze_opt.validation.silicon.convolution import Convolution, price_layers, resnet50
+from phaze_opt.validation.silicon.die_area import multiprocessor_mm2
+from phaze_opt.validation.silicon.embedded_chips import eyeriss_chip, eyeriss_layer, nvdla_chip
+from phaze_opt.validation.silicon.family import SiliconFamily, silicon_figures
+from phaze_opt.validation.silicon.process_scaling import area_factor, energy_factor
+from phaze_opt.validation.silicon.tdp import check_tdp, tdp_parts
 
 SETS = ("die_area", "nvdla_estimates", "eyeriss_alexnet")
 NONE = FittedConstants({})

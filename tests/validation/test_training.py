@@ -16,8 +16,17 @@ from phaze_opt.validation.folds import leave_one_out
 from phaze_opt.validation.held_out import predict_held_out
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.scores import mape
-from phaze_opt.validation.training import KORTHIKANTI, LARGE, LAYER, MULTI, SC21, SCALING, SINGLE, TrainingFamily
-from phaze_opt.validation.training_row import read_training_row, zero_stage
+from phaze_opt.validation.training.megatron import (
+    KORTHIKANTI,
+    LARGE,
+    LAYER,
+    MULTI,
+    SC21,
+    SCALING,
+    SINGLE,
+    TrainingFamily,
+)
+from phaze_opt.validation.training.row import read_training_row, zero_stage
 from phaze_opt.workload.plan import Recompute
 
 FAMILY = TrainingFamily()

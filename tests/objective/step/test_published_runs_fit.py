@@ -9,8 +9,8 @@ import pytest
 from phaze_opt.objective.step.compiled_step import compile_step
 from phaze_opt.objective.step.plan_search import step_memory
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.modern_training_rows import read_modern_row
-from phaze_opt.validation.training_row import TrainingRow, read_training_row
+from phaze_opt.validation.training.modern_rows import read_modern_row
+from phaze_opt.validation.training.row import TrainingRow, read_training_row
 from phaze_opt.workload.stack import FusionLevel, TrainingStack
 from phaze_opt.workload.training import AttentionForm
 

@@ -14,7 +14,7 @@ from phaze_opt.estimate.machine_vector import RowOperator, VectorMachine, row_op
 from phaze_opt.hardware.device import ComputePath, Device, element_bytes
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Part
-from phaze_opt.validation.operators_parameters import BEST_GROUP, EIGHT_BIT, maker_of
+from phaze_opt.validation.operators.parameters import BEST_GROUP, EIGHT_BIT, maker_of
 
 
 class Block(Protocol):

@@ -15,9 +15,9 @@ from phaze_opt.estimate.machine_vector import RowOperator
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, load_device, path_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Parameter, Part
-from phaze_opt.validation.operators_all_reduce import all_reduce_block, all_reduce_refusal
-from phaze_opt.validation.operators_blocks import BestBlock, Block, MatmulBlock, RowBlock
-from phaze_opt.validation.operators_parameters import (
+from phaze_opt.validation.operators.all_reduce import all_reduce_block, all_reduce_refusal
+from phaze_opt.validation.operators.blocks import BestBlock, Block, MatmulBlock, RowBlock
+from phaze_opt.validation.operators.parameters import (
     BEST_GROUP,
     DEVICE,
     HOST,
@@ -26,7 +26,7 @@ from phaze_opt.validation.operators_parameters import (
     matmul_parameters,
     row_parameters,
 )
-from phaze_opt.validation.operators_prior import fit_with_expectations
+from phaze_opt.validation.operators.prior import fit_with_expectations
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]

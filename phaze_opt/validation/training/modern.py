@@ -8,8 +8,11 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.stacks import PARENTS, stack_group
 from phaze_opt.validation.family import Parameter
 from phaze_opt.validation.held_out import with_starts
-from phaze_opt.validation.modern_training_parameters import PARAMETERS
-from phaze_opt.validation.modern_training_rows import (
+from phaze_opt.validation.prior_fit import fit_with_prior
+from phaze_opt.validation.row import Row
+from phaze_opt.validation.training.compiled import CompiledTraining, TrainingEntry
+from phaze_opt.validation.training.modern_parameters import PARAMETERS
+from phaze_opt.validation.training.modern_rows import (
     LLM_FOUNDRY,
     MAXTEXT,
     MEGATRON,
@@ -18,9 +21,6 @@ from phaze_opt.validation.modern_training_rows import (
     read_modern_row,
     stack_of,
 )
-from phaze_opt.validation.prior_fit import fit_with_prior
-from phaze_opt.validation.row import Row
-from phaze_opt.validation.training_compiled import CompiledTraining, TrainingEntry
 
 NODE_DEVICES = 8
 _TOGETHER = ((MEGATRON, NEMO), (LLM_FOUNDRY,), (MAXTEXT,))

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from phaze_opt.hardware.device import ComputePath, find_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Parameter
-from phaze_opt.validation.neusight_fit import device_parameters, devices_of, fit_fp32, law_parameters
-from phaze_opt.validation.neusight_rows import ELEMENT_BYTES, CompiledFp32, part_of
+from phaze_opt.validation.fp32.fit import device_parameters, devices_of, fit_fp32, law_parameters
+from phaze_opt.validation.fp32.rows import ELEMENT_BYTES, CompiledFp32, part_of
 from phaze_opt.validation.row import Row
 
 LAUNCH_BOUND_S = 5e-5

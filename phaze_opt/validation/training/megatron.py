@@ -18,8 +18,8 @@ from phaze_opt.validation.family import Parameter
 from phaze_opt.validation.fit import SOFT_ERROR
 from phaze_opt.validation.prior_fit import PULL, fit_with_prior
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.training_compiled import CompiledTraining, TrainingEntry
-from phaze_opt.validation.training_row import TrainingRow, read_layer_row, read_training_row, zero_stage
+from phaze_opt.validation.training.compiled import CompiledTraining, TrainingEntry
+from phaze_opt.validation.training.row import TrainingRow, read_layer_row, read_training_row, zero_stage
 from phaze_opt.workload.plan import Recompute
 
 SINGLE, MULTI = "train_vtrain_singlenode", "train_vtrain_multinode"

@@ -27,7 +27,7 @@ from phaze_opt.hardware.device import Device, find_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Parameter
 from phaze_opt.validation.fit import fit_parameters
-from phaze_opt.validation.neusight_rows import CompiledFp32, part_of
+from phaze_opt.validation.fp32.rows import CompiledFp32, part_of
 from phaze_opt.validation.row import Row
 
 EFFICIENCY = "matmul_efficiency"

@@ -11,8 +11,8 @@ import numpy as np
 from phaze_opt.hardware.area import glb_area_um2, tc_area_um2, vc_area_um2
 from phaze_opt.hardware.device import load_device
 from phaze_opt.units import MEBI, um2_to_mm2
-from phaze_opt.validation.process_scaling import area_factor, is_known_process
 from phaze_opt.validation.row import Row
+from phaze_opt.validation.silicon.process_scaling import area_factor, is_known_process
 
 
 @dataclass(frozen=True, slots=True)

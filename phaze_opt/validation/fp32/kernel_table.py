@@ -14,10 +14,10 @@ from phaze_opt.estimate.machine_vector import elementwise_s, layer_norm_s, softm
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.compiled_step import CompiledStep
-from phaze_opt.validation.eager_kernels import Kernel, eager_kernels
 from phaze_opt.validation.family import Parameter
-from phaze_opt.validation.neusight_rows import ELEMENT_BYTES
-from phaze_opt.validation.neusight_run import ModelRun
+from phaze_opt.validation.fp32.eager_kernels import Kernel, eager_kernels
+from phaze_opt.validation.fp32.rows import ELEMENT_BYTES
+from phaze_opt.validation.fp32.run import ModelRun
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]

@@ -16,10 +16,15 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MEGA, MILLI
-from phaze_opt.validation.die_area import predict_component_mm2
-from phaze_opt.validation.embedded_chips import eyeriss_figures, nvdla_area_mm2, nvdla_frame_s, nvdla_peak_power_w
 from phaze_opt.validation.family import Parameter, Part
 from phaze_opt.validation.row import Row
+from phaze_opt.validation.silicon.die_area import predict_component_mm2
+from phaze_opt.validation.silicon.embedded_chips import (
+    eyeriss_figures,
+    nvdla_area_mm2,
+    nvdla_frame_s,
+    nvdla_peak_power_w,
+)
 
 
 @dataclass(frozen=True, slots=True)

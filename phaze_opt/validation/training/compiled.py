@@ -21,7 +21,7 @@ from phaze_opt.objective.step.step_batch import StepBatch, build_batch
 from phaze_opt.objective.step.step_traffic import NUM_LAYERS, Traffic
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Part
-from phaze_opt.validation.training_row import TrainingRow
+from phaze_opt.validation.training.row import TrainingRow
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import TrainingStack
 

@@ -14,8 +14,8 @@ from phaze_opt.objective.step.price_step import SerialSums, StackColumns, price_
 from phaze_opt.objective.step.step_batch import build_batch
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Parameter, Part
-from phaze_opt.validation.kernel_table import STREAMING_POWER, KernelTable
-from phaze_opt.validation.neusight_run import ModelRun, read_run
+from phaze_opt.validation.fp32.kernel_table import STREAMING_POWER, KernelTable
+from phaze_opt.validation.fp32.run import ModelRun, read_run
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]

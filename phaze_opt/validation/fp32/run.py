@@ -8,10 +8,10 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath, Device, load_device
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.validation.eager_kernels import EagerModel
-from phaze_opt.validation.neusight_rows import DTYPES, ELEMENT_BYTES
+from phaze_opt.validation.fp32.eager_kernels import EagerModel
+from phaze_opt.validation.fp32.rows import DTYPES, ELEMENT_BYTES
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.training_row import read_model
+from phaze_opt.validation.training.row import read_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.stack import FusionLevel, TrainingStack

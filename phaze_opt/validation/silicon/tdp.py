@@ -11,7 +11,7 @@ from phaze_opt.hardware.device import list_devices, load_device
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.energy import ELEMENT_BYTES, access_energies
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.validation.process_scaling import energy_factor, is_known_process
+from phaze_opt.validation.silicon.process_scaling import energy_factor, is_known_process
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.objective.step.plan_network import plan_network
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.training_compiled import TrainingEntry
-from phaze_opt.validation.training_row import TrainingRow, read_training_row
+from phaze_opt.validation.training.compiled import TrainingEntry
+from phaze_opt.validation.training.row import TrainingRow, read_training_row
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 

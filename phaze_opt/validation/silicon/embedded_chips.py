@@ -11,9 +11,9 @@ from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.energy import access_energies, load_energy_table
 from phaze_opt.units import GIBI, GIGA, KIBI, MEGA, PICO, um2_to_mm2
-from phaze_opt.validation.convolution import Convolution, price_layers, resnet50
-from phaze_opt.validation.process_scaling import area_factor, energy_factor
 from phaze_opt.validation.row import Row
+from phaze_opt.validation.silicon.convolution import Convolution, price_layers, resnet50
+from phaze_opt.validation.silicon.process_scaling import area_factor, energy_factor
 
 _UNLIMITED_BYTES_PER_S = 1e15
 _INT8_SHARE = 0.25

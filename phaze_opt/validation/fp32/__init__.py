@@ -1,0 +1,1 @@
+"""fp32 operators of many GPUs, and whole models made of them."""

@@ -1,0 +1,1 @@
+"""Operators on A100, MI210 and TPUs: the family of four data sets."""
