@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -106,14 +107,15 @@ def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
     from phaze_opt.objective.step.clocks import MachineClock
     from phaze_opt.objective.step.plan_search import Machine
     from phaze_opt.report.plans import PlanSetting
+    from phaze_opt.workload.stack import IDEAL_STACK
 
     fitted = load_fitted(request.texts.constants)
     stack = _load_stack(request, fitted)
     clock: LayerClock
+    path = _path(request.texts.dtype or DEFAULT_DTYPE)
     device = find_device(request.arch)
     if device is not None:
         _refuse_schedule_options(request, device.name)
-        path = _path(request.texts.dtype or DEFAULT_DTYPE)
         peak, memory_bytes, name = device.peak(path), device.hbm_bytes, device.name
         clock = MachineClock(device, path, fitted)
         network_name = request.network or device.network or DEFAULT_NETWORK
@@ -131,6 +133,8 @@ def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
         tokens=request.global_batch * training.sequence_length,
         flops=request.global_batch * model_flops(request.model, training.sequence_length),
         peak_flops_per_s=peak,
+        peak_type=str(path),
+        is_ideal=device is not None and stack.name == IDEAL_STACK.name,
     )
     return Machine(clock, memory_bytes, network, stack), setting
 
@@ -152,9 +156,13 @@ def _path(dtype: str) -> ComputePath:
     """Path of the matmuls; weights, activations and gradients of a step are 16-bit on all that are offered."""
     from phaze_opt.hardware.device import ComputePath, path_of
 
-    path = path_of(dtype)
+    path: ComputePath | None = None
+    with suppress(InputError):
+        path = path_of(dtype)
     if path not in (ComputePath.BF16, ComputePath.FP8):
-        message = f"'{dtype}' is not for whole steps, whose weights and activations are 16-bit; give bf16, fp16 or fp8"
+        message = (
+            f"'{dtype[:60]}' is not for whole steps, whose weights and activations are 16-bit; give bf16, fp16 or fp8"
+        )
         raise InputError(message, source="--dtype")
     return path
 
@@ -163,14 +171,19 @@ def _load_stack(request: PlanRequest, fitted: FittedConstants) -> TrainingStack:
     """The software asked for; an ideal one takes its attention form from the command line."""
     from dataclasses import replace
 
-    from phaze_opt.objective.step.stacks import load_stack
+    from phaze_opt.hardware.suggestion import suggest
+    from phaze_opt.objective.step.stacks import list_stacks, load_stack
     from phaze_opt.workload.stack import IDEAL_STACK
     from phaze_opt.workload.training import AttentionForm
 
-    if request.texts.software in (None, IDEAL_STACK.name):
+    name = request.texts.software or IDEAL_STACK.name
+    if name not in list_stacks():
+        message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
+        raise InputError(message, source="--software")
+    if name == IDEAL_STACK.name:
         form = parse_choice(AttentionForm, request.attention, option="--attention")
         return replace(IDEAL_STACK, attention=form)
-    return load_stack(str(request.texts.software), fitted)
+    return load_stack(name, fitted)
 
 
 def _designed_chip(request: PlanRequest) -> tuple[LayerClock, float, float, str]:
@@ -217,15 +230,16 @@ def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
 
 
 def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> None:
-    from phaze_opt.report.plans import memory_table, plans_table, step_table
+    from phaze_opt.report.plans import RESERVE_NOTE, memory_table, plans_table, step_table
     from phaze_opt.report.tables import draw_table
 
     screen = out()
     if len(ranking.ranked) > 1 or ranking.num_misfits:
         screen.print(draw_table(plans_table(ranking, setting, top=top)))
     best = ranking.ranked[0]
-    screen.print(draw_table(step_table(best)))
+    screen.print(draw_table(step_table(best, setting)))
     screen.print(draw_table(memory_table(best)))
     if len(ranking.ranked) == 1 and not ranking.num_misfits:
         rate, mfu = setting.tokens_per_s(best.time), setting.mfu(best)
-        screen.print(f"{best.time.seconds:.4g} s a step, {rate:,.0f} tokens/s, MFU {100 * mfu:.1f} %", soft_wrap=True)
+        share = f"MFU {100 * mfu:.1f} % of the {setting.peak_type} peak"
+        screen.print(f"{best.time.seconds:.4g} s a step, {rate:,.0f} tokens/s, {share}; {RESERVE_NOTE}", soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli.numbers import MAX_COUNT, MAX_MICRO_BATCH, integer, parse_integers, read_integer
-from phaze_opt.cli.options import INTEGER
+from phaze_opt.cli.options import CHOICES, INTEGER
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 PLAN = "Parallel plan (any of these prices whole plans; several values are searched)"
 DEFAULT_TOP = 10
 
+PlanRecomputeOption = Annotated[
+    str,
+    typer.Option(
+        "--recompute",
+        help="auto (per stage, where needed), never or always; of plans also none, selective or full.",
+        rich_help_panel=CHOICES,
+    ),
+]
 PipelineOption = Annotated[
     str | None, typer.Option("--pipeline", help="Pipeline stages.", rich_help_panel=PLAN, show_default=False)
 ]

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from phaze_opt.objective.step.plan_search import PlanRanking, RankedPlan
 from phaze_opt.placement.step_time import StepTime
 from phaze_opt.report.content import Column, TableContent, pairs_table
-from phaze_opt.report.text import format_gib, format_number, format_share, format_time
+from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.units import bytes_to_gib
-from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 PART_NAMES = MappingProxyType(
     {
@@ -19,7 +19,7 @@ PART_NAMES = MappingProxyType(
         "attention_s": "attention",
         "vector_s": "norms, activations and other vector work",
         "launch_s": "waiting for launches",
-        "tensor_s": "tensor-parallel collectives",
+        "tensor_s": "collectives inside layers",
         "transfer_s": "transfers between stages",
         "bubble_s": "pipeline bubble",
         "parameter_s": "parameter traffic (ZeRO 3)",
@@ -30,6 +30,9 @@ PART_NAMES = MappingProxyType(
     }
 )
 """Fields of `StepTime` in words."""
+RESERVE_NOTE = "memory has no reserve for workspace and fragmentation: leave about a tenth"
+_RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
+_IDEAL_NOTE = "ideal software: nothing but the operators' own losses; --software names real ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class PlanSetting:
         tokens: of one step.
         flops: model FLOPs of one step.
         peak_flops_per_s: of one device.
+        peak_type: number format that the peak is of.
+        is_ideal: whether a real machine is priced with ideal software.
     """
 
     machine: str
@@ -52,6 +57,8 @@ class PlanSetting:
     tokens: int
     flops: float
     peak_flops_per_s: float
+    peak_type: str = "bf16"
+    is_ideal: bool = False
 
     def tokens_per_s(self, time: StepTime) -> float:
         """Tokens a second over the whole cluster."""
@@ -70,7 +77,7 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
         Column("#", is_number=True),
         Column("t x p x d", is_number=True),
         *(Column(each.heading, is_number=True) for each in degrees),
-        Column("recompute"),
+        Column("rec."),
         *(Column(heading, is_number=True) for heading in ("step", "tokens/s", "MFU", "GiB")),
     )
     rows = tuple(
@@ -78,18 +85,18 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
             str(rank),
             f"{ranked.plan.tensor} x {ranked.plan.pipeline} x {ranked.plan.data}",
             *(each.text(ranked.plan) for each in degrees),
-            ranked.plan.recompute.value,
+            _RECOMPUTE[ranked.plan.recompute],
             format_time(ranked.time.seconds),
             format_number(setting.tokens_per_s(ranked.time)),
             format_share(setting.mfu(ranked)),
-            f"{bytes_to_gib(ranked.memory.peak_bytes):.1f}",
+            _gib(ranked.memory.peak_bytes),
         )
         for rank, ranked in enumerate(best, start=1)
     )
     meanings = "".join(f"{each.heading} {each.meaning}, " for each in degrees)
     note = (
         f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not; t tensor, p pipeline, "
-        f"d data parallel, {meanings}GiB of the fullest stage"
+        f"d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, GiB of the fullest stage; {RESERVE_NOTE}"
     )
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return TableContent(title, columns, rows, note, emphasised=frozenset({0}))
@@ -115,7 +122,12 @@ _DEGREES = (
 )
 
 
-def step_table(best: RankedPlan) -> TableContent:
+def _gib(num_bytes: float) -> str:
+    """The same figure in every table of plans."""
+    return f"{bytes_to_gib(num_bytes):.1f}"
+
+
+def step_table(best: RankedPlan, setting: PlanSetting) -> TableContent:
     """Where the time of one plan's step goes."""
     time = best.time
     is_told_apart = time.attention_s > 0 or time.vector_s > 0
@@ -125,7 +137,8 @@ def step_table(best: RankedPlan) -> TableContent:
         (name, format_time(seconds), format_share(seconds / time.seconds)) for seconds, name in parts if seconds > 0
     )
     columns = (Column("part"), Column("time", is_number=True), Column("share", is_number=True))
-    return TableContent(f"Where a step of {format_time(time.seconds)} goes", columns, rows)
+    note = _IDEAL_NOTE if setting.is_ideal else ""
+    return TableContent(f"Where a step of {format_time(time.seconds)} goes", columns, rows, note)
 
 
 def memory_table(best: RankedPlan) -> TableContent:
@@ -133,12 +146,13 @@ def memory_table(best: RankedPlan) -> TableContent:
     stages = best.memory.stages
     number = max(range(len(stages)), key=lambda index: stages[index].total_bytes)
     stage = stages[number]
-    rows = (
-        ("weights", format_gib(stage.weight_bytes)),
-        ("gradients", format_gib(stage.gradient_bytes)),
-        ("optimizer state", format_gib(stage.optimizer_bytes)),
-        *((("gathered weights (ZeRO 3)", format_gib(stage.gathered_bytes)),) if stage.gathered_bytes else ()),
-        ("activations", format_gib(stage.activation_bytes)),
-        ("all", format_gib(stage.total_bytes)),
+    parts = (
+        ("weights", stage.weight_bytes),
+        ("gradients", stage.gradient_bytes),
+        ("optimizer state", stage.optimizer_bytes),
+        *((("gathered weights (ZeRO 3)", stage.gathered_bytes),) if stage.gathered_bytes else ()),
+        ("activations", stage.activation_bytes),
+        ("all", stage.total_bytes),
     )
+    rows = tuple((name, f"{_gib(num_bytes)} GiB") for name, num_bytes in parts)
     return pairs_table(f"Memory, stage {number + 1} of {len(stages)}", rows)

@@ -88,6 +88,38 @@ def test_tables_for_people(capsys):
         assert words in out
 
 
+def test_tables_with_every_common_column_fit_80_characters(capsys, monkeypatch):
+    """No cell is broken over lines or cut short, and what the figures refer to is said."""
+    monkeypatch.setenv("COLUMNS", "80")
+    free = ["--context-parallel", "1,2", "--interleave", "1,2", "--zero", "0,1", "--recompute", "selective"]
+    code, out, _ = run([*A100, *free], capsys)
+    assert code == 0
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    start = next(number for number, line in enumerate(lines) if "t x p x d" in line)
+    for heading in (" c ", " v ", " mb ", " zero ", " rec. ", " step ", " tokens/s ", " MFU ", " GiB"):
+        assert heading in lines[start]
+    rows = lines[start + 2 : start + 12]
+    assert [row.split()[0] for row in rows] == [str(rank) for rank in range(1, 11)]
+    assert all(" sel. " in row for row in rows)
+    assert "…" not in out
+    note = " ".join(" ".join(lines[start + 12 :]).split())
+    assert "MFU of the bf16 peak" in note
+    assert "no reserve for workspace and fragmentation" in note
+    # The fullest stage of the first plan is the same figure in both tables.
+    assert f"{rows[0].split()[-1]} GiB" in next(line for line in lines if line.startswith("all "))
+
+
+def test_one_plan_says_its_peak_and_ideal_software_what_it_leaves_out(capsys):
+    fixed = ["--tensor-parallel", "1", "--pipeline", "2", "--data", "16", "--micro-batch", "1", "--recompute", "none"]
+    h100 = [*BASE, "--arch", "h100", "--devices", "32", *fixed, "--dtype", "fp8"]
+    (code, ideal, _), (_, real, _) = run(h100, capsys), run([*h100, "--software", "megatron-core"], capsys)
+    assert code == 0
+    assert "of the fp8 peak" in ideal
+    assert "ideal software: nothing but" in ideal
+    assert "ideal software" not in real
+
+
 def test_what_does_not_fit_ends_with_code_3(capsys):
     arguments = ["evaluate", "--model", "gpt3-175b", "--arch", "a100-80g", "--devices", "8", "--global-batch", "64"]
     code, _, err = run([*arguments, "--software", "megatron-2021"], capsys)
@@ -105,8 +137,8 @@ def test_what_does_not_fit_ends_with_code_3(capsys):
         (["--tensor-parallel", "3"], ["attention heads"]),
         (["--data", "64"], ["64 devices of 32"]),
         (["--recompute", "some"], ["some"]),
-        (["--software", "megatron-2020"], ["megatron-2021"]),
-        (["--dtype", "fp4"], ["fp4"]),
+        (["--software", "megatron-2020"], ["--software: ", "megatron-2021"]),
+        (["--dtype", "fp4"], ["--dtype: ", "fp4"]),
         (["--dtype", "fp32"], ["--dtype", "16-bit"]),
         (["--dtype", "int8"], ["--dtype", "16-bit"]),
         (["--constants", "nowhere.json"], ["nowhere.json", "no such file"]),
