@@ -127,6 +127,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", EXIT_INTERRUPTED)
     except USAGE_ERRORS as error:
+        if not error.format_message():
+            # A group without a command: click has printed the help.
+            sys.exit(EXIT_BAD_INPUT)
         _fail(error.format_message(), EXIT_BAD_INPUT)
     except (InputError, PluginError) as error:
         _fail(str(error), EXIT_BAD_INPUT)

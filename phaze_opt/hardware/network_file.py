@@ -40,8 +40,16 @@ def parse_network(document: TomlDocument, fitted: FittedConstants) -> Network:
             message = f"is unknown; {suggest(key, _FILE_KEYS)}"
             raise InputError(message, source=document.source, line=document.line_of((key,)), key=key)
     dimensions = parse_dimensions(document.values, fitted, source=document.source)
-    network = Network(str(document.values.get("name", Path(document.source).stem)), dimensions)
+    network = Network(_parse_name(document), dimensions)
     return network.with_chunking(_parse_chunking(document, network))
+
+
+def _parse_name(document: TomlDocument) -> str:
+    value = document.values.get("name", Path(document.source).stem)
+    if not isinstance(value, str):
+        message = f"value {shorten(value)} must be a text in quotes"
+        raise InputError(message, source=document.source, line=document.line_of(("name",)), key="name")
+    return value
 
 
 def _parse_chunking(document: TomlDocument, network: Network) -> Chunking:

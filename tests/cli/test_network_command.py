@@ -124,3 +124,10 @@ def test_bad_input_is_one_sentence(arguments, words, capsys):
     assert len(err.strip().splitlines()) == 1
     for word in words:
         assert word in err
+
+
+@pytest.mark.parametrize("command", ["network", "study"])
+def test_a_group_without_a_command_prints_its_help_alone(command, capsys):
+    code, out, err = run([command], capsys)
+    assert (code, err) == (2, "")
+    assert f"Usage: phaze-opt {command}" in out

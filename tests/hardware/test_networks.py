@@ -61,6 +61,7 @@ def test_a_file(tmp_path) -> None:
         (DIMENSION.replace("latency_us", "latency_ms"), "did you mean latency_us"),
         (DIMENSION.replace("size = 4\n", ""), r"dimensions\[0\].size': is missing"),
         ("dimension = 3\n", "did you mean dimensions"),
+        (f"name = 3\n{DIMENSION}", "key 'name': value 3 must be a text"),
         ("dimensions = []\n", "one or more"),
         ('name = "x"\n', "one or more"),
         ("[[dimensions]\n", "not valid TOML"),
