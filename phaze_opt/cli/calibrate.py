@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -64,7 +65,7 @@ def calibrate(
     if json:
         print_json(_to_json(found, output))
         return
-    _print(found, output)
+    _print(found, output, data)
 
 
 def _run(
@@ -132,7 +133,7 @@ def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
     }
 
 
-def _print(found: Calibration, path: Path) -> None:
+def _print(found: Calibration, path: Path, data: Path) -> None:
     """Tables of fits and constants."""
     from rich.table import Table
 
@@ -149,6 +150,6 @@ def _print(found: Calibration, path: Path) -> None:
         screen.print(content.note + "\n" if content.note else "", markup=False)
     for sentence in few_rows_sentences(found):
         console().print(f"warning: {sentence}", markup=False, soft_wrap=True)
-    screen.print(
-        f"constants: {path}; use them by `phaze-opt validate --constants {path}`", markup=False, soft_wrap=True
-    )
+    source, file = quote(str(data)), quote(str(path))
+    uses = f"`phaze-opt validate --data {source} --constants {file}`, or price plans by `evaluate --constants {file}`"
+    screen.print(f"constants: {path}; use them by {uses}", markup=False, soft_wrap=True)

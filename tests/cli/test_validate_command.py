@@ -1,6 +1,8 @@
 """``phaze-opt validate`` and ``calibrate`` as their users call them; the toy family stands in for the package's."""
 
 import json
+import re
+import shlex
 
 import pytest
 
@@ -50,6 +52,19 @@ def test_a_user_calibrates_and_validates_in_one_command_each(data, tmp_path, cap
     assert figures["rows"] == figures["scored"] == 36
     assert figures["mape"] < 0.01
     assert figures["spearman"] == pytest.approx(1.0)
+
+
+def test_the_last_line_says_how_to_use_the_constants(data, tmp_path, capsys):
+    """The command that it names runs as it stands, also where a path has blanks."""
+    folder = tmp_path / "my machines"
+    folder.mkdir()
+    mine = data.rename(folder / "mine.csv")
+    code, out, _ = run(["calibrate", "--data", mine, "--out", folder / "c.json", "--no-held-out"], capsys)
+    assert code == 0
+    commands = re.findall(r"`([^`]+)`", out.splitlines()[-1])
+    assert len(commands) == 2
+    assert run_json(shlex.split(commands[0])[1:], capsys)["datasets"]["mine"]["mape"] < 0.01
+    assert shlex.split(commands[1]) == ["evaluate", "--constants", str(folder / "c.json")]
 
 
 def test_the_line_of_json_has_every_figure(data, tmp_path, capsys):
