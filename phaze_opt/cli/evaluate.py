@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.evaluate_plan import PlanRequest, evaluate_plans
+from phaze_opt.cli.evaluate_plan import EvaluateRequest, evaluate_plans
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.numbers import MAX_MICRO_BATCH, read_integer
 from phaze_opt.cli.options import (
@@ -57,13 +57,10 @@ if TYPE_CHECKING:
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.objective.sensitivity import SensitivityRow
-    from phaze_opt.workload.model import ModelSpec
 
 
 DEFAULT_MICRO_BATCH = 8
 DEFAULT_NETWORK = "two-level"
-PLAN_RECOMPUTE = ("none", "selective", "full")
-"""Words of ``--recompute`` that only whole plans know."""
 
 
 def evaluate(
@@ -146,91 +143,73 @@ def evaluate(
         dtype=dtype,
         constants=constants,
     )
-    models = load_models(model, option="--model")
-    if texts.is_asked_for or recompute in PLAN_RECOMPUTE:
-        _refuse_with_plans(
-            models,
-            {
-                "--sensitivity": sensitivity,
-                "--max-area-mm2": max_area_mm2,
-                "--max-tdp-w": max_tdp_w,
-            },
-        )
-        request = PlanRequest(
-            model=models[0],
-            arch=arch,
-            devices=devices,
-            global_batch=global_batch,
-            sequence_length=sequence_length,
-            network=network,
-            optimizer=optimizer,
-            attention=attention,
-            exclusivity=exclusivity,
-            recompute=recompute,
-            micro_batch=micro_batch,
-            is_sequence_parallel=sequence_parallel,
-            schedule_gap=schedule_gap,
-            estimator=estimator,
-            texts=texts,
-            top=top,
-        )
-        evaluate_plans(request, json=json)
-        return
-    from phaze_opt.hardware.constants import load_constants
-
-    known = load_constants()
-    scenario = build_scenario(
-        models,
+    request = EvaluateRequest(
+        models=load_models(model, option="--model"),
+        arch=arch,
         devices=devices,
         global_batch=global_batch,
         sequence_length=sequence_length,
-        network=network or DEFAULT_NETWORK,
+        network=network,
         optimizer=optimizer,
         attention=attention,
         exclusivity=exclusivity,
         recompute=recompute,
-        tensor_parallel=tensor_parallel,
+        micro_batch=micro_batch,
         is_sequence_parallel=sequence_parallel,
-        max_area_mm2=max_area_mm2,
-        max_tdp_w=max_tdp_w,
         schedule_gap=schedule_gap,
         estimator=estimator,
-        constants=known,
+        max_area_mm2=max_area_mm2,
+        max_tdp_w=max_tdp_w,
+        with_sensitivity=sensitivity,
+        texts=texts,
+        top=top,
     )
-    _evaluate_chip(scenario, arch, micro_batch, with_sensitivity=sensitivity, json=json)
+    if request.is_for_plans:
+        evaluate_plans(request, json=json)
+    else:
+        _evaluate_chip(request, json=json)
 
 
-def _refuse_with_plans(models: tuple[ModelSpec, ...], others: dict[str, object]) -> None:
-    """What whole plans do not go with."""
-    if len(models) > 1:
-        message = f"plans are priced for one model, not {len(models)}; name one"
-        raise InputError(message, source="--model")
-    for option, value in others.items():
-        if value:
-            message = "does not go with options of a parallel plan; leave one or the other out"
-            raise InputError(message, source=option)
-
-
-def _evaluate_chip(
-    scenario: Scenario, arch: str, micro_batch: str | None, *, with_sensitivity: bool, json: bool
-) -> None:
+def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
     """One accelerator with its best placement, as in every search."""
+    from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.objective.evaluate import Objective
     from phaze_opt.objective.serialize import evaluation_to_json
 
-    objective = Objective(scenario)
-    samples = _one_micro_batch(micro_batch)
-    evaluation = objective.evaluate_accelerator(load_architecture(arch, constants=objective.constants), samples)
-    network = scenario.cluster.network.name
-    rows = _sensitivity_rows(scenario, arch, samples, network) if with_sensitivity and evaluation.is_feasible else []
+    known = load_constants()
+    network = request.network or DEFAULT_NETWORK
+    scenario = build_scenario(
+        request.models,
+        devices=request.devices,
+        global_batch=request.global_batch,
+        sequence_length=request.sequence_length,
+        network=network,
+        optimizer=request.optimizer,
+        attention=request.attention,
+        exclusivity=request.exclusivity,
+        recompute=request.recompute,
+        tensor_parallel=request.texts.tensor,
+        is_sequence_parallel=request.is_sequence_parallel,
+        max_area_mm2=request.max_area_mm2,
+        max_tdp_w=request.max_tdp_w,
+        schedule_gap=request.schedule_gap,
+        estimator=request.estimator,
+        constants=known,
+    )
+    samples = _one_micro_batch(request.micro_batch)
+    accelerator = load_architecture(request.arch, constants=known)
+    evaluation = Objective(scenario).evaluate_accelerator(accelerator, samples)
+    rows: list[SensitivityRow] = []
+    if request.with_sensitivity and evaluation.is_feasible:
+        rows = _sensitivity_rows(scenario, request.arch, samples, network)
     if json:
         document = evaluation_to_json(evaluation)
-        if with_sensitivity:
+        if request.with_sensitivity:
             document["sensitivity"] = [asdict(row) for row in rows]
         print_json(document)
     else:
-        _print_tables(evaluation, scenario, rows, objective.constants)
+        _print_tables(evaluation, scenario, rows, known)
     if not evaluation.is_feasible:
         console().print(f"infeasible: {evaluation.reason}", style="bold red", soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from phaze_opt.workload.training import TrainingSpec
 
 DEFAULT_DTYPE = "bf16"
+PLAN_RECOMPUTE = ("none", "selective", "full")
+"""Words of ``--recompute`` that only whole plans know."""
 DEFAULT_EXCLUSIVITY = "chip"
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """What the command line says about plans; texts as the user wrote them."""
+class EvaluateRequest:
+    """What the command line of ``evaluate`` says; texts as the user wrote them."""
 
-    model: ModelSpec
+    models: tuple[ModelSpec, ...]
     arch: str
     devices: int
     global_batch: int
@@ -46,11 +48,31 @@ class PlanRequest:
     is_sequence_parallel: bool
     schedule_gap: float
     estimator: str
+    max_area_mm2: float | None
+    max_tdp_w: float | None
+    with_sensitivity: bool
     texts: PlanTexts
     top: int
 
+    @property
+    def is_for_plans(self) -> bool:
+        """Whether whole plans are asked for."""
+        return self.texts.is_asked_for or self.recompute in PLAN_RECOMPUTE
 
-def evaluate_plans(request: PlanRequest, *, json: bool) -> None:
+    @property
+    def model(self) -> ModelSpec:
+        """The one model that plans are priced for.
+
+        Raises:
+            InputError: there are several.
+        """
+        if len(self.models) > 1:
+            message = f"plans are priced for one model, not {len(self.models)}; name one"
+            raise InputError(message, source="--model")
+        return self.models[0]
+
+
+def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
     """Price every plan that the options leave, and print the fastest.
 
     Raises:
@@ -59,6 +81,7 @@ def evaluate_plans(request: PlanRequest, *, json: bool) -> None:
     from phaze_opt.objective.step.plan_search import rank_plans
     from phaze_opt.objective.step.plan_space import enumerate_plans, explain_no_plan
 
+    _refuse_chip_options(request)
     choices = parse_choices(
         request.texts,
         micro_batch=request.micro_batch,
@@ -86,7 +109,7 @@ def evaluate_plans(request: PlanRequest, *, json: bool) -> None:
         raise typer.Exit(EXIT_INFEASIBLE)
 
 
-def _training(request: PlanRequest) -> TrainingSpec:
+def _training(request: EvaluateRequest) -> TrainingSpec:
     from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
     return TrainingSpec(
@@ -98,7 +121,7 @@ def _training(request: PlanRequest) -> TrainingSpec:
     )
 
 
-def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
+def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     """The machine that plans are priced on, real or designed, and what its report says about it."""
     from phaze_opt.graph.flops import model_flops
     from phaze_opt.hardware.device import find_device
@@ -139,7 +162,20 @@ def _build_machine(request: PlanRequest) -> tuple[Machine, PlanSetting]:
     return Machine(clock, memory_bytes, network, stack), setting
 
 
-def _refuse_schedule_options(request: PlanRequest, name: str) -> None:
+def _refuse_chip_options(request: EvaluateRequest) -> None:
+    """What whole plans do not go with."""
+    given = {
+        "--sensitivity": request.with_sensitivity,
+        "--max-area-mm2": request.max_area_mm2,
+        "--max-tdp-w": request.max_tdp_w,
+    }
+    for option, value in given.items():
+        if value:
+            message = "does not go with options of a parallel plan; leave one or the other out"
+            raise InputError(message, source=option)
+
+
+def _refuse_schedule_options(request: EvaluateRequest, name: str) -> None:
     """A real machine runs one operator after the other, as its constants were fitted: nothing is scheduled."""
     given = {
         "--exclusivity": request.exclusivity != DEFAULT_EXCLUSIVITY,
@@ -167,7 +203,7 @@ def _path(dtype: str) -> ComputePath:
     return path
 
 
-def _load_stack(request: PlanRequest, fitted: FittedConstants) -> TrainingStack:
+def _load_stack(request: EvaluateRequest, fitted: FittedConstants) -> TrainingStack:
     """The software asked for; an ideal one takes its attention form from the command line."""
     from dataclasses import replace
 
@@ -186,7 +222,7 @@ def _load_stack(request: PlanRequest, fitted: FittedConstants) -> TrainingStack:
     return load_stack(name, fitted)
 
 
-def _designed_chip(request: PlanRequest) -> tuple[LayerClock, float, float, str]:
+def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, str]:
     """Clock, peak, memory and name of an accelerator that is no real machine."""
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.objective.evaluate import load_estimator
