@@ -46,7 +46,12 @@ class Case:
 
 
 class CompiledCollectives:
-    """Rows grouped by the curve they lie on."""
+    """Rows grouped by the curve they lie on.
+
+    Attributes:
+        measured_s: measured time of every row, shape (num_rows,), s.
+        unscored: why a row is not predicted, by its index.
+    """
 
     def __init__(self, rows: Sequence[Row]) -> None:
         """Read the rows; those of machines with unknown links are unscored.
@@ -54,29 +59,19 @@ class CompiledCollectives:
         Raises:
             InputError: a malformed value, by file, line and column.
         """
-        self._measured_s = np.array([row.number("latency_us") * MICRO for row in rows])
+        self.measured_s = np.array([row.number("latency_us") * MICRO for row in rows])
         self._bytes = np.array([row.number("bytes") for row in rows])
-        self._unscored: dict[int, str] = {}
+        self.unscored: dict[int, str] = {}
         self._cases: dict[int, Case] = {}
         members: dict[Case, list[int]] = {}
         for index, row in enumerate(rows):
             case = read_case(row)
             if isinstance(case, str):
-                self._unscored[index] = case
+                self.unscored[index] = case
             else:
                 self._cases[index] = case
                 members.setdefault(case, []).append(index)
         self._members = {case: np.array(indices, np.intp) for case, indices in members.items()}
-
-    @property
-    def measured_s(self) -> Floats:
-        """Measured time of every row, s."""
-        return self._measured_s
-
-    @property
-    def unscored(self) -> Mapping[int, str]:
-        """Why a row cannot be predicted."""
-        return self._unscored
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time of every row, s; nan where unscored."""

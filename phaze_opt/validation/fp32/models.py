@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,12 @@ UPDATE, BACKWARD, HEAD = 2, 1, 2
 
 
 class CompiledModels:
-    """Whole models, predicted again and again under other constants."""
+    """Whole models, predicted again and again under other constants.
+
+    Attributes:
+        measured_s: measured time of every row, shape (num_rows,), s.
+        unscored: why a row is not predicted, by its index.
+    """
 
     def __init__(self, rows: Sequence[Row]) -> None:
         """Build graphs and their kernels.
@@ -33,8 +38,8 @@ class CompiledModels:
         Raises:
             InputError: a malformed value, by file, line and column.
         """
-        self._measured_s = np.array([row.number("e2e_ms") * 1e-3 for row in rows])
-        self._unscored: dict[int, str] = {}
+        self.measured_s = np.array([row.number("e2e_ms") * 1e-3 for row in rows])
+        self.unscored: dict[int, str] = {}
         self._indices: list[int] = []
         self._runs: list[ModelRun] = []
         self._steps: list[CompiledStep] = []
@@ -45,7 +50,7 @@ class CompiledModels:
             except InputError as error:
                 if error.line is not None:
                     raise
-                self._unscored[index] = str(error)
+                self.unscored[index] = str(error)
                 continue
             self._indices.append(index)
             self._runs.append(run)
@@ -55,19 +60,9 @@ class CompiledModels:
             self._batch = build_batch(self._steps, [run.network for run in self._runs])
             self._table = KernelTable(self._runs, self._steps)
 
-    @property
-    def measured_s(self) -> Floats:
-        """Measured time, shape (num_rows,)."""
-        return self._measured_s
-
-    @property
-    def unscored(self) -> Mapping[int, str]:
-        """Why rows are not predicted."""
-        return self._unscored
-
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time, shape (num_rows,), s."""
-        seconds = np.full(len(self._measured_s), np.nan)
+        seconds = np.full(len(self.measured_s), np.nan)
         if self._runs:
             seconds[self._indices] = self._times(fitted).seconds
         return seconds

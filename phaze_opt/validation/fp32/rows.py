@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -28,7 +28,12 @@ DTYPES = ("fp32", "float32")
 
 
 class CompiledFp32:
-    """Rows of matmuls and row operators on any number of devices."""
+    """Rows of matmuls and row operators on any number of devices.
+
+    Attributes:
+        measured_s: measured time of every row, shape (num_rows,), s.
+        unscored: why a row is not predicted, by its index.
+    """
 
     def __init__(self, rows: Sequence[Row]) -> None:
         """Read the rows.
@@ -36,9 +41,9 @@ class CompiledFp32:
         Raises:
             InputError: a malformed value, by file, line and column.
         """
-        self._measured_s = np.array([row.number("latency_us") * 1e-6 for row in rows])
+        self.measured_s = np.array([row.number("latency_us") * 1e-6 for row in rows])
         self._kinds = [row.text("op").lower() for row in rows]
-        self._unscored = {index: reason for index, row in enumerate(rows) if (reason := _refusal(row))}
+        self.unscored = {index: reason for index, row in enumerate(rows) if (reason := _refusal(row))}
         names = [row.text("hardware") for row in rows]
         found = {name: find_device(name) for name in dict.fromkeys(names)}
         known = {name: device for name, device in found.items() if device is not None}
@@ -47,27 +52,17 @@ class CompiledFp32:
         place = {name: list(by_preset).index(device.name) for name, device in known.items()}
         self._device = np.array([place.get(name, -1) for name in names], np.intp)
         self._shape = np.array([_shape(row) for row in rows]).reshape(len(rows), 4)
-        scored = [index not in self._unscored for index in range(len(rows))]
+        scored = [index not in self.unscored for index in range(len(rows))]
         self._parts = {
             part: np.flatnonzero([ok and part_of(kind) == part for ok, kind in zip(scored, self._kinds, strict=True)])
             for part in ("matmul", "softmax", "norm", "elementwise")
         }
         self._passes = np.array([ELEMENTWISE_PASSES.get(kind, 2.0) for kind in self._kinds])
 
-    @property
-    def measured_s(self) -> Floats:
-        """Measured time, shape (num_rows,)."""
-        return self._measured_s
-
-    @property
-    def unscored(self) -> Mapping[int, str]:
-        """Why rows are not predicted."""
-        return self._unscored
-
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time, shape (num_rows,), s."""
         machines = Fp32Machines.look_up(self._devices, fitted)
-        predicted = np.full(len(self._measured_s), np.nan)
+        predicted = np.full(len(self.measured_s), np.nan)
         rows = self._parts["matmul"]
         if rows.size:
             predicted[rows] = simt_matmul(*self._columns(rows), machines.simt(self._device[rows])).seconds

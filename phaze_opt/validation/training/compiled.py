@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,7 +64,12 @@ class _Group:
 
 
 class CompiledTraining:
-    """Rows of training sets, predicted again and again under other constants."""
+    """Rows of training sets, predicted again and again under other constants.
+
+    Attributes:
+        measured_s: measured time of every row, shape (num_rows,), s.
+        unscored: why a row is not predicted, by its index.
+    """
 
     def __init__(self, entries: Sequence[TrainingEntry | str], measured_s: Sequence[float]) -> None:
         """Compile the graphs; an entry that is a sentence, or whose model cannot be sharded, stays unscored.
@@ -73,8 +78,8 @@ class CompiledTraining:
             entries: one for each row, or why there is none.
             measured_s: of every row.
         """
-        self._measured_s = np.array(measured_s, float)
-        self._unscored = {index: each for index, each in enumerate(entries) if isinstance(each, str)}
+        self.measured_s = np.array(measured_s, float)
+        self.unscored = {index: each for index, each in enumerate(entries) if isinstance(each, str)}
         compiler = _StepCompiler()
         scored: list[tuple[int, TrainingEntry, CompiledStep]] = []
         for index, entry in enumerate(entries):
@@ -83,7 +88,7 @@ class CompiledTraining:
             try:
                 scored.append((index, entry, compiler.compile(entry)))
             except InputError as error:
-                self._unscored[index] = str(error)
+                self.unscored[index] = str(error)
         self._indices = np.array([index for index, _, _ in scored], np.intp)
         self._entries = [entry for _, entry, _ in scored]
         self._groups = _build_groups([(entry, step) for _, entry, step in scored])
@@ -94,19 +99,9 @@ class CompiledTraining:
         """The rows that are predicted, in order."""
         return tuple(self._entries)
 
-    @property
-    def measured_s(self) -> Floats:
-        """Measured time of every row, shape (num_rows,), s."""
-        return self._measured_s
-
-    @property
-    def unscored(self) -> Mapping[int, str]:
-        """Why rows are not predicted, by index."""
-        return self._unscored
-
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
-        seconds = np.full(len(self._measured_s), np.nan)
+        seconds = np.full(len(self.measured_s), np.nan)
         if self._batch is not None:
             seconds[self._indices] = self.times(fitted).seconds
         return seconds
