@@ -96,7 +96,8 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
     meanings = "".join(f"{each.heading} {each.meaning}, " for each in degrees)
     note = (
         f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not; t tensor, p pipeline, "
-        f"d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, GiB of the fullest stage; {RESERVE_NOTE}"
+        f"d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, GiB of the fullest "
+        f"stage; {RESERVE_NOTE}"
     )
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return TableContent(title, columns, rows, note, emphasised=frozenset({0}))
