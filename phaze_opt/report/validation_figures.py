@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 BAND = 0.1
 """Relative error marked beside the line of equality."""
+_FEW = 4.0
+"""Largest over smallest time below which 1, 2 and 5 may leave an axis with one tick or none."""
+_ROOM = 1.15
+"""What an axis shows beyond its smallest and largest time."""
 MAX_SERIES = 12
 MAX_REGIMES = 16
 MAX_LABEL = 34
@@ -78,12 +82,21 @@ def error_figure(entry: SetResult) -> Figure:
 
 
 def _time_axis(times: Sequence[float]) -> dict[str, Any]:
-    """A logarithmic axis labelled in ns, us, ms and s; at 1, 2 and 5 where it spans few decades."""
+    """A logarithmic axis labelled in ns, us, ms and s: at powers of ten, or finer where it spans few of them."""
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
     steps = (1,) if high - low > 3 else (1, 2, 5)
     ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
-    labels = [f"{tick / scale:g} {unit}" for tick in ticks for scale, unit in [_unit_of(tick)]]
+    if max(times) < _FEW * min(times):
+        ticks = _even_ticks(min(times) / _ROOM, max(times) * _ROOM)
+    labels = [f"{tick / scale:.4g} {unit}" for tick in ticks for scale, unit in [_unit_of(tick)]]
     return {"type": "log", "tickvals": ticks, "ticktext": labels}
+
+
+def _even_ticks(low: float, high: float) -> list[float]:
+    """Two to six round values within a range."""
+    power = 10.0 ** math.floor(math.log10(high - low))
+    apart = next(step * power for step in (0.2, 0.5, 1, 2) if high - low <= 6 * step * power)
+    return [number * apart for number in range(math.ceil(low / apart), math.floor(high / apart) + 1)]
 
 
 def _unit_of(seconds: float) -> tuple[float, str]:
@@ -92,7 +105,7 @@ def _unit_of(seconds: float) -> tuple[float, str]:
 
 def _add_equality(figure: Figure, scored: Sequence[RowResult]) -> None:
     times = [time for result in scored for time in (result.measured_s, result.predicted_s)]
-    ends = [min(times) / 1.15, max(times) * 1.15]
+    ends = [min(times) / _ROOM, max(times) * _ROOM]
     figure.add_scatter(
         x=ends, y=ends, mode="lines", name="equal", hoverinfo="skip", line={"color": REFERENCE_COLOUR, "width": 1.2}
     )

@@ -1,6 +1,7 @@
 """The page of a validation holds what a reader needs to trust the models or not."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -112,3 +113,19 @@ def test_the_page_stands_alone_and_holds_every_block(found):
 def test_a_rank_is_never_rounded_up_to_the_goal():
     assert format_rank(0.98499) == "0.984"
     assert format_rank(float("nan")) == ""
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.02, 1.3, 2.0, 3.9, 4.1, 30.0])
+@pytest.mark.parametrize("low", [3e-6, 0.0193, 0.98, 36.0])
+def test_a_time_axis_has_ticks_to_read_off_by(found, low, ratio):
+    """Also where all times lie within a factor of four, which holds one or none of 1, 2 and 5 times powers of ten."""
+    result, _ = found
+    first = result.sets[0].rows[0]
+    rows = tuple(replace(first, measured_s=time, predicted_s=time, reason="") for time in (low, low * ratio))
+    axis = scatter_figure(replace(result.sets[0], rows=rows)).layout.xaxis
+    within = [value for value in axis.tickvals if low / 1.15 <= value <= low * ratio * 1.15]
+    assert 2 <= len(within) <= 8
+    units = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+    for value, text in zip(axis.tickvals, axis.ticktext, strict=True):
+        number, unit = text.split()
+        assert units.get(unit, 1e-9) * float(number) == pytest.approx(value, rel=1e-3)
