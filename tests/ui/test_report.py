@@ -44,3 +44,19 @@ def test_a_keyboard_reaches_what_can_be_used(page, report: str) -> None:
         page.keyboard.press("Tab")
         seen.add(page.evaluate(f"{visible}.indexOf(document.activeElement)"))
     assert seen >= set(range(count)), f"{count - len(seen & set(range(count)))} of {count} are out of reach"
+
+
+def test_every_figure_is_drawn_on_paper_without_scrolling(page, report: str) -> None:
+    page.goto(report, wait_until="load")
+    page.wait_for_timeout(2500)
+    visible = '[...document.querySelectorAll(".plot")].filter(item => item.offsetParent)'
+    drawn = f"{visible}.filter(item => item.querySelector('.main-svg')).length"
+    page.evaluate("addEventListener('beforeprint', () => { window.onPaper = [" + f"{visible}.length, {drawn}" + "]; })")
+    page.pdf(format="A4")
+    count, on_paper = page.evaluate("onPaper")
+    assert on_paper == count > 0
+    first = f"{visible}[0]"
+    page.evaluate(f"{first}.scrollIntoView()")
+    page.wait_for_timeout(1000)
+    widths = page.evaluate(f"[{first}, {first}.querySelector('.main-svg')].map(item => item.clientWidth)")
+    assert widths[0] == pytest.approx(widths[1], abs=2), "after printing a figure has the width of the page again"
