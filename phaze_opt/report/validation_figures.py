@@ -51,7 +51,7 @@ def scatter_figure(entry: SetResult) -> Figure:
         )  # fmt: skip
     is_time = entry.dataset.like not in CONTEXT
     times = [time for result in scored for time in (result.measured_s, result.predicted_s)]
-    axis = _time_axis(times) if is_time else {"type": "log", "tickformat": "~g"}
+    axis = _log_axis(times, is_time=is_time)
     figure.update_xaxes(title="measured time" if is_time else "measured", **axis)
     figure.update_yaxes(title="predicted time" if is_time else "predicted", **axis)
     return finish_figure(figure, height=480, num_legend=len(series) + 2)
@@ -74,22 +74,26 @@ def error_figure(entry: SetResult) -> Figure:
                     "opacity": 0.75},
         )  # fmt: skip
     is_time = entry.dataset.like not in CONTEXT
-    axis = _time_axis([result.measured_s for result in scored]) if is_time else {"type": "log", "tickformat": "~g"}
+    axis = _log_axis([result.measured_s for result in scored], is_time=is_time)
     figure.update_xaxes(title="measured time" if is_time else "measured", **axis)
-    figure.update_yaxes(title="error, %", zeroline=True, zerolinecolor=REFERENCE_COLOUR)
+    figure.update_yaxes(title="error, %", rangemode="tozero", zeroline=True, zerolinecolor=REFERENCE_COLOUR)
     finish_figure(figure, height=340, num_legend=len(series))
     return figure.update_yaxes(zeroline=True)
 
 
-def _time_axis(times: Sequence[float]) -> dict[str, Any]:
-    """A logarithmic axis labelled in ns, us, ms and s: at powers of ten, or finer where it spans few of them."""
-    low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
+def _log_axis(values: Sequence[float], *, is_time: bool) -> dict[str, Any]:
+    """A logarithmic axis, of times in ns, us, ms and s: at powers of ten, or finer where it spans few of them."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     steps = (1,) if high - low > 3 else (1, 2, 5)
     ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
-    if max(times) < _FEW * min(times):
-        ticks = _even_ticks(min(times) / _ROOM, max(times) * _ROOM)
-    labels = [f"{tick / scale:.4g} {unit}" for tick in ticks for scale, unit in [_unit_of(tick)]]
-    return {"type": "log", "tickvals": ticks, "ticktext": labels}
+    axis: dict[str, Any] = {"type": "log"}
+    if max(values) < _FEW * min(values):
+        ends = (min(values) / _ROOM, max(values) * _ROOM)
+        ticks = _even_ticks(*ends)
+        axis["range"] = [math.log10(end) for end in ends]
+    units = [_unit_of(tick) if is_time else (1.0, "") for tick in ticks]
+    labels = [f"{tick / scale:.4g} {unit}".strip() for tick, (scale, unit) in zip(ticks, units, strict=True)]
+    return {**axis, "tickvals": ticks, "ticktext": labels}
 
 
 def _even_ticks(low: float, high: float) -> list[float]:
