@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,17 @@ from phaze_opt.workload.stack import TrainingStack
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
+
+
+_PART_NAMES = MappingProxyType(
+    {
+        "tensor_s": "inside layers",
+        "transfer_s": "between stages",
+        "parameter_s": "parameter traffic",
+        "gradient_s": "gradient traffic",
+    }
+)
+"""Parts of a step whose field names alone do not say that they are traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,7 @@ class CompiledTraining:
         """Parts of the predicted time of one row."""
         place = int(np.flatnonzero(self._indices == index)[0])
         parts = self.times(fitted).one(place).parts
-        return tuple(Part(name.removesuffix("_s"), seconds) for name, seconds in parts.items())
+        return tuple(Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds) for name, seconds in parts.items())
 
     def times(self, fitted: FittedConstants) -> StepTimes:
         """Times of all scored rows and their parts, in the rows' order."""
