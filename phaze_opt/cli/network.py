@@ -15,6 +15,8 @@ from phaze_opt.cli.options import (
     NUMBER,
     RECORDS,
     WORKLOAD,
+    DevicesOption,
+    GlobalBatchOption,
     JsonOption,
     OneModelOption,
     OptimizerOption,
@@ -66,16 +68,7 @@ def list_them(*, json: JsonOption = False) -> None:
 def show(
     network: Annotated[str, typer.Argument(help=NETWORK_HELP)],
     *,
-    devices: Annotated[
-        int,
-        typer.Option(
-            "--devices",
-            help="Accelerators in the cluster.",
-            parser=integer("--devices"),
-            metavar=INTEGER,
-            rich_help_panel=NETWORK,
-        ),
-    ] = DEFAULT_SHOWN_DEVICES,
+    devices: DevicesOption = DEFAULT_SHOWN_DEVICES,
     json: JsonOption = False,
 ) -> None:
     """Show a network: its levels, their measured curves if it has any, and what an all-reduce takes by size."""
@@ -96,16 +89,7 @@ def show(
 def optimise(
     *,
     model: OneModelOption,
-    devices: Annotated[
-        int,
-        typer.Option(
-            "--devices",
-            help="Accelerators in the cluster.",
-            parser=integer("--devices"),
-            metavar=INTEGER,
-            rich_help_panel=WORKLOAD,
-        ),
-    ],
+    devices: DevicesOption,
     network: Annotated[str, typer.Option("--network", help=NETWORK_HELP, rich_help_panel=WORKLOAD)] = "two-level",
     total_gb_per_s: Annotated[
         float | None,
@@ -151,16 +135,7 @@ def optimise(
             show_default="the devices left",
         ),
     ] = None,
-    global_batch: Annotated[
-        int,
-        typer.Option(
-            "--global-batch",
-            help="Samples a step, over all replicas.",
-            parser=integer("--global-batch"),
-            metavar=INTEGER,
-            rich_help_panel=WORKLOAD,
-        ),
-    ] = DEFAULT_GLOBAL_BATCH,
+    global_batch: GlobalBatchOption = DEFAULT_GLOBAL_BATCH,
     micro_batch: Annotated[
         int,
         typer.Option(

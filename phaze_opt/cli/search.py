@@ -54,6 +54,7 @@ from phaze_opt.cli.search_output import common_reason, print_result
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
+    from phaze_opt.hardware.constants import Constants
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.config import SearchConfig
@@ -187,7 +188,6 @@ def search(
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.objective.references import evaluate_references
 
     names, option = one_of(model, models, is_heterogeneous=heterogeneous)
     constants = load_constants()
@@ -229,7 +229,7 @@ def search(
     points = _open_space(space, micro_batches=micro_batch, hbm=hbm, scenario=scenario, is_json=json)
     session = _open_session(tracker if tracking else "null", tracking_uri, experiment=experiment, work_dir=work_dir)
     result = _run(config, scenario, points, session, is_quiet=json)
-    references = evaluate_references(scenario, points.axes.micro_batch, constants=constants)
+    references = _references(scenario, points, constants)
     optimum = find_optimum(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
     delivery = _deliver(
         session, result, config=config, scenario=scenario, space=points, references=references, optimum=optimum
@@ -237,6 +237,13 @@ def search(
     pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
     print_result(result, points, references, session, optimum=optimum, pipeline=pipeline, is_json=json)
     _conclude(result, delivery)
+
+
+def _references(scenario: Scenario, space: SearchSpace, constants: Constants) -> Mapping[str, Evaluation]:
+    """The reference machines on the same scenario, at the space's micro-batches."""
+    from phaze_opt.objective.references import evaluate_references
+
+    return evaluate_references(scenario, space.axes.micro_batch, constants=constants)
 
 
 def _open_session(tracker: str, tracking_uri: str, *, experiment: str, work_dir: Path) -> TrackingSession:

@@ -125,7 +125,7 @@ _VECTOR_NAMES = (
 )
 
 
-def maker_of(device: Device) -> str:
+def library_of(device: Device) -> str:
     """Whose libraries run on it: ``amd`` or ``nvidia``."""
     return "amd" if device.name.startswith("mi") else "nvidia"
 
@@ -150,7 +150,7 @@ def group_of(constant: Fp32Constant, device: Device) -> str:
     """Group that a fit of this constant on rows of this device writes to."""
     if constant.scope is Scope.SHARED:
         return SHARED_GROUP
-    return f"fp32/{maker_of(device) if constant.scope is Scope.MAKER else device.name}"
+    return f"fp32/{library_of(device) if constant.scope is Scope.MAKER else device.name}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,7 +240,7 @@ def power_demand(device: Device, fitted: FittedConstants) -> float:
 
 
 def _lookup(constant: Fp32Constant, device: Device, fitted: FittedConstants) -> float:
-    for group in (f"fp32/{device.name}", f"fp32/{maker_of(device)}", SHARED_GROUP):
+    for group in (f"fp32/{device.name}", f"fp32/{library_of(device)}", SHARED_GROUP):
         value = fitted.groups.get(group, {}).get(constant.name)
         if value is not None:
             return value

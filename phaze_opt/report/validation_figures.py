@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.report.study.looks import LEGEND_ROW_PX, contender_look, finish_figure, plot_text
@@ -40,21 +40,40 @@ def scatter_figure(entry: SetResult) -> Figure:
     series = _series(scored)
     figure = go.Figure()
     _add_equality(figure, scored)
-    for index, (name, results) in enumerate(series.items()):
-        look = contender_look(index)
-        figure.add_scatter(
-            x=[result.measured_s for result in results], y=[result.predicted_s for result in results], mode="markers",
-            name=plot_text(name), hoverinfo="text", hovertext=[hover_text(entry, result) for result in results],
-            showlegend=len(series) > 1,
-            marker={"color": look.colour, "symbol": look.marker, "size": 7 if len(scored) < 500 else 5,
-                    "opacity": 0.75},
-        )  # fmt: skip
+    _add_points(figure, entry, series, lambda result: result.predicted_s)
     is_time = entry.dataset.like not in CONTEXT
     times = [time for result in scored for time in (result.measured_s, result.predicted_s)]
     axis = _log_axis(times, is_time=is_time)
     figure.update_xaxes(title="measured time" if is_time else "measured", **axis)
     figure.update_yaxes(title="predicted time" if is_time else "predicted", **axis)
     return finish_figure(figure, height=480, num_legend=len(series) + 2)
+
+
+def _add_points(
+    figure: Figure,
+    entry: SetResult,
+    series: Mapping[str, Sequence[RowResult]],
+    height: Callable[[RowResult], float],
+) -> None:
+    """Every row of a set over its measured value, a colour and a mark for each series."""
+    num_points = sum(len(results) for results in series.values())
+    for index, (name, results) in enumerate(series.items()):
+        look = contender_look(index)
+        figure.add_scatter(
+            x=[result.measured_s for result in results],
+            y=[height(result) for result in results],
+            mode="markers",
+            name=plot_text(name),
+            hoverinfo="text",
+            hovertext=[hover_text(entry, result) for result in results],
+            showlegend=len(series) > 1,
+            marker={
+                "color": look.colour,
+                "symbol": look.marker,
+                "size": 7 if num_points < 500 else 5,
+                "opacity": 0.75,
+            },
+        )
 
 
 def error_figure(entry: SetResult) -> Figure:
@@ -64,15 +83,7 @@ def error_figure(entry: SetResult) -> Figure:
     scored = [result for result in entry.rows if not result.reason]
     series = _series(scored)
     figure = go.Figure()
-    for index, (name, results) in enumerate(series.items()):
-        look = contender_look(index)
-        figure.add_scatter(
-            x=[result.measured_s for result in results], y=[100 * result.error for result in results], mode="markers",
-            name=plot_text(name), hoverinfo="text", hovertext=[hover_text(entry, result) for result in results],
-            showlegend=len(series) > 1,
-            marker={"color": look.colour, "symbol": look.marker, "size": 7 if len(scored) < 500 else 5,
-                    "opacity": 0.75},
-        )  # fmt: skip
+    _add_points(figure, entry, series, lambda result: 100 * result.error)
     is_time = entry.dataset.like not in CONTEXT
     axis = _log_axis([result.measured_s for result in scored], is_time=is_time)
     figure.update_xaxes(title="measured time" if is_time else "measured", **axis)

@@ -25,6 +25,8 @@ def fit_parameters(
     start: FittedConstants,
     *,
     weights: Floats | None = None,
+    soft_error: float = SOFT_ERROR,
+    pull: float = 0.0,
     max_evaluations: int = 200,
 ) -> FittedConstants:
     """Constants that predict the rows best; deterministic.
@@ -34,6 +36,9 @@ def fit_parameters(
         parameters: what may move, within bounds; starts at the value in ``start`` if there is one, else its own.
         start: constants that stay, and starting values.
         weights: of the rows' log errors, shape (num_rows,); all 1 unless given.
+        soft_error: weighted log error beyond which a row counts linearly.
+        pull: log error that weighs as much as a constant at the other end of its bounds from its own start; with a
+            pull every constant begins at its own start.
         max_evaluations: of the model, without those for derivatives.
 
     Returns:
@@ -45,19 +50,23 @@ def fit_parameters(
     scored = np.array([index not in compiled.unscored for index in range(len(measured))])
     weight = np.ones(len(measured)) if weights is None else weights
 
-    def residuals(position: Floats) -> Floats:
-        predicted = compiled.seconds(with_position(start, parameters, position))
-        return np.asarray(log_errors(predicted[scored], measured[scored]) * weight[scored])
-
     if not parameters or not scored.any():
         return start
-    first = np.array([unit_position(p, _start_of(p, start)) for p in parameters])
+    starts = [parameter.start if pull else _start_of(parameter, start) for parameter in parameters]
+    places = [unit_position(parameter, value) for parameter, value in zip(parameters, starts, strict=True)]
+    first = np.clip(np.array(places), 1e-6, 1 - 1e-6)
+
+    def residuals(position: Floats) -> Floats:
+        predicted = compiled.seconds(with_position(start, parameters, position))
+        errors = log_errors(predicted[scored], measured[scored]) * weight[scored]
+        return np.concatenate([errors, pull * (position - first)]) if pull else np.asarray(errors)
+
     found = least_squares(
         residuals,
-        np.clip(first, 1e-6, 1 - 1e-6),
+        first,
         bounds=(0.0, 1.0),
         loss="soft_l1",
-        f_scale=SOFT_ERROR,
+        f_scale=soft_error,
         diff_step=1e-4,
         max_nfev=max_evaluations,
     )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import CompiledRows, Parameter
-from phaze_opt.validation.fit import log_errors, unit_position, with_position
+from phaze_opt.validation.fit import fit_parameters
 
 Floats = NDArray[np.float64]
 
@@ -22,6 +22,7 @@ PULL = 0.2
 """Log error of one row that weighs as much as a constant at the other end of its bounds from its start."""
 SOFT_ERROR = 0.03
 """Log error beyond which a row counts linearly."""
+MAX_EVALUATIONS = 100
 
 
 def fit_with_prior(
@@ -46,21 +47,12 @@ def fit_with_prior(
     Returns:
         ``start`` with the fitted values.
     """
-    from scipy.optimize import least_squares
-
-    measured = compiled.measured_s
-    scored = np.array([index not in compiled.unscored for index in range(len(measured))], np.bool_)
-    if not parameters or not scored.any():
-        return start
-    weight = np.ones(len(measured)) if weights is None else weights
-    known = np.clip(np.array([unit_position(each, each.start) for each in parameters]), 1e-6, 1 - 1e-6)
-
-    def residuals(position: Floats) -> Floats:
-        predicted = compiled.seconds(with_position(start, parameters, position))
-        errors = log_errors(predicted[scored], measured[scored]) * weight[scored]
-        return np.concatenate([errors, pull * (position - known)])
-
-    found = least_squares(
-        residuals, known, bounds=(0.0, 1.0), loss="soft_l1", f_scale=soft_error, diff_step=1e-4, max_nfev=100
+    return fit_parameters(
+        compiled,
+        parameters,
+        start,
+        weights=weights,
+        soft_error=soft_error,
+        pull=pull,
+        max_evaluations=MAX_EVALUATIONS,
     )
-    return with_position(start, parameters, found.x)

@@ -28,7 +28,7 @@ def browser_path() -> str:
         path = shutil.which(name)
         if path is not None:
             return path
-    pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on PATH (Debian: apt install chromium)")
+    pytest.fail(f"no browser: none of {', '.join(BROWSERS)} is on PATH (Debian: apt install chromium)")
 
 
 @pytest.fixture(scope="session")

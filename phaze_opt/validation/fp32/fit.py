@@ -19,7 +19,7 @@ from phaze_opt.estimate.fp32_machine import (
     Fp32Constant,
     Scope,
     group_of,
-    maker_of,
+    library_of,
     matmul_efficiency,
     operators_of,
 )
@@ -44,7 +44,7 @@ DEVICE_EVALUATIONS = 40
 def law_parameters(rows: Sequence[Row]) -> tuple[Parameter, ...]:
     """Constants that all devices of a maker, or all devices, share."""
     found: list[Parameter] = []
-    for maker in sorted({maker_of(device) for device in devices_of(rows)}):
+    for maker in sorted({library_of(device) for device in devices_of(rows)}):
         names = [c for c in FP32_CONSTANTS if c.scope is not Scope.SHARED and c.name != EFFICIENCY]
         found.extend(_parameter(constant, f"fp32/{maker}") for constant in names)
     shared = [_parameter(constant, SHARED_GROUP) for constant in FP32_CONSTANTS if constant.scope is Scope.SHARED]
@@ -82,7 +82,7 @@ def _fit_device(device: Device, rows: Sequence[Row], fitted: FittedConstants) ->
     """The best of a few fits: from the law, and from libraries with slow narrow tiles or much overlap."""
     compiled = CompiledFp32([row for row in rows if find_device(row.text("hardware")) is device])
     parameters = device_parameters(device, rows)
-    group, law = f"fp32/{device.name}", fitted.groups.get(f"fp32/{maker_of(device)}", {})
+    group, law = f"fp32/{device.name}", fitted.groups.get(f"fp32/{library_of(device)}", {})
     efficiency = matmul_efficiency(device, fitted)
     first = {p.name: efficiency if p.name == EFFICIENCY else law.get(p.name, p.start) for p in parameters}
     best, least = fitted, math.inf
