@@ -34,6 +34,8 @@ MAX_DIMENSIONS = 5
 MAX_STARTS = 24
 """Orders from which balancing begins besides the greedy one's result."""
 _FALLS_FREE, _ARRIVES = 0, 1
+_TICKS = 2**42
+"""So many that a pass is rounded by less than 1e-12 of the slowest, so few that sums' own rounding is far below one."""
 
 Order = tuple[int, ...]
 Floats = NDArray[np.float64]
@@ -185,44 +187,83 @@ def _replayed(
     """Run every chunk's passes; latencies of chunks under way overlap.
 
     A dimension that is free takes the shortest pass waiting for it (Themis's smallest chunk first), then the earliest
-    chunk: small passes release their chunk to other dimensions soon.
+    chunk: small passes release their chunk to other dimensions soon. Passes often end together; in whole ticks they do
+    so for every payload, and rounding never chooses between two chunks.
     """
-    chunk_bytes = payload_bytes / len(orders)
-    known = {order: _steps(kind, chunk_bytes, dimensions, order) for order in set(orders)}
-    steps = [known[order] for order in orders]
-    load_s = [sum(busy for chunk in steps for at, busy in chunk if at == index) for index in range(len(dimensions))]
-    queues: list[list[tuple[float, int, int]]] = [[] for _ in dimensions]
-    is_busy = [False] * len(dimensions)
+    clock = _Clock.of(payload_bytes / len(orders), dimensions)
+    known = {order: _steps(kind, dimensions, order) for order in set(orders)}
+    ticks = {order: [(index, clock.busy_ticks(load)) for index, load in steps] for order, steps in known.items()}
+    end = _last_arrival([ticks[order] for order in orders], [clock.latency_ticks(level) for level in dimensions])
+    loads = [0.0] * len(dimensions)
+    for order in orders:
+        for index, load in known[order]:
+            loads[index] += load * clock.chunk_bytes
+    return ChunkSchedule(tuple(orders), tuple(loads), max(end * clock.tick_s, *loads))
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """Ticks of a replay: so many in the slowest dimension's pass of a whole chunk and the longest latency."""
+
+    chunk_bytes: float
+    slowest_s_per_byte: float
+    longest_latency_s: float
+
+    @classmethod
+    def of(cls, chunk_bytes: float, dimensions: Sequence[NetworkDimension]) -> _Clock:
+        slowest = max(pass_s_per_byte(dimension) for dimension in dimensions)
+        return cls(chunk_bytes, slowest, max(pass_latency_s(dimension) for dimension in dimensions))
+
+    @property
+    def tick_s(self) -> float:
+        return (self.chunk_bytes * self.slowest_s_per_byte + self.longest_latency_s) / _TICKS
+
+    def busy_ticks(self, load_s_per_byte: float) -> int:
+        """Of a pass, from its time per byte: without latencies the same for every payload, to the last digit."""
+        return round(_TICKS * load_s_per_byte / (self.slowest_s_per_byte + self._latency_s_per_byte))
+
+    def latency_ticks(self, dimension: NetworkDimension) -> int:
+        return round(pass_latency_s(dimension) / self.tick_s) if self.tick_s > 0.0 else 0
+
+    @property
+    def _latency_s_per_byte(self) -> float:
+        if self.longest_latency_s == 0.0:
+            return 0.0
+        return self.longest_latency_s / self.chunk_bytes if self.chunk_bytes > 0.0 else math.inf
+
+
+def _last_arrival(steps: Sequence[Sequence[tuple[int, int]]], latency: Sequence[int]) -> int:
+    """Tick at which the last chunk leaves its last dimension; ``steps`` are dimension and busy ticks of its passes."""
+    queues: list[list[tuple[int, int, int]]] = [[] for _ in latency]
+    is_busy = [False] * len(latency)
     # Events: time, kind (a dimension falls free before chunks arrive), dimension or chunk, number of its pass.
-    events = [(0.0, _ARRIVES, chunk, 0) for chunk in range(len(orders))]
-    end_s = 0.0
+    events = [(0, _ARRIVES, chunk, 0) for chunk in range(len(steps))]
+    end = 0
     while events:
-        now_s = events[0][0]
-        while events and events[0][0] == now_s:
+        now = events[0][0]
+        while events and events[0][0] == now:
             _, what, which, number = heapq.heappop(events)
             if what == _FALLS_FREE:
                 is_busy[which] = False
             elif number < len(steps[which]):
-                index, busy_s = steps[which][number]
-                heapq.heappush(queues[index], (busy_s, which, number))
+                index, busy = steps[which][number]
+                heapq.heappush(queues[index], (busy, which, number))
         for index, queue in enumerate(queues):
             if queue and not is_busy[index]:
-                busy_s, chunk, number = heapq.heappop(queue)
+                busy, chunk, number = heapq.heappop(queue)
                 is_busy[index] = True
-                done_s = now_s + busy_s + pass_latency_s(dimensions[index])
-                end_s = max(end_s, done_s)
-                heapq.heappush(events, (now_s + busy_s, _FALLS_FREE, index, 0))
-                heapq.heappush(events, (done_s, _ARRIVES, chunk, number + 1))
-    return ChunkSchedule(tuple(orders), tuple(load_s), end_s)
+                done = now + busy + latency[index]
+                end = max(end, done)
+                heapq.heappush(events, (now + busy, _FALLS_FREE, index, 0))
+                heapq.heappush(events, (done, _ARRIVES, chunk, number + 1))
+    return end
 
 
-def _steps(
-    kind: CollectiveKind, chunk_bytes: float, dimensions: Sequence[NetworkDimension], order: Order
-) -> list[tuple[int, float]]:
-    """Dimension and busy time of every pass of one chunk."""
+def _steps(kind: CollectiveKind, dimensions: Sequence[NetworkDimension], order: Order) -> list[tuple[int, float]]:
+    """Dimension and busy time of every pass of one chunk, s per byte of the chunk."""
     if kind is CollectiveKind.ALL_TO_ALL:
-        return [(index, chunk_bytes * pass_s_per_byte(dimensions[index])) for index in order]
-    loads = chunk_bytes * order_loads(dimensions, order)
+        return [(index, pass_s_per_byte(dimensions[index])) for index in order]
+    loads = order_loads(dimensions, order)
     scatter = [(index, float(loads[index])) for index in order]
     gather = scatter[::-1]
     if kind is CollectiveKind.REDUCE_SCATTER:

@@ -5,7 +5,7 @@ from itertools import combinations_with_replacement, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
@@ -87,6 +87,17 @@ def test_two_equal_dimensions_by_hand():
     assert themis.seconds <= 0.9375 * 1.05
 
 
+@settings(max_examples=60, deadline=None)
+@given(KINDS, st.integers(2, 8), st.integers(2, 3), st.floats(1e-3, 1e10), st.sampled_from([0.0, 1e-6]), st.booleans())
+def test_passes_that_end_together_do_so_for_every_payload(kind, size, levels, payload, latency_s, is_fixed):
+    """Equal dimensions tie at every step: time is in proportion to payload and latency together, to the last digits."""
+    chunking = Chunking.FIXED if is_fixed else Chunking.THEMIS
+    group = [NetworkDimension(Topology.SWITCH, size, 1e9, latency_s)] * levels
+    larger = [NetworkDimension(Topology.SWITCH, size, 1e9, latency_s * payload / 1e6)] * levels
+    expected = seconds(kind, 1e6, group, chunking=chunking) * payload / 1e6
+    assert seconds(kind, payload, larger, chunking=chunking) == pytest.approx(expected, rel=1e-9)
+
+
 def test_dimensions_of_one_device_carry_nothing():
     group = [NetworkDimension(Topology.RING, size, 1e9, 1e-6) for size in (1, 4, 1, 8)]
     schedule = schedule_chunks(CollectiveKind.ALL_REDUCE, 1e8, group)
@@ -125,6 +136,7 @@ def _hops(dimension):
 
 @settings(max_examples=40, deadline=None)
 @given(KINDS, st.floats(1e6, 1e10), groups, st.sampled_from([Chunking.FIXED, Chunking.THEMIS]))
+@example(CollectiveKind.ALL_REDUCE, 1e6, [NetworkDimension(Topology.RING, 2, 1e9, 0.0)] * 2, Chunking.FIXED)
 def test_levels_crossed_in_chunks_cost_what_the_schedule_does(kind, payload, group, chunking):
     """Affine: the bytes as replayed without latencies, which then overlap; exact where there are none."""
     quick = [replace(level, latency_s=0.0) for level in group]
