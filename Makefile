@@ -15,13 +15,14 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui test test-slow ui-test test-all test-reference lint bench clean
+.PHONY: help demo ui test test-slow test-deep ui-test test-all test-reference lint bench clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
 	@echo "make ui              open the demo's runs in MLflow"
 	@echo "make test            every check: ruff, mypy, import-linter, pytest"
 	@echo "make test-slow       the checks that take minutes"
+	@echo "make test-deep       property tests on newly drawn examples, ROUNDS=10 times over"
 	@echo "make ui-test         a recorded study and its report, seen by a headless Chromium (skipped without one)"
 	@echo "make test-all        test, test-slow and ui-test"
 	@echo "make test-reference  parameter and FLOP counts against transformers and torch (downloads gigabytes)"
@@ -69,6 +70,15 @@ test: lint
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -m slow
+
+ROUNDS ?= 10
+
+test-deep: $(VENV)/.installed-dev
+	@for round in $$(seq $(ROUNDS)); do \
+		echo "round $$round of $(ROUNDS)"; \
+		$(BIN)/pytest -q -m "hypothesis and not slow and not reference and not ui" \
+			--hypothesis-profile=drawn --hypothesis-seed=random || exit 1; \
+	done
 
 ui-test: $(VENV)/.installed-ui
 	$(BIN)/pytest -m ui tests/ui
