@@ -67,7 +67,7 @@ def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
     machine = Machine(
         MachineClock(row.device, entry.path, fitted),
         row.device.hbm_bytes,
-        entry.network,
+        entry.network_under(fitted),
         load_stack(entry.stack, fitted),
     )
     plans = set(enumerate_plans(row.model, row.training, num_devices=row.plan.num_devices, choices=choices(row.plan)))

@@ -6,16 +6,15 @@ import time
 import numpy as np
 import pytest
 
-from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.folds import fold_by_cell, leave_one_out
-from phaze_opt.validation.held_out import cells_of, predict_held_out
+from phaze_opt.validation.held_out import cells_of, predict_held_out, without_groups
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.training.modern import ModernTrainingFamily
 from phaze_opt.validation.training.modern_rows import LLM_FOUNDRY, MAXTEXT, MEGATRON, NEMO, read_modern_row
 
 FAMILY = ModernTrainingFamily()
-NOTHING = FittedConstants({})
 
 
 def rows_of(*names):
@@ -47,7 +46,7 @@ def test_goals_with_the_packages_constants(rows, name, num_rows, goal):
 
 
 def test_goals_on_configurations_kept_out(rows):
-    predicted = predict_held_out(FAMILY, rows, fold_by_cell(cells_of(FAMILY, rows)), NOTHING)
+    predicted = predict_held_out(FAMILY, rows, fold_by_cell(cells_of(FAMILY, rows)), load_fitted())
     for name, goal in ((MEGATRON, 2.5), (NEMO, 4), (LLM_FOUNDRY, 4), (MAXTEXT, 5)):
         assert mean_error(rows, predicted, name) <= goal, name
 
@@ -56,7 +55,7 @@ def test_goals_on_configurations_kept_out(rows):
 def test_what_was_never_fitted_is_predicted(rows, name, split, goal):
     own = [row for row in rows if row.dataset == name]
     labels = FAMILY.splits(own)[split]
-    assert mean_error(own, predict_held_out(FAMILY, own, leave_one_out(labels), NOTHING)) <= goal
+    assert mean_error(own, predict_held_out(FAMILY, own, leave_one_out(labels), load_fitted())) <= goal
 
 
 def test_few_constants_and_none_for_a_row_or_model(rows):
@@ -139,9 +138,9 @@ def test_blanks_of_megatron_are_filled():
     assert read.model.num_parameters == pytest.approx(462e9, rel=0.01)
 
 
-def test_machines_that_no_row_shows_keep_their_starts():
-    own = [row for row in rows_of(LLM_FOUNDRY) if row.text("hardware") == "A100-SXM-80GB"][:12]
-    fitted = FAMILY.fit(own, NOTHING)
+def test_machines_that_no_row_shows_keep_their_starts(rows):
+    own = [row for row in rows if row.dataset == LLM_FOUNDRY and row.text("hardware") == "A100-SXM-80GB"][:12]
+    fitted = FAMILY.fit(own, without_groups(load_fitted(), {each.group for each in FAMILY.parameters(rows)}))
     assert fitted.group("stack/llm-foundry-h100") == {"matmul_efficiency": 0.7, "attention_efficiency": 0.22}
     assert fitted.value("stack/maxtext", "waiting_share") == 0.02
     assert fitted.value("stack/llm-foundry", "matmul_efficiency") != 0.78

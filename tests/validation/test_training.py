@@ -7,13 +7,14 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath
-from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.hardware.fabrics import GROUP_PREFIX
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.estimate_step import estimate_step
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.folds import leave_one_out
-from phaze_opt.validation.held_out import predict_held_out
+from phaze_opt.validation.held_out import predict_held_out, without_groups
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.scores import mape
 from phaze_opt.validation.training.megatron import (
@@ -103,7 +104,7 @@ def test_order_within_a_set(rows, compiled, dataset, least):
 )
 def test_sizes_and_models_kept_out_of_the_fit(rows, compiled, test, goals):
     folds = leave_one_out(FAMILY.splits(rows)[test])
-    predicted = predict_held_out(FAMILY, rows, folds, FittedConstants({}))
+    predicted = predict_held_out(FAMILY, rows, folds, load_fitted())
     for dataset, goal in goals.items():
         chosen = [index for index, row in enumerate(rows) if row.dataset == dataset]
         assert mape(predicted[chosen], compiled.measured_s[chosen]) <= goal
@@ -113,7 +114,7 @@ def test_fits_are_the_constants_of_the_package(rows):
     """Nine constants, refitted from scratch: what the file holds is what the rows say."""
     parameters = FAMILY.parameters(rows)
     assert len(parameters) == 9
-    found = FAMILY.fit(rows, FittedConstants({}))
+    found = FAMILY.fit(rows, without_groups(load_fitted(), {each.group for each in parameters}))
     for each in parameters:
         assert each.low < found.value(each.group, each.name) < each.high
         assert found.value(each.group, each.name) == pytest.approx(
@@ -206,3 +207,36 @@ def test_malformed_values_name_file_line_and_column(rows):
     row = changed(first(rows, MULTI), layers="many")
     with pytest.raises(InputError, match=rf"{row.line}.*layers.*'many' is no number"):
         FAMILY.compile([row])
+
+
+@pytest.mark.parametrize("dataset", [SINGLE, SC21])
+def test_collectives_run_at_the_curves_of_the_constants_given(rows, dataset):
+    """Links of half the bandwidth and twice the latency: the step takes what the product says of such a network."""
+    own = [row for row in rows if row.dataset == dataset and row.integer("tp", 1) > 1][:3]
+    compiled = FAMILY.compile(own)
+    fitted = load_fitted()
+    slow = fitted.updated(
+        {
+            name: {**values, "bandwidth_bytes_per_s": values["bandwidth_bytes_per_s"] / 2, "doubling_s": 1e-4}
+            for name, values in fitted.groups.items()
+            if name.startswith(GROUP_PREFIX)
+        }
+    )
+    before, after = compiled.seconds(fitted), compiled.seconds(slow)
+    assert (after > 1.01 * before).all()
+    for entry, seconds in zip(compiled.entries, after, strict=True):
+        if entry.stack == "vtrain-profile" and entry.row.plan.tensor == entry.row.plan.num_devices:
+            continue
+        found = estimate_step(
+            entry.row.model,
+            entry.row.training,
+            entry.row.plan,
+            device=entry.row.device,
+            network=load_network(entry.network, num_devices=entry.row.plan.num_devices, fitted=slow),
+            stack=load_stack(entry.stack, slow),
+            fitted=slow,
+            path=entry.path,
+        )
+        assert found.seconds == pytest.approx(seconds, rel=1e-12)
+    # Compiled rows keep no curve of their own: the first constants give the first times again.
+    assert (compiled.seconds(fitted) == before).all()

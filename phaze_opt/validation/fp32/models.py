@@ -11,8 +11,9 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
 from phaze_opt.objective.step.price_step import SerialSums, StackColumns, price_batch
-from phaze_opt.objective.step.step_batch import build_batch
+from phaze_opt.objective.step.step_batch import StepBatch, build_batch
 from phaze_opt.placement.step_time import StepTimes
+from phaze_opt.validation.curved_batch import CurvedBatch
 from phaze_opt.validation.family import Parameter, Part
 from phaze_opt.validation.fp32.kernel_table import STREAMING_POWER, KernelTable
 from phaze_opt.validation.fp32.run import ModelRun, read_run
@@ -57,7 +58,7 @@ class CompiledModels:
             self._steps.append(step)
         if self._steps:
             self._sums = SerialSums(self._steps)
-            self._batch = build_batch(self._steps, [run.network for run in self._runs])
+            self._batch = CurvedBatch(self._build_batch)
             self._table = KernelTable(self._runs, self._steps)
 
     def seconds(self, fitted: FittedConstants) -> Floats:
@@ -72,6 +73,9 @@ class CompiledModels:
         parts = self._times(fitted).one(self._indices.index(index)).parts
         return tuple(Part(name.removesuffix("_s"), seconds) for name, seconds in parts.items())
 
+    def _build_batch(self, fitted: FittedConstants) -> StepBatch:
+        return build_batch(self._steps, [run.network_under(fitted) for run in self._runs])
+
     def _times(self, fitted: FittedConstants) -> StepTimes:
         classes_s, attention_s = self._sums.add_up(self._table.seconds(fitted))
         classes_s[:, :, UPDATE] = 0.0
@@ -80,7 +84,8 @@ class CompiledModels:
                 classes_s[place, :, BACKWARD] = 0.0
             if not run.has_head:
                 classes_s[place, HEAD] = 0.0
-        return price_batch(self._batch, classes_s, attention_s, StackColumns.of([run.stack for run in self._runs]))
+        stacks = StackColumns.of([run.stack for run in self._runs])
+        return price_batch(self._batch.under(fitted), classes_s, attention_s, stacks)
 
 
 class NeusightModelsFamily:

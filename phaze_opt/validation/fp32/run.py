@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath, Device, load_device
+from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.validation.fp32.eager_kernels import EagerModel
@@ -29,7 +30,7 @@ class ModelRun:
     """What one row describes.
 
     Attributes:
-        device, network: that it ran on.
+        device: that it ran on.
         model, plan, training: what ran and how it was spread.
         stack: eager, or compiled with fused chains.
         is_training: forward and backward, or forward alone.
@@ -38,7 +39,6 @@ class ModelRun:
     """
 
     device: Device
-    network: Network
     model: ModelSpec
     plan: ParallelPlan
     training: TrainingSpec
@@ -46,6 +46,10 @@ class ModelRun:
     is_training: bool
     has_head: bool
     kernels: EagerModel
+
+    def network_under(self, fitted: FittedConstants) -> Network:
+        """The network that it ran on, with the curves of some constants."""
+        return load_network(self.device.network or NO_NETWORK, num_devices=self.plan.num_devices, fitted=fitted)
 
 
 def read_run(row: Row) -> ModelRun:
@@ -73,7 +77,6 @@ def read_run(row: Row) -> ModelRun:
     )
     return ModelRun(
         device=device,
-        network=load_network(device.network or NO_NETWORK, num_devices=plan.num_devices),
         model=model,
         plan=plan,
         training=training,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -14,13 +15,16 @@ from phaze_opt.estimate.operator_table import CompiledOperators, compile_operato
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step, split_blocks
 from phaze_opt.objective.step.device_seconds import OperatorRoles, device_seconds, roles_of
+from phaze_opt.objective.step.plan_network import plan_network
 from phaze_opt.objective.step.price_step import BACKWARD, SerialSums, StackColumns, price_batch
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
 from phaze_opt.objective.step.step_traffic import NUM_LAYERS, Traffic
 from phaze_opt.placement.step_time import StepTimes
+from phaze_opt.validation.curved_batch import CurvedBatch
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.training.row import TrainingRow
 from phaze_opt.workload.plan import Recompute
@@ -48,16 +52,25 @@ class TrainingEntry:
     Attributes:
         row: what it describes.
         stack: name of the software.
-        network: that the devices are on.
+        network: name of the one that the devices are on.
         path: units and precision of the matmuls.
         is_lone_block: whether forward and backward of one block alone were measured.
     """
 
     row: TrainingRow
     stack: str
-    network: Network
+    network: str
     path: ComputePath
     is_lone_block: bool = False
+
+    def network_under(self, fitted: FittedConstants) -> Network:
+        """The network with the curves of some constants; a torus is mapped to the plan.
+
+        Raises:
+            InputError: the network is unknown, or its torus cannot be mapped.
+        """
+        plan = self.row.plan
+        return plan_network(load_network(self.network, num_devices=plan.num_devices, fitted=fitted), plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,7 @@ class CompiledTraining:
         self._indices = np.array([index for index, _, _ in scored], np.intp)
         self._entries = [entry for _, entry, _ in scored]
         self._groups = _build_groups([(entry, step) for _, entry, step in scored])
-        self._batch = _build(self._entries, [step for _, _, step in scored])
+        self._batch = CurvedBatch(partial(_build, self._entries, [step for _, _, step in scored]))
 
     @property
     def entries(self) -> tuple[TrainingEntry, ...]:
@@ -114,7 +127,7 @@ class CompiledTraining:
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
         seconds = np.full(len(self.measured_s), np.nan)
-        if self._batch is not None:
+        if self._entries:
             seconds[self._indices] = self.times(fitted).seconds
         return seconds
 
@@ -126,14 +139,14 @@ class CompiledTraining:
 
     def times(self, fitted: FittedConstants) -> StepTimes:
         """Times of all scored rows and their parts, in the rows' order."""
-        assert self._batch is not None, "no row is scored"
+        assert self._entries, "no row is scored"
         stacks = {name: load_stack(name, fitted) for name in {entry.stack for entry in self._entries}}
         classes_s = np.zeros((len(self._entries), NUM_LAYERS, 3, 3))
         attention_s = np.zeros((len(self._entries), NUM_LAYERS))
         for group in self._groups:
             classes_s[group.rows], attention_s[group.rows] = _device_times(group, stacks[group.stack], fitted)
         columns = StackColumns.of([stacks[entry.stack] for entry in self._entries])
-        return price_batch(self._batch, classes_s, attention_s, _without_overhead(columns, self._entries))
+        return price_batch(self._batch.under(fitted), classes_s, attention_s, _without_overhead(columns, self._entries))
 
 
 def _device_times(group: _Group, stack: TrainingStack, fitted: FittedConstants) -> tuple[Floats, Floats]:
@@ -191,11 +204,9 @@ def _build_groups(scored: Sequence[tuple[TrainingEntry, CompiledStep]]) -> tuple
     return tuple(groups)
 
 
-def _build(entries: Sequence[TrainingEntry], steps: Sequence[CompiledStep]) -> StepBatch | None:
+def _build(entries: Sequence[TrainingEntry], steps: Sequence[CompiledStep], fitted: FittedConstants) -> StepBatch:
     """The batch; rows of lone blocks are left with one block, one micro-batch and nothing once a step."""
-    if not steps:
-        return None
-    batch = build_batch(steps, [entry.network for entry in entries])
+    batch = build_batch(steps, [entry.network_under(fitted) for entry in entries])
     alone = np.array([entry.is_lone_block for entry in entries], np.bool_)
     if not alone.any():
         return batch

@@ -11,8 +11,8 @@ import numpy as np
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import path_of
-from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.hardware.networks import DEFAULT_NETWORK
 from phaze_opt.objective.step.stacks import PARENTS, stack_group
 from phaze_opt.validation.family import Parameter
 from phaze_opt.validation.fit import SOFT_ERROR
@@ -129,10 +129,11 @@ def _entry(read: TrainingRow) -> TrainingEntry | str:
     try:
         path = path_of(read.dtype)
         read.device.peak(path)
-        network = load_network(name, num_devices=read.plan.num_devices)
+        entry = TrainingEntry(read, _stack_of(read.row), name, path, is_lone_block=read.row.dataset == LAYER)
+        entry.network_under(load_fitted())
     except InputError as error:
         return str(error)
-    return TrainingEntry(read, _stack_of(read.row), network, path, is_lone_block=read.row.dataset == LAYER)
+    return entry
 
 
 def _share(group: str, name: str, bounds: tuple[float, float, float], meaning: str) -> Parameter:

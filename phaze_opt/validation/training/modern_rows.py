@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, path_of
-from phaze_opt.hardware.network import Network
-from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
-from phaze_opt.objective.step.plan_network import plan_network
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.networks import DEFAULT_NETWORK
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.row import TrainingRow, read_training_row
@@ -43,19 +42,11 @@ def entry_of(read: TrainingRow) -> TrainingEntry | str:
     try:
         path = path_of(read.dtype)
         read.device.peak(path)
-        network = network_of(read.device, read.plan)
+        entry = TrainingEntry(read, stack_of(read.row, read.device), read.device.network or DEFAULT_NETWORK, path)
+        entry.network_under(load_fitted())
     except InputError as error:
         return str(error)
-    return TrainingEntry(read, stack_of(read.row, read.device), network, path)
-
-
-def network_of(device: Device, plan: ParallelPlan) -> Network:
-    """The network of a device's systems; a torus is mapped to the plan.
-
-    Raises:
-        InputError: no network is known of the device, or the torus cannot be mapped.
-    """
-    return plan_network(load_network(device.network or DEFAULT_NETWORK, num_devices=plan.num_devices), plan)
+    return entry
 
 
 def stack_of(row: Row, device: Device) -> str:
