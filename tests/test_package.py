@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,16 @@ def test_the_python_of_the_readme_prints_what_it_says():
         for line in lines:
             assert line in done.stdout
             assert line in readme
+
+
+def test_a_wheel_carries_every_file_of_the_package():
+    """Sources and licences of the measurements too: whoever installs the data must be able to read where it is from."""
+    listed = subprocess.run(["git", "ls-files", "phaze_opt"], cwd=ROOT, capture_output=True, text=True, check=False)
+    package = ROOT / "phaze_opt"
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    carried = {path for pattern in settings["package-data"]["phaze_opt"] for path in package.glob(pattern)}
+    files = {ROOT / name for name in listed.stdout.split() if (ROOT / name).is_file()}
+    assert {path for path in files if path.suffix != ".py"} <= carried
 
 
 def test_no_committed_file_names_an_address_or_a_machine():
