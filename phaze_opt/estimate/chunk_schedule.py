@@ -38,6 +38,8 @@ _TICKS = 2**42
 """So many that a pass is rounded by less than 1e-12 of the slowest, so few that sums' own rounding is far below one."""
 
 Order = tuple[int, ...]
+Passes = Sequence[tuple[int, int]]
+"""Dimension and busy ticks of one chunk's passes, in order."""
 Floats = NDArray[np.float64]
 
 
@@ -193,12 +195,24 @@ def _replayed(
     clock = _Clock.of(payload_bytes / len(orders), dimensions)
     known = {order: _steps(kind, dimensions, order) for order in set(orders)}
     ticks = {order: [(index, clock.busy_ticks(load)) for index, load in steps] for order, steps in known.items()}
-    end = _last_arrival([ticks[order] for order in orders], [clock.latency_ticks(level) for level in dimensions])
+    latency = [clock.latency_ticks(level) for level in dimensions]
+    end = _fewest_ticks(kind, [ticks[order] for order in orders], latency)
     loads = [0.0] * len(dimensions)
     for order in orders:
         for index, load in known[order]:
             loads[index] += load * clock.chunk_bytes
     return ChunkSchedule(tuple(orders), tuple(loads), max(end * clock.tick_s, *loads))
+
+
+def _fewest_ticks(kind: CollectiveKind, passes: Sequence[Passes], latency: Sequence[int]) -> int:
+    """When the last chunk is done; a reduce-scatter or an all-gather is also played backwards, and the sooner end kept.
+
+    One is the other with time reversed, so they take equally long; taking the shortest pass first does not see to that.
+    """
+    end = _last_arrival(passes, latency)
+    if kind not in (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER):
+        return end
+    return min(end, _last_arrival([each[::-1] for each in passes], latency))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +246,7 @@ class _Clock:
         return self.longest_latency_s / self.chunk_bytes if self.chunk_bytes > 0.0 else math.inf
 
 
-def _last_arrival(steps: Sequence[Sequence[tuple[int, int]]], latency: Sequence[int]) -> int:
+def _last_arrival(steps: Sequence[Passes], latency: Sequence[int]) -> int:
     """Tick at which the last chunk leaves its last dimension; ``steps`` are dimension and busy ticks of its passes."""
     queues: list[list[tuple[int, int, int]]] = [[] for _ in latency]
     is_busy = [False] * len(latency)

@@ -98,6 +98,14 @@ def test_passes_that_end_together_do_so_for_every_payload(kind, size, levels, pa
     assert seconds(kind, payload, larger, chunking=chunking) == pytest.approx(expected, rel=1e-9)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.floats(1e3, 1e10), groups, st.sampled_from([Chunking.FIXED, Chunking.THEMIS]))
+def test_an_all_gather_takes_as_long_as_the_reduce_scatter_that_it_is_backwards(payload, group, chunking):
+    gathered = seconds(CollectiveKind.ALL_GATHER, payload, group, chunking=chunking)
+    scattered = seconds(CollectiveKind.REDUCE_SCATTER, payload, group, chunking=chunking)
+    assert gathered == pytest.approx(scattered, rel=1e-12)
+
+
 def test_dimensions_of_one_device_carry_nothing():
     group = [NetworkDimension(Topology.RING, size, 1e9, 1e-6) for size in (1, 4, 1, 8)]
     schedule = schedule_chunks(CollectiveKind.ALL_REDUCE, 1e8, group)
