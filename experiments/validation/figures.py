@@ -10,6 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from phaze_opt.report.validation_tables import format_figure, format_rank
 from phaze_opt.validation.goals import ERROR_GOALS, ErrorGoal, rank_goal
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 from phaze_opt.whole_file import replace_file
@@ -83,7 +84,7 @@ def line_of(
     cells = kept_out.pop("cells", {"mape": None})
     others = ", ".join(f"{name} {number(figure['mape'])}" for name, figure in sorted(kept_out.items()))
     wanted = "" if goal is None else f"{goal.percent:g}"
-    correlation = rounded_down(item["fitted"]["spearman"])
+    correlation = format_rank(known(item["fitted"]["spearman"]))
     correlation += "" if rank is None else f" (goal {rank:g})"
     cells_text = (
         label, f"{item['fitted']['rows']}", wanted, number(item["fitted"]["mape"]), number(cells["mape"]), others,
@@ -92,15 +93,13 @@ def line_of(
     return f"| {' | '.join(cells_text)} |\n"
 
 
-def rounded_down(correlation: float | None) -> str:
-    """Three decimals, never rounded up to one."""
-    return "" if correlation is None else f"{math.floor(correlation * 1000) / 1000:.3f}"
-
-
 def number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+    return format_figure(known(value))
+
+
+def known(value: float | None) -> float:
+    """A figure of the record, where null is nan."""
+    return math.nan if value is None else value
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ OVERVIEW_NOTE = (
     "(below 0: predicted too fast). Trivial: mean error of a constant utilisation, a roofline times a constant, or a "
     "line. Rank: Spearman's correlation."
 )
+_LAST_DIGITS = 1e-9
 _INDENT = 2 * "\N{NO-BREAK SPACE}"
 _HIDDEN = frozenset(
     {"id", "verified", "source", "note", "latency_us", "iter_time_s", "tokens_per_s_per_dev", "tflops_per_dev",
@@ -105,7 +106,8 @@ def format_rank(value: float) -> str:
     """A correlation with three decimals, never rounded up to one; empty where there is nothing."""
     if not math.isfinite(value):
         return ""
-    return f"{math.floor(value * 1000) / 1000:.3f}"
+    # Ranks in perfect order come out as 1 less the last digit of a float.
+    return f"{math.floor(value * 1000 + _LAST_DIGITS) / 1000:.3f}"
 
 
 def goals_sentence(result: Validation) -> str:

@@ -1,5 +1,6 @@
 """The page of a validation holds what a reader needs to trust the models or not."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -114,6 +115,8 @@ def test_the_page_stands_alone_and_holds_every_block(found):
 
 def test_a_rank_is_never_rounded_up_to_the_goal():
     assert format_rank(0.98499) == "0.984"
+    assert format_rank(0.9999999) == "0.999"
+    assert format_rank(math.nextafter(1.0, 0.0)) == "1.000"
     assert format_rank(float("nan")) == ""
 
 
