@@ -1,4 +1,4 @@
-"""Memory of every pipeline stage of a parallel plan (docs/decisions/0170).
+"""Memory of every pipeline stage of a parallel plan (docs/decisions/0170, 0206).
 
 Micro-batches in flight: stage i of p holds min(p - i, m) under 1F1B. Interleaved 1F1B with v model chunks a stage holds
 min(2 (p - i - 1) + (v - 1) p + 1, m v) chunks of 1/v of its blocks (Narayanan et al. 2021), which for the first stage
@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.stack import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import Optimizer
+
+RESERVE_SHARE = 0.05
+"""What workspaces, buffers of collectives, the driver's context and fragmentation take for each byte that is counted
+(assumption, 0.02 to 0.1: decision 0206)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +27,10 @@ class StageMemory:
 
     Attributes:
         weight_bytes, gradient_bytes, optimizer_bytes: parameters and their state, after ZeRO's sharding.
-        gathered_bytes: under ZeRO 3, the weights of the largest layer gathered whole; else 0.
+        gathered_bytes: weights and gradients of single layers that are whole for a while: under ZeRO 3 as many as the
+            software holds, under ZeRO 2 the gradients of the largest; else 0.
         activation_bytes: of all micro-batches in flight, with what recomputation makes anew for one layer.
+        reserve_bytes: for what is not counted, a share of all else.
     """
 
     weight_bytes: float
@@ -31,6 +38,7 @@ class StageMemory:
     optimizer_bytes: float
     gathered_bytes: float
     activation_bytes: float
+    reserve_bytes: float
 
     @property
     def state_bytes(self) -> float:
@@ -38,9 +46,14 @@ class StageMemory:
         return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes
 
     @property
+    def counted_bytes(self) -> float:
+        """Everything but the reserve."""
+        return self.state_bytes + self.gathered_bytes + self.activation_bytes
+
+    @property
     def total_bytes(self) -> float:
         """Everything."""
-        return self.state_bytes + self.gathered_bytes + self.activation_bytes
+        return self.counted_bytes + self.reserve_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +79,8 @@ def plan_memory(
     blocks: Sequence[int],
     num_micro_batches: int,
     optimizer: Optimizer = Optimizer.ADAM,
-    gradient_bytes: int | None = None,
+    stack: TrainingStack = IDEAL_STACK,
+    reserve_share: float = RESERVE_SHARE,
 ) -> PlanMemory:
     """Memory of a plan.
 
@@ -75,9 +89,9 @@ def plan_memory(
         plan: degrees, interleave, ZeRO stage and recomputation.
         blocks: blocks of each stage, first stage first.
         num_micro_batches: of one replica and step.
-        optimizer: bytes of weight, gradient and state of a parameter.
-        gradient_bytes: bytes of a gradient element in memory where software keeps more than the optimizer says
-            (Megatron-LM accumulates in 32 bits).
+        optimizer: bytes of weight and state of a parameter.
+        stack: bytes of a gradient, layers that are whole at once, where kept activations lie.
+        reserve_share: of all that is counted, for what is not.
 
     Raises:
         InputError: the blocks are not one number for each stage.
@@ -85,13 +99,16 @@ def plan_memory(
     if len(blocks) != plan.pipeline:
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
-    width = optimizer.gradient_bytes if gradient_bytes is None else gradient_bytes
     stages = []
     for number, count in enumerate(blocks):
         counts = (int(number == 0), count, int(number == plan.pipeline - 1))
-        state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=width)
-        activation = _activation_bytes(layers, counts, plan, number=number, num_micro_batches=num_micro_batches)
-        stages.append(StageMemory(*state, activation_bytes=activation))
+        state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=stack.gradient_bytes)
+        whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
+        flights = chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
+        kept = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, is_on_host=stack.keeps_on_host)
+        ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches)
+        reserve = reserve_share * (sum(state) + whole + kept + ends)
+        stages.append(StageMemory(*state, whole, kept + ends, reserve))
     return PlanMemory(tuple(stages))
 
 
@@ -111,8 +128,8 @@ def _state(
     *,
     optimizer: Optimizer,
     gradient_bytes: int,
-) -> tuple[float, float, float, float]:
-    """Weights, gradients, optimizer state and gathered weights of one stage."""
+) -> tuple[float, float, float]:
+    """Weights, gradients and optimizer state of one stage."""
     held = list(zip(counts, layers, strict=True))
     experts = sum(count * layer.num_expert_parameters for count, layer in held)
     dense = sum(count * layer.num_parameters for count, layer in held) - experts
@@ -120,33 +137,47 @@ def _state(
         dense -= layers[2].num_tied_parameters
     sharded = dense / plan.shards + experts / plan.expert_shards
     weights, gradients, states = (sharded if plan.zero >= stage else float(dense + experts) for stage in (3, 2, 1))
-    largest = max((layer.num_parameters for count, layer in held if count), default=0)
-    return (
-        weights * optimizer.weight_bytes,
-        gradients * gradient_bytes,
-        states * optimizer.state_bytes,
-        float(largest * optimizer.weight_bytes) if plan.zero == 3 else 0.0,
-    )
+    return weights * optimizer.weight_bytes, gradients * gradient_bytes, states * optimizer.state_bytes
 
 
-def _activation_bytes(
-    layers: Sequence[LayerGraph],
-    counts: tuple[int, int, int],
-    plan: ParallelPlan,
-    *,
-    number: int,
-    num_micro_batches: int,
+def _whole_bytes(
+    layers: Sequence[LayerGraph], counts: tuple[int, int, int], plan: ParallelPlan, *, num_sets: int
 ) -> float:
-    """Kept activations of one stage's micro-batches in flight, and what one block's recomputation needs besides."""
-    embedding, block, head = layers
+    """Parameters of the largest layer that are whole though their state is sharded, as often as they are."""
+    if plan.zero < 2:
+        return 0.0
+    sharded = [
+        (layer.num_parameters - layer.num_expert_parameters) * (plan.shards > 1)
+        + layer.num_expert_parameters * (plan.expert_shards > 1)
+        for count, layer in zip(counts, layers, strict=True)
+        if count
+    ]
+    return float(max(sharded) * (num_sets if plan.zero == 3 else 1))
+
+
+def _kept_bytes(block: LayerGraph, plan: ParallelPlan, *, flights: float, num_blocks: int, is_on_host: bool) -> float:
+    """Kept activations of a stage's blocks in flight, and what one block's recomputation needs besides.
+
+    On the host, all but those of the two blocks that are on their way there or back.
+    """
+    if not num_blocks:
+        return 0.0
     kept, extra = {
         Recompute.NONE: (block.stash_bytes, 0.0),
         Recompute.SELECTIVE: (block.selective_bytes, block.stash_bytes - block.selective_bytes),
         Recompute.FULL: (block.input_bytes, block.working_set_bytes),
     }[plan.recompute]
-    flights = chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
-    total = flights * counts[1] * kept + (extra if counts[1] else 0.0)
-    # The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.
+    num_kept = flights * num_blocks
+    return (min(2.0, num_kept) if is_on_host else num_kept) * kept + extra
+
+
+def _ends_bytes(
+    layers: Sequence[LayerGraph], counts: tuple[int, int, int], plan: ParallelPlan, *, num_micro_batches: int
+) -> float:
+    """Kept activations of the embedding and the head.
+
+    The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.
+    """
     ahead = plan.pipeline if plan.interleave == 1 else 2 * plan.pipeline
-    total += counts[0] * min(ahead, num_micro_batches) * embedding.stash_bytes
-    return total + counts[2] * head.stash_bytes
+    embedding = counts[0] * min(ahead, num_micro_batches) * layers[0].stash_bytes
+    return embedding + counts[2] * layers[2].stash_bytes

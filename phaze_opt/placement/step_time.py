@@ -29,7 +29,8 @@ class StageLoads:
         tensor_s: exposed collectives inside the tensor (context, expert) group.
         backward_s: the backward part of those five together, which gradients hide behind.
         transfer_s: exposed boundary transfers of one micro-batch.
-        parameter_s: ZeRO 3 parameter traffic of one micro-batch (gathers forward and backward).
+        parameter_s: ZeRO 3 traffic of one micro-batch (gathers forward and backward, gradients reduced).
+        reduction_s: ZeRO 2 gradient reduction of one micro-batch; that of the last is part of ``gradient_s``.
         gradient_s: gradient reduction and (ZeRO 1, 2) parameter gather, once a step.
         update_s: optimizer update, once a step.
     """
@@ -42,6 +43,7 @@ class StageLoads:
     backward_s: Floats
     transfer_s: Floats
     parameter_s: Floats
+    reduction_s: Floats
     gradient_s: Floats
     update_s: Floats
 
@@ -162,17 +164,24 @@ PARTS = (
 """Parts of a step's time, in the order of `StepTime`."""
 
 
+BACKWARD_SHARE = 2.0 / 3.0
+"""Share of ZeRO 3's parameter traffic that is backward's: one gather of two, and the gradients' reduction."""
+
+
 def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     """Times of steps.
 
-    m micro-batches through stages of time s_i (forward + backward + transfers + exposed parameters): m max s_i, plus
-    `fill_s`. Gradients of a replica hide behind the backward pass of its last micro-batch.
+    m micro-batches through stages of time s_i (forward + backward + transfers + exposed parameters and reductions):
+    m max s_i, plus `fill_s`. Gradients of a replica hide behind the backward pass of its last micro-batch, those that
+    ZeRO 2 reduces before that behind their own.
     """
     exposed = _exposed(stages.busy_s, stages.parameter_s, rules.parameter_overlap[:, None])
-    loads = stages.busy_s + stages.transfer_s + exposed
+    earlier = (rules.num_micro_batches - 1.0) / rules.num_micro_batches
+    reduced = earlier[:, None] * _exposed(stages.backward_s, stages.reduction_s, rules.data_overlap[:, None])
+    loads = stages.busy_s + stages.transfer_s + exposed + reduced
     rows = np.arange(len(loads))
     slowest = loads.argmax(axis=1)
-    backward_s = stages.backward_s + stages.transfer_s / 2.0
+    backward_s = stages.backward_s + stages.transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced
     bubble_s = fill_s(loads - backward_s, backward_s, rules.num_micro_batches, rules.interleave)
     gradient_s = _exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None])
     last = (gradient_s + stages.update_s).argmax(axis=1)
@@ -189,7 +198,7 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
         transfer_s=of_slowest(stages.transfer_s),
         bubble_s=bubble_s,
         parameter_s=of_slowest(exposed),
-        gradient_s=gradient_s[rows, last],
+        gradient_s=of_slowest(reduced) + gradient_s[rows, last],
         update_s=stages.update_s[rows, last],
         overhead_s=rules.overhead_s,
         waiting_s=np.zeros(len(loads)),

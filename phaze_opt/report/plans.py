@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 from phaze_opt.objective.step.plan_search import PlanRanking, RankedPlan
+from phaze_opt.placement.plan_memory import RESERVE_SHARE
 from phaze_opt.placement.step_time import StepTime
 from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.text import format_number, format_share, format_time
@@ -30,7 +31,7 @@ PART_NAMES = MappingProxyType(
     }
 )
 """Fields of `StepTime` in words."""
-RESERVE_NOTE = "memory has no reserve for workspace and fragmentation: leave about a tenth"
+RESERVE_NOTE = f"memory includes {RESERVE_SHARE:.0%} for workspace and fragmentation"
 _RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
 _IDEAL_NOTE = "ideal software: nothing but the operators' own losses; --software names real ones"
 
@@ -151,8 +152,9 @@ def memory_table(best: RankedPlan) -> TableContent:
         ("weights", stage.weight_bytes),
         ("gradients", stage.gradient_bytes),
         ("optimizer state", stage.optimizer_bytes),
-        *((("gathered weights (ZeRO 3)", stage.gathered_bytes),) if stage.gathered_bytes else ()),
+        *((("layers whole for a while (ZeRO)", stage.gathered_bytes),) if stage.gathered_bytes else ()),
         ("activations", stage.activation_bytes),
+        ("reserve", stage.reserve_bytes),
         ("all", stage.total_bytes),
     )
     rows = tuple((name, f"{_gib(num_bytes)} GiB") for name, num_bytes in parts)

@@ -31,7 +31,10 @@ class ParallelPlan:
         expert: shards of the experts e.
         interleave: model chunks a stage v (1 is plain 1F1B).
         micro_batch: sequences a micro-batch and replica.
-        zero: ZeRO stage: 0 nothing sharded, 1 optimizer state, 2 and gradients, 3 and parameters (FSDP).
+        zero: ZeRO stage, which says what stays sharded between the micro-batches of a step: 0 nothing, 1 optimizer
+            state, 2 and gradients (reduced every micro-batch), 3 and parameters (FSDP: gathered twice every
+            micro-batch). FSDP that keeps gathered parameters for the step is 2, and 1 if it keeps whole gradients too
+            (docs/decisions/0205).
         state_shards: replicas that the state is sharded over, 0 for all ``data x context`` (hybrid sharding otherwise).
         recompute: which activations are recomputed.
         is_sequence_parallel: whether activations between tensor-parallel regions are split.
@@ -68,9 +71,6 @@ class ParallelPlan:
         if (self.data * self.context) % self.expert:
             message = f"expert = {self.expert} must divide data x context = {self.data * self.context}"
             raise InputError(message, key="expert")
-        if self.zero == 3 and self.pipeline > 1:
-            message = f"zero = 3 shards parameters over replicas and is modelled without stages, not {self.pipeline}"
-            raise InputError(message, key="zero")
 
     @property
     def num_devices(self) -> int:

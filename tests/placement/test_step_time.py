@@ -16,7 +16,7 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
-from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, step_times
+from phaze_opt.placement.step_time import BACKWARD_SHARE, StageLoads, StepRules, StepTime, step_times
 
 some = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seconds = st.floats(1e-3, 10.0)
@@ -165,8 +165,50 @@ def test_more_overlap_is_never_slower_and_hides_no_more_than_the_compute(times, 
     assert parameters(more) <= parameters(less) * (1 + 1e-12)
     assert gradients(0.0) == pytest.approx(traffic)
     assert gradients(1.0) == pytest.approx(max(0.0, traffic - min(half)), abs=1e-12)
-    assert parameters(0.0) == pytest.approx(step(m, matmul_s=[time + traffic for time in times]).seconds)
-    assert parameters(1.0) == pytest.approx(step(m, matmul_s=[max(time, traffic) for time in times]).seconds)
+    for overlap, shown in ((0.0, [traffic] * len(times)), (1.0, [max(0.0, traffic - time) for time in times])):
+        busy = [time + each for time, each in zip(times, shown, strict=True)]
+        backward = [BACKWARD_SHARE * each for each in shown]
+        assert parameters(overlap) == pytest.approx(step(m, matmul_s=busy, backward_s=backward).seconds)
+
+
+@some
+@given(compute=st.tuples(seconds, seconds), gather=seconds, p=st.integers(1, 6), rounds=st.integers(1, 4))
+def test_stages_that_gather_and_scatter_every_micro_batch_take_what_the_schedule_takes(
+    compute, gather, p, rounds
+) -> None:
+    """ZeRO 3 without overlap: a gather before forward, one before backward and as much again for the gradients."""
+    forward, backward = compute
+    expected = simulate([forward + gather] * p, [backward + 2 * gather] * p, rounds * p)
+    busy = {"matmul_s": [forward + backward] * p, "backward_s": [backward] * p}
+    found = step(rounds * p, parameter_s=[3 * gather] * p, **busy)
+    assert found.seconds == pytest.approx(expected, rel=1e-9)
+    assert found.parameter_s == pytest.approx(3 * rounds * p * gather)
+
+
+@some
+@given(compute=st.tuples(seconds, seconds), scatter=seconds, gather=seconds, m=st.integers(1, 9))
+def test_zero_2_scatters_every_micro_batch_and_gathers_once(compute, scatter, gather, m) -> None:
+    """Without stages: m scatters, of which full overlap hides each behind its own backward pass; one gather."""
+    forward, backward = compute
+    given_s = {"matmul_s": [forward + backward], "backward_s": [backward], "reduction_s": [scatter]}
+    shown = step(m, gradient_s=[scatter + gather], **given_s)
+    assert shown.seconds == pytest.approx(m * (forward + backward + scatter) + gather)
+    assert shown.gradient_s == pytest.approx(m * scatter + gather)
+    hidden = step(m, data_overlap=1.0, gradient_s=[scatter + gather], **given_s)
+    expected = (m - 1) * max(0.0, scatter - backward) + max(0.0, scatter + gather - backward)
+    assert hidden.gradient_s == pytest.approx(expected, abs=1e-12)
+
+
+@some
+@given(compute=st.tuples(seconds, seconds), scatter=seconds, p=st.integers(2, 6), rounds=st.integers(1, 5))
+def test_zero_2_of_stages_lies_between_all_scattered_and_all_but_one(compute, scatter, p, rounds) -> None:
+    """1F1B where every backward pass scatters; the last one's is counted with the gradients, here nothing."""
+    forward, backward = compute
+    busy = {"matmul_s": [forward + backward] * p, "backward_s": [backward] * p}
+    found = step(rounds * p, reduction_s=[scatter] * p, **busy).seconds
+    every = simulate([forward] * p, [backward + scatter] * p, rounds * p)
+    assert every - p * scatter <= found * (1 + 1e-12)
+    assert found <= every * (1 + 1e-12)
 
 
 def test_interleaving_divides_the_bubble_and_nothing_else() -> None:

@@ -26,7 +26,6 @@ def test_devices_shards_and_micro_batches() -> None:
         ({"data": 4, "state_shards": 3}, "state_shards = 3 must be 0"),
         ({"interleave": 2}, "interleave = 2 needs more than one pipeline stage"),
         ({"data": 2, "context": 2, "expert": 3}, "expert = 3 must divide data x context = 4"),
-        ({"zero": 3, "pipeline": 2}, "zero = 3 shards parameters over replicas"),
     ],
 )
 def test_what_no_framework_runs_is_refused(fields: dict[str, int], words: str) -> None:

@@ -120,7 +120,7 @@ def step_memory(step: CompiledStep) -> PlanMemory:
         blocks=step.blocks,
         num_micro_batches=step.num_micro_batches,
         optimizer=step.training.optimizer,
-        gradient_bytes=step.stack.gradient_bytes,
+        stack=step.stack,
     )
 
 

@@ -198,6 +198,7 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         backward_s=np.zeros_like(one_forward),
         transfer_s=transfer_s,
         parameter_s=_traffic_s(batch.parameters, stack),
+        reduction_s=_traffic_s(batch.reductions, stack),
         gradient_s=_traffic_s(batch.gradients, stack),
         update_s=_updates_s(batch, classes_s[:, :, 2].sum(axis=-1)),
     )

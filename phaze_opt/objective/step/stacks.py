@@ -44,6 +44,7 @@ _MEGATRON_CORE = TrainingStack(
     loss_traffic=2.0,
     k_ramp=0.0,
     exposed_traffic=0.0,
+    whole_sets=3,
 )
 """Megatron-Core and NeMo on H100 (2024): causal fused attention, distributed optimizer, 16-bit gradients, every kind
 of collective overlapped, loss in fp32. Norms, casts and activations each read and write memory: leaving them unfused
@@ -58,6 +59,7 @@ _LLM_FOUNDRY = TrainingStack(
     loss_traffic=2.0,
     exposed_traffic=0.0,
     kept_operators=("mlp_down", "mlp_output_bias", "mlp_dropout", "mlp_residual"),
+    whole_sets=3,
 )
 """MosaicML's llm-foundry on PyTorch FSDP: causal fused attention, nothing else fused, parameters gathered in 16 bits,
 gradients reduced in 32 bits every micro-batch, loss in fp32; checkpointed blocks stop before their last matmul, which
@@ -92,7 +94,12 @@ _STACKS = MappingProxyType(
             replace(_LLM_FOUNDRY, name="llm-foundry-pure", gradient_bytes=2, kept_operators=()),
             _MAXTEXT,
             replace(_MAXTEXT, name="maxtext-unfused", attention=AttentionForm.UNFUSED, scores_share=1.0),
-            replace(_MAXTEXT, name="maxtext-offload", kept_operators=("query_key_value", *_MAXTEXT.kept_operators)),
+            replace(
+                _MAXTEXT,
+                name="maxtext-offload",
+                kept_operators=("query_key_value", *_MAXTEXT.kept_operators),
+                keeps_on_host=True,
+            ),
         )
     }
 )

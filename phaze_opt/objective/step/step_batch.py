@@ -23,6 +23,7 @@ from phaze_opt.objective.step.step_traffic import (
     collective_costs,
     gradient_costs,
     parameter_costs,
+    reduction_costs,
     transfer_costs,
 )
 from phaze_opt.workload.plan import Recompute
@@ -46,7 +47,8 @@ class StepBatch:
         waits: expected wait for the slowest host of a tensor group, in mean launch times: H(t) - 1, shape (steps,).
         transfers: boundary transfers of a micro-batch, shape (steps, stages).
         parameters: ZeRO 3 gathers and reductions of a micro-batch, shape (steps, stages).
-        gradients: reduction of gradients and gather of parameters once a step, shape (steps, stages).
+        reductions: ZeRO 2 reductions of gradients, of every micro-batch but the last, shape (steps, stages).
+        gradients: reduction of gradients and gather of parameters with the last one, shape (steps, stages).
         islands: parts of the outermost switched network (nodes, slices) that the devices fill, shape (steps,).
         update_shards: parameters a device holds for each that it updates, shape (steps,).
         tied_share: share of the head's update that the embedding on the same stage does already, shape (steps,).
@@ -64,6 +66,7 @@ class StepBatch:
     waits: Floats
     transfers: Traffic
     parameters: Traffic
+    reductions: Traffic
     gradients: Traffic
     update_bytes: Floats
     update_shards: Floats
@@ -91,6 +94,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
         transfers=_traffic([_pad(transfer_costs(step, network), num_stages) for step, network in both]),
         parameters=_traffic([_pad(parameter_costs(step, network), num_stages) for step, network in both]),
+        reductions=_traffic([_pad(reduction_costs(step, network), num_stages) for step, network in both]),
         gradients=_traffic([_pad(gradient_costs(step, network), num_stages) for step, network in both]),
         update_bytes=np.array([_update_bytes(step) for step in steps]),
         update_shards=np.array([_update_shards(step) for step in steps]),

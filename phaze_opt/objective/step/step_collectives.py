@@ -52,19 +52,22 @@ def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[Gro
 
 
 def _of_parameters(step: CompiledStep, stage: int, network: Network) -> Iterator[GroupCollective]:
-    """Gradients, and sharded parameters, over the devices that hold the same ones."""
+    """Gradients, and sharded parameters, over the devices that hold the same ones, as `step_traffic` counts them."""
     plan = step.plan
-    times = float(step.num_micro_batches) if plan.zero == 3 else 1.0
+    micro_batches = float(step.num_micro_batches)
+    scatters = micro_batches if plan.zero >= 2 else 1.0
+    gathers = 2.0 * micro_batches if plan.zero == 3 else 1.0
+    reduce, scatter, gather = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
     for held in held_parameters(step, stage, network):
         gradient_bytes = held.parameters * step.stack.gradient_bytes
         if plan.zero == 0:
-            yield GroupCollective("gradient all_reduce", CollectiveKind.ALL_REDUCE, gradient_bytes, held.group)
+            yield GroupCollective("gradient all_reduce", reduce, gradient_bytes, held.group)
             continue
         weight_bytes = held.parameters * step.training.optimizer.weight_bytes
-        gathers = 2.0 * times if plan.zero == 3 else 1.0
-        scatter, gather = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
-        yield GroupCollective("gradient reduce_scatter", scatter, gradient_bytes, held.group, times)
+        yield GroupCollective("gradient reduce_scatter", scatter, gradient_bytes, held.group, scatters)
         yield GroupCollective("parameter all_gather", gather, weight_bytes, held.group, gathers)
+        if held.is_copied:
+            yield GroupCollective("gradient all_reduce", reduce, gradient_bytes / held.shards, held.copies)
 
 
 def _transfers(step: CompiledStep, network: Network) -> Iterator[GroupCollective]:

@@ -128,30 +128,46 @@ def _boundary_cost(network: Network, position: int, payload_bytes: float) -> Cos
 
 @dataclass(frozen=True, slots=True)
 class HeldParameters:
-    """Parameters that one device of a stage holds, and the devices that hold the same ones."""
+    """Parameters that one device of a stage holds (under ZeRO 3: would hold whole), and who else does.
+
+    Attributes:
+        parameters: their number.
+        shards: devices that the sharded state of one copy is spread over; 1 without ZeRO.
+        group: those devices, or without ZeRO all that hold the same parameters.
+        copies: with hybrid sharding the devices that hold the same shard, one of each copy; else a group of one.
+    """
 
     parameters: float
+    shards: int
     group: tuple[NetworkDimension, ...]
+    copies: tuple[NetworkDimension, ...]
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether there is more than one copy of the sharded state."""
+        return math.prod(dimension.size for dimension in self.copies) > 1
 
 
 def held_parameters(step: CompiledStep, number: int, network: Network) -> list[HeldParameters]:
     """Of one stage: experts, on their own replicas, and all else, on data parallel replicas and context shards.
 
-    With hybrid sharding (ZeRO 3 over some of the replicas) the group are those that share one copy of the state. A tied
-    head on the embedding's stage counts once. Parameters that only one device holds are left out.
+    A tied head on the embedding's stage counts once. Parameters that only one device holds are left out.
     """
     plan = step.plan
     dense, experts = _stage_parameters(step, number)
     stride = plan.tensor * (plan.pipeline if step.stack.order is RankOrder.PIPELINE_INNER else 1)
     found = []
-    for parameters, size, apart in (
-        (dense, plan.shards if plan.zero == 3 else plan.data * plan.context, stride),
-        (experts, plan.expert_shards if plan.zero == 3 else plan.expert_replicas, stride * plan.expert),
+    for parameters, replicas, sharded, apart in (
+        (dense, plan.data * plan.context, plan.shards, stride),
+        (experts, plan.expert_replicas, plan.expert_shards, stride * plan.expert),
     ):
-        if parameters and size > 1:
-            found.append(
-                HeldParameters(float(parameters), group_dimensions(network, size=size, stride=apart, is_aligned=True))
-            )
+        shards = sharded if plan.zero else 1
+        if not parameters or replicas == 1:
+            continue
+        size = shards if plan.zero else replicas
+        group = group_dimensions(network, size=size, stride=apart, is_aligned=True)
+        copies = group_dimensions(network, size=replicas // size, stride=apart * size, is_aligned=True)
+        found.append(HeldParameters(float(parameters), shards, group, copies))
     return found
 
 
@@ -175,8 +191,8 @@ def stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:
 def parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
     """ZeRO 3: parameters gathered forward and backward, gradients scattered, layer by layer, every micro-batch.
 
-    A flat ring enters and leaves every node by one adapter: it runs at one device's share of the outer network, and
-    takes a hop a device for every layer.
+    With stages likewise, for each stage's own parameters. A flat ring enters and leaves every node by one adapter: it
+    runs at one device's share of the outer network, and takes a hop a device for every layer.
     """
     if step.plan.zero != 3:
         return [NO_COST] * len(step.blocks)
@@ -206,10 +222,22 @@ def _flat(group: Sequence[NetworkDimension], network: Network) -> tuple[NetworkD
     return replace(inner, size=1), ring
 
 
+def reduction_costs(step: CompiledStep, network: Network) -> list[Cost]:
+    """ZeRO 2: gradients scattered every micro-batch, as only a share of their sum is kept (as ZeRO 3's are)."""
+    if step.plan.zero != 2:
+        return [NO_COST] * len(step.blocks)
+    return [
+        _add([_scatter_cost(step, held) for held in held_parameters(step, number, network)])
+        for number in range(len(step.blocks))
+    ]
+
+
 def gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """Gradients all-reduced, or (ZeRO 1, 2) scattered and parameters gathered; a tied table over its two stages."""
-    if step.plan.zero == 3:
-        return [_hybrid_cost(step, network, number) for number in range(len(step.blocks))]
+    """Of the last micro-batch: gradients all-reduced, or (ZeRO 1, 2) scattered and parameters gathered.
+
+    With hybrid sharding each shard's gradients are all-reduced over the copies of it as well, under ZeRO 3 too. A tied
+    table is added up over its two stages.
+    """
     costs = []
     for number in range(len(step.blocks)):
         parts = []
@@ -218,34 +246,26 @@ def gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
             if step.plan.zero == 0:
                 parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes, held.group))
                 continue
-            weight_bytes = held.parameters * step.training.optimizer.weight_bytes
-            parts.append(_cost(CollectiveKind.REDUCE_SCATTER, gradient_bytes, held.group))
-            parts.append(_cost(CollectiveKind.ALL_GATHER, weight_bytes, held.group))
+            if step.plan.zero < 3:
+                weight_bytes = held.parameters * step.training.optimizer.weight_bytes
+                parts.append(_scatter_cost(step, held))
+                parts.append(_cost(CollectiveKind.ALL_GATHER, weight_bytes, held.group))
+            if held.is_copied:
+                parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes / held.shards, held.copies))
         if number in (0, len(step.blocks) - 1):
             parts.append(_tied_cost(step, network))
         costs.append(_add(parts))
     return costs
 
 
-def _hybrid_cost(step: CompiledStep, network: Network, number: int) -> Cost:
-    """Hybrid sharding: each shard's gradients all-reduced once a step over the groups that hold a copy of it."""
-    plan = step.plan
-    dense, experts = _stage_parameters(step, number)
-    parts = []
-    for parameters, shards, replicas, apart in (
-        (dense, plan.shards, plan.data * plan.context, plan.tensor),
-        (experts, plan.expert_shards, plan.expert_replicas, plan.tensor * plan.expert),
-    ):
-        copies = replicas // shards
-        if parameters and copies > 1:
-            group = group_dimensions(network, size=copies, stride=apart * shards, is_aligned=True)
-            parts.append(_cost(CollectiveKind.ALL_REDUCE, parameters * step.stack.gradient_bytes / shards, group))
-    return _add(parts)
+def _scatter_cost(step: CompiledStep, held: HeldParameters) -> Cost:
+    return _cost(CollectiveKind.REDUCE_SCATTER, held.parameters * step.stack.gradient_bytes, held.group)
 
 
 def _tied_cost(step: CompiledStep, network: Network) -> Cost:
-    """Gradients of a tied table, added up between the first and the last stage."""
-    payload = step.layers[2].graph.num_tied_parameters * step.stack.gradient_bytes
+    """Gradients of a tied table, added up between the first and the last stage: of a device's shard if sharded."""
+    shards = step.plan.shards if step.plan.zero >= 2 else 1
+    payload = step.layers[HEAD].graph.num_tied_parameters * step.stack.gradient_bytes / shards
     if len(step.blocks) == 1 or not payload:
         return NO_COST
     plan = step.plan

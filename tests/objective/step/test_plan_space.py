@@ -73,7 +73,7 @@ def test_explains_why_nothing_is_left() -> None:
     assert "takes 32 devices of 16" in explain(PlanChoices(tensor=(4,), pipeline=(8,)))
     assert "does not divide 16 devices" in explain(PlanChoices(tensor=(1,), pipeline=(3,)))
     assert "attention heads" in explain(PlanChoices(tensor=(3,), data=(1,), pipeline=(1,)))
-    assert "zero = 3" in explain(PlanChoices(tensor=(1,), pipeline=(2,), zero=(3,)))
+    assert "state_shards = 3" in explain(PlanChoices(tensor=(1,), pipeline=(2,), zero=(3,), state_shards=(3,)))
     assert "global batch" in explain(PlanChoices(tensor=(1,), micro_batch=(128,)))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from phaze_opt.objective.step.compiled_step import compile_step
 from phaze_opt.objective.step.plan_search import step_memory
+from phaze_opt.placement.plan_memory import RESERVE_SHARE
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.modern_rows import read_modern_row
 from phaze_opt.validation.training.row import TrainingRow, read_training_row
@@ -27,7 +28,7 @@ def rows(dataset: str) -> list[TrainingRow]:
 
 
 def share(row: TrainingRow, stack: TrainingStack, *, times: int = 1) -> float:
-    """Of the device's memory, with ``times`` the micro-batch."""
+    """Of the device's memory, with ``times`` the micro-batch; what is reserved is part of it."""
     plan = replace(row.plan, micro_batch=times * row.plan.micro_batch)
     step = compile_step(row.model, row.training, plan, stack=stack)
     return step_memory(step).peak_bytes / row.device.hbm_bytes
@@ -42,14 +43,17 @@ def share(row: TrainingRow, stack: TrainingStack, *, times: int = 1) -> float:
         ("train_vtrain_multinode", UNFUSED),
         ("train_megatron_h100", TrainingStack()),
         ("train_large_runs", TrainingStack()),
-        ("train_llmfoundry_fsdp", TrainingStack()),
+        ("train_llmfoundry_fsdp", TrainingStack(gradient_bytes=4, whole_sets=3)),
     ],
 )
 def test_what_ran_fits(dataset: str, stack: TrainingStack) -> None:
-    """One row of SC21's ZeRO 3 comparison needs 80.2 GiB of 80: hence 1 % of room."""
+    """With the reserve; one row of SC21's ZeRO 3 comparison, of 80.2 GiB without it, is the exception."""
     found = rows(dataset)
     assert found
-    assert max(share(row, stack) for row in found) <= 1.01
+    misfits = {(row.model.name, row.plan.zero): share(row, stack) for row in found if share(row, stack) > 1}
+    allowed = {("GPT-529.6B", 3)} if dataset == "train_megatron_sc21" else set()
+    assert set(misfits) == allowed
+    assert all(each <= 1.01 * (1 + RESERVE_SHARE) for each in misfits.values())
 
 
 def test_llm_foundrys_micro_batches_leave_little_room() -> None:

@@ -1,0 +1,57 @@
+"""Designed chips under software: what full recomputation spares is not scheduled again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.evaluate import load_estimator
+from phaze_opt.objective.step.compiled_step import compile_step
+from phaze_opt.objective.step.scheduled import ScheduledTimes
+from phaze_opt.schedule.options import ScheduleOptions
+from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.stack import FusionLevel, TrainingStack
+from phaze_opt.workload.training import TrainingSpec
+
+LAST = ("mlp_down", "mlp_residual", "mlp_output_bias", "mlp_dropout")
+
+
+def times(recompute: Recompute, kept: tuple[str, ...]) -> np.ndarray:
+    """Passes of a block of bert-large, s."""
+    clock = ScheduledTimes(
+        load_architecture("tpu-v4"),
+        estimator=load_estimator("analytic"),
+        exclusivity=Exclusivity.CHIP,
+        options=ScheduleOptions(mip_gap=0.01),
+    )
+    stack = TrainingStack(fusion=FusionLevel.NONE, kept_operators=kept)
+    plan = ParallelPlan(recompute=recompute)
+    step = compile_step(load_model("bert-large"), TrainingSpec(1, 512, 1), plan, stack=stack)
+    return clock.times(step).pass_s[1]
+
+
+def test_what_is_spared_comes_off_backward_of_full_recomputation_alone() -> None:
+    """A block ends in a chain, so what is spared is what its operators take one after the other."""
+    plain, spared = times(Recompute.FULL, ()), times(Recompute.FULL, LAST)
+    stack = TrainingStack(fusion=FusionLevel.NONE, kept_operators=LAST)
+    step = compile_step(load_model("bert-large"), TrainingSpec(1, 512, 1), ParallelPlan(), stack=stack)
+    kept = [step.operators[column] for column in step.layers[1].forward.kept_columns]
+    assert {operator.name for operator in kept} == set(LAST)
+    from phaze_opt.hardware.accelerator import AcceleratorTable
+
+    table = AcceleratorTable.from_accelerators([load_architecture("tpu-v4")])
+    alone_s = load_estimator("analytic").estimate(kept, table).spread_s[0].sum()
+    assert plain[0] == spared[0]
+    assert plain[1] - spared[1] == pytest.approx(alone_s, rel=0.02)
+    assert times(Recompute.NONE, LAST)[1] == times(Recompute.NONE, ())[1] == plain[1]
+
+
+def test_all_of_forward_spared_is_no_recomputation() -> None:
+    stack = TrainingStack(fusion=FusionLevel.NONE)
+    step = compile_step(load_model("bert-large"), TrainingSpec(1, 512, 1), ParallelPlan(), stack=stack)
+    everything = tuple(step.operators[column].name for column in step.layers[1].forward.columns)
+    forward, backward, _ = times(Recompute.FULL, everything)
+    assert forward + backward == pytest.approx(times(Recompute.NONE, ())[1])
