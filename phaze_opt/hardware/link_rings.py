@@ -11,15 +11,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import permutations
 
-MAX_MESH = 8
-"""Devices of the largest mesh: all tours of its devices are listed."""
-
 Links = tuple[tuple[int, ...], ...]
 
 
 @cache
 def ring_shares(links: Links) -> tuple[float, ...]:
     """Bandwidth of the first 2, 3, ... devices of a mesh, relative to all of them.
+
+    All tours of the devices are listed: a mesh of eight has 2,520.
 
     Args:
         links: number of links of every pair of devices, shape (n, n), symmetric.

@@ -8,41 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.fitted import FittedConstants, FittedFile, FittedGroup, FittedValue, read_fitted_file
+from phaze_opt.hardware.fitted import FittedConstants, FittedFile, FittedGroup, FittedValue
 from phaze_opt.validation.family import Parameter
 from phaze_opt.whole_file import replace_file
 
 SIGNIFICANT_DIGITS = 6
 """Of written values: far beyond what measurements carry, and short of what differs between two processors."""
 FORMAT = 1
-
-
-def write_groups(
-    path: Path,
-    groups: Mapping[str, FittedGroup],
-    *,
-    removed: Collection[str] = (),
-    sets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
-) -> FittedFile:
-    """Replace or add groups of a file of fitted constants; its other groups stay.
-
-    Args:
-        path: the file; made if there is none.
-        groups: by name; each replaces the group of that name as a whole.
-        removed: names of groups to drop.
-        sets: figures by data set, which replace those of the same sets.
-
-    Returns:
-        What the file holds now.
-
-    Raises:
-        InputError: a value is not finite or outside its bounds, the file is no file of fitted constants, or it cannot
-            be written; the file is left as it was.
-    """
-    known = read_fitted_file(path) if path.exists() else FittedFile(format=FORMAT, groups={})
-    file = merged(known, groups, removed=removed, sets=sets)
-    write_fitted_file(path, file)
-    return file
 
 
 def merged(
@@ -52,7 +24,14 @@ def merged(
     removed: Collection[str] = (),
     sets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
 ) -> FittedFile:
-    """A file with some groups replaced, added or dropped, and figures of some data sets replaced."""
+    """A file with some groups replaced, added or dropped; its other groups stay.
+
+    Args:
+        known: the file as it is.
+        groups: by name; each replaces the group of that name as a whole.
+        removed: names of groups to drop.
+        sets: figures by data set, which replace those of the same sets.
+    """
     kept = {name: group for name, group in known.groups.items() if name not in removed}
     figures = {name: {key: rounded(value) for key, value in item.items()} for name, item in sets.items()}
     return FittedFile(format=FORMAT, groups=kept | dict(groups), sets=dict(known.sets) | figures)

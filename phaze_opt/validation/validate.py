@@ -140,7 +140,7 @@ def _by_label(
 def _explain_worst(
     rows: Sequence[RowResult], scored: Sequence[int], predictions: Predictions, fitted: FittedConstants
 ) -> tuple[ExplainedRow, ...]:
-    """Largest errors first: a time a factor too long counts as much as one too short by that factor."""
+    """Largest absolute errors first: those that weigh most in the mean."""
     if predictions.compiled is None:
         return ()
     worst = sorted(scored, key=lambda index: (-abs(rows[index].error), rows[index].row.line))[:NUM_WORST]

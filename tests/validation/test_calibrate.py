@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.fitted import FittedConstants, FittedGroup, FittedValue, read_fitted_file
+from phaze_opt.hardware.fitted import FittedConstants, FittedFile, FittedGroup, FittedValue, read_fitted_file
 from phaze_opt.testing.toy_family import TRUE, ToyFamily, toy_lines, toy_us
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
-from phaze_opt.validation.fitted_writing import write_groups
+from phaze_opt.validation.fitted_writing import FORMAT, merged, write_fitted_file
 from phaze_opt.validation.folds import fold_by_cell
 from phaze_opt.validation.held_out import cells_of, fit_family, predict_held_out, without_groups
 
@@ -19,6 +19,12 @@ EMPTY = FittedConstants({})
 
 def fit(dataset, start=EMPTY, **how):
     return calibrate([ToyFamily()], [dataset], start, source="test", **how)
+
+
+def write_groups(path, groups, **changes):
+    """Replace groups of a file, or begin one."""
+    known = read_fitted_file(path) if path.exists() else FittedFile(format=FORMAT, groups={})
+    write_fitted_file(path, merged(known, groups, **changes))
 
 
 @pytest.fixture

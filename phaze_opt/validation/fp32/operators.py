@@ -20,7 +20,7 @@ class NeusightFamily:
 
     @property
     def name(self) -> str:
-        """``fp32 operators``."""
+        """``fp32_operators``."""
         return "fp32_operators"
 
     @property

@@ -13,6 +13,7 @@ from phaze_opt.estimate.machine_simt import SimtMachine, simt_matmul
 from phaze_opt.estimate.machine_vector import elementwise_s, layer_norm_s, softmax_s
 from phaze_opt.hardware.device import ComputePath, Device, find_device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.row import Row
 
@@ -41,7 +42,7 @@ class CompiledFp32:
         Raises:
             InputError: a malformed value, by file, line and column.
         """
-        self.measured_s = np.array([row.number("latency_us") * 1e-6 for row in rows])
+        self.measured_s = np.array([row.number("latency_us") * MICRO for row in rows])
         self._kinds = [row.text("op").lower() for row in rows]
         self.unscored = {index: reason for index, row in enumerate(rows) if (reason := _refusal(row))}
         names = [row.text("hardware") for row in rows]
@@ -92,12 +93,6 @@ class CompiledFp32:
             parts = [("launch", min(total, float(np.asarray(vector.launch_s)[0]))), ("one stream", stream)]
         rest = total - sum(seconds for _, seconds in parts)
         return tuple(Part(name, seconds) for name, seconds in [*parts, ("overlap" if rest < 0 else "rows", rest)])
-
-    def regime(self, fitted: FittedConstants, index: int) -> str:
-        """What bounds a row: its operator, and launch, compute or memory."""
-        parts = {part.name: part.seconds for part in self.explain(fitted, index)}
-        bounds = {name: seconds for name, seconds in parts.items() if name not in ("overlap",)}
-        return f"{self._kinds[index]}, {max(bounds, key=lambda name: bounds[name])}"
 
     def _columns(self, rows: Indices) -> tuple[Floats, Floats, Floats, Floats]:
         b, m, n, k = self._shape[rows].T
