@@ -2,7 +2,8 @@
 
 For each run of Megatron-LM (A100, H100) and NeMo the cluster, batch, software, recomputation and ZeRO stage stay as
 published; every tensor (1 to 8), pipeline and data degree, micro-batch (1 to 8) and interleave that fits the memory is
-priced on the fitted machine. Recorded are the published plan's rank and how much slower than the best it is predicted.
+priced on the fitted machine. Recorded are the published plan's rank and how much slower than the best it is predicted,
+and what the reserve of memory (decision 0206) decides at both ends of its range.
 
     python experiments/validation/published_plans.py [--out FILE]
 """
@@ -20,9 +21,10 @@ from typing import Any
 
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.objective.step.clocks import MachineClock
-from phaze_opt.objective.step.plan_search import Machine, PlanRanking, rank_plans
+from phaze_opt.objective.step.plan_search import Machine, PlanRanking, RankedPlan, rank_plans
 from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
 from phaze_opt.objective.step.stacks import load_stack
+from phaze_opt.placement.plan_memory import RESERVE_SHARE
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.training.compiled import CompiledTraining, TrainingEntry
@@ -33,6 +35,7 @@ SETS = ("train_megatron_sc21", "train_korthikanti22", "train_megatron_h100", "tr
 MICRO_BATCHES = (1, 2, 4, 8)
 MAX_INTERLEAVE = 24
 NEAR_PERCENT = 5
+RESERVES = (0.0, 0.02, RESERVE_SHARE, 0.1)
 
 
 def main() -> None:
@@ -71,9 +74,11 @@ def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
         load_stack(entry.stack, fitted),
     )
     plans = set(enumerate_plans(row.model, row.training, num_devices=row.plan.num_devices, choices=choices(row.plan)))
-    ranking = rank_plans(row.model, row.training, sorted(plans | {row.plan}, key=str), machine=machine)
-    unlimited = rank_plans(row.model, row.training, [row.plan], machine=replace(machine, memory_bytes=float("inf")))
-    published = unlimited.ranked[0]
+    plans.add(row.plan)
+    unlimited = replace(machine, memory_bytes=float("inf"))
+    everything = rank_plans(row.model, row.training, sorted(plans, key=str), machine=unlimited)
+    ranking = replace(everything, ranked=fitting(everything, machine.memory_bytes, RESERVE_SHARE))
+    published = next(each for each in everything.ranked if each.plan == row.plan)
     faster = [each for each in ranking.ranked if each.time.seconds < published.time.seconds]
     return {
         "id": row.row.id,
@@ -89,6 +94,16 @@ def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
         "rank": len(faster) + 1,
         "num_plans": len(ranking.ranked),
         "slower_than_best_percent": 100.0 * (published.time.seconds / best_s(ranking, published.time.seconds) - 1.0),
+        "reserves": [
+            {
+                "share": share,
+                "fits": counted_bytes(published) * (1 + share) <= machine.memory_bytes,
+                "best": next(
+                    (describe_plan(each.plan) for each in fitting(everything, machine.memory_bytes, share)), "-"
+                ),
+            }
+            for share in RESERVES
+        ],
         "best": [
             {"plan": describe_plan(each.plan), "seconds": each.time.seconds} | {"fields": asdict(each.plan)}
             for each in ranking.ranked[:3]
@@ -96,10 +111,24 @@ def rank_row(entry: TrainingEntry, fitted: FittedConstants) -> dict[str, Any]:
     }
 
 
+def counted_bytes(each: RankedPlan) -> float:
+    """Memory of the fullest stage without the reserve."""
+    return max(stage.counted_bytes for stage in each.memory.stages)
+
+
+def fitting(ranking: PlanRanking, memory_bytes: float, reserve_share: float) -> tuple[RankedPlan, ...]:
+    """Plans that fit with a reserve, fastest first."""
+    return tuple(each for each in ranking.ranked if counted_bytes(each) * (1 + reserve_share) <= memory_bytes)
+
+
 def choices(plan: ParallelPlan) -> PlanChoices:
-    """What the owner of a published plan could have chosen instead; software settings stay."""
+    """What the owner of a published plan could have chosen instead; software settings stay.
+
+    DeepSpeed has no stages beside ZeRO 3, and recipes with FSDP none.
+    """
     interleaves = tuple(range(1, MAX_INTERLEAVE + 1)) if plan.interleave > 1 else (1,)
     return PlanChoices(
+        pipeline=(1,) if plan.zero == 3 else (),
         context=(plan.context,),
         interleave=interleaves,
         micro_batch=tuple(sorted({*MICRO_BATCHES, plan.micro_batch})),
@@ -150,7 +179,24 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"| {row['measured_s']:.3g}, {row['predicted_s']:.3g} | {row['published']}{fits} "
             f"| {row['rank']} of {row['num_plans']} | {row['slower_than_best_percent']:.1f} | {best} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *reserve_table(rows)]) + "\n"
+
+
+def reserve_table(rows: list[dict[str, Any]]) -> list[str]:
+    """What the reserve decides: published plans that fit, and best plans that differ from those of the default."""
+    default = RESERVES.index(RESERVE_SHARE)
+    lines = [
+        "Memory reserved for what is not counted, as a share of what is (decision 0206):",
+        "",
+        "| share | published plans that fit | best plans that differ from those at the default |",
+        "|---|---|---|",
+    ]
+    for index, share in enumerate(RESERVES):
+        fits = sum(row["reserves"][index]["fits"] for row in rows)
+        others = sum(row["reserves"][index]["best"] != row["reserves"][default]["best"] for row in rows)
+        mark = " (default)" if index == default else ""
+        lines.append(f"| {share:.2f}{mark} | {fits} of {len(rows)} | {others} |")
+    return lines
 
 
 if __name__ == "__main__":
