@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.validation.dataset import Dataset
-from phaze_opt.validation.operators.ideal_time import ideal_seconds
+from phaze_opt.validation.ideal_time import ideal_seconds
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 

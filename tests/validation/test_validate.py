@@ -8,7 +8,7 @@ from phaze_opt.testing.toy_family import UNKNOWN_OP, ToyFamily
 from phaze_opt.validation.baselines import fit_baselines, measured_seconds
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.goals import ERROR_GOALS
-from phaze_opt.validation.operators.ideal_time import ideal_seconds
+from phaze_opt.validation.ideal_time import ideal_seconds
 from phaze_opt.validation.predict import NO_FAMILY
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 from phaze_opt.validation.serialize import validation_to_json

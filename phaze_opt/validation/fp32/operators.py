@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from phaze_opt.hardware.device import ComputePath, find_device
+from phaze_opt.hardware.device import find_device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Parameter
 from phaze_opt.validation.fp32.fit import device_parameters, devices_of, fit_fp32, law_parameters
-from phaze_opt.validation.fp32.rows import ELEMENT_BYTES, CompiledFp32, part_of
+from phaze_opt.validation.fp32.rows import CompiledFp32, part_of
+from phaze_opt.validation.ideal_time import roofline_parts
 from phaze_opt.validation.row import Row
 
 LAUNCH_BOUND_S = 5e-5
@@ -49,13 +51,11 @@ class NeusightFamily:
         """Operator, and launch, compute or memory by what the data sheet says bounds it."""
         kind = row.text("op").lower()
         device = find_device(row.text("hardware"))
-        if row.number("latency_us") * 1e-6 < LAUNCH_BOUND_S:
+        if row.number("latency_us") * MICRO < LAUNCH_BOUND_S:
             return f"{kind}, launch"
         if device is None or part_of(kind) != "matmul":
             return f"{kind}, memory"
-        b, m, n, k = (row.number(name, 1.0) for name in "bmnk")
-        compute = 2.0 * b * m * n * k / device.peak_flops_per_s.get(ComputePath.FP32, 1.0)
-        memory = ELEMENT_BYTES * b * (m * k + k * n + m * n) / device.hbm_bandwidth_bytes_per_s
+        compute, memory = roofline_parts(row, device)
         return f"{kind}, {'compute' if compute > memory else 'memory'}"
 
     def cell(self, row: Row) -> str:

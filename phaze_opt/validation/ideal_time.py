@@ -40,15 +40,24 @@ def ring_bytes(row: Row) -> float:
 
 
 def roofline_seconds(row: Row, device: Device) -> float:
-    """Roofline of one operator."""
+    """Roofline of one operator, s."""
+    return max(roofline_parts(row, device))
+
+
+def roofline_parts(row: Row, device: Device) -> tuple[float, float]:
+    """Time of one operator at the peak and at the memory rate of the data sheet, s; without ``k`` nothing multiplies.
+
+    Raises:
+        InputError: a malformed value, or the device lacks the path of the type.
+    """
     path = path_of(row.text("dtype"))
     size, batch = element_bytes(path), row.number("b", 1.0)
     m, n, k = row.number("m"), row.number("n"), row.number("k", 0.0)
     if k == 0.0:
         moved = _PASSES.get(row.text("op"), 2.0) * batch * m * n * size
-        return moved / device.hbm_bandwidth_bytes_per_s
+        return 0.0, moved / device.hbm_bandwidth_bytes_per_s
     moved = batch * (m * k + k * n + m * n) * size
-    return max(2.0 * batch * m * n * k / device.peak(path), moved / device.hbm_bandwidth_bytes_per_s)
+    return 2.0 * batch * m * n * k / device.peak(path), moved / device.hbm_bandwidth_bytes_per_s
 
 
 def training_seconds(row: Row, device: Device) -> float:
