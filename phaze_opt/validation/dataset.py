@@ -15,6 +15,7 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.input_files import read_text_file, shorten_path
+from phaze_opt.validation.likeness import guess_like, guess_schema
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Column, ColumnType, Schema
 
@@ -60,7 +61,7 @@ def read_dataset(path: Path, *, like: str | None = None) -> Dataset:
     records = _records(read_text_file(path, kind=KIND, max_bytes=MAX_BYTES), source=source)
     line, header = next(records)
     stem = path.stem
-    schema = DATASET_SCHEMAS.get(like or stem) or _guess_schema(header)
+    schema = DATASET_SCHEMAS.get(like or stem) or guess_schema(header)
     _check_header(header, schema, source=source, line=line)
     # A number blank in a published set was not published, which leaves its row unscored; in others it was forgotten.
     may_lack = stem in DATASET_SCHEMAS
@@ -71,7 +72,7 @@ def read_dataset(path: Path, *, like: str | None = None) -> Dataset:
     if not parsed:
         message = f"has a header but no rows; give {KIND}"
         raise InputError(message, source=source, line=line)
-    model = like or (stem if stem in DATASET_SCHEMAS else _guess_like(schema, [values for _, values in parsed]))
+    model = like or (stem if stem in DATASET_SCHEMAS else guess_like(schema, [values for _, values in parsed]))
     rows = tuple(Row(dataset=model, source=source, line=number, values=values) for number, values in parsed)
     if not may_lack:
         # Ids of the published sets are hashes of key columns of their own, which need not tell all rows apart.
@@ -157,15 +158,6 @@ def _records(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
             yield line, [field.strip() for field in fields]
 
 
-def _guess_schema(header: Sequence[str]) -> Schema:
-    """The kind of file whose columns these are most."""
-    for schema in SCHEMAS:
-        if schema.admits(header):
-            return schema
-    given = set(header)
-    return max(SCHEMAS, key=lambda schema: (len(given & set(schema.columns)), len(given & set(schema.required))))
-
-
 def _check_header(header: Sequence[str], schema: Schema, *, source: str, line: int) -> None:
     for number, name in enumerate(header, 1):
         if not name:
@@ -240,34 +232,6 @@ def _check_ids(rows: Sequence[Row], schema: Schema) -> None:
                     "differs; give every configuration an id of its own"
                 )
                 raise InputError(message, source=row.source, line=row.line)
-
-
-def _guess_like(schema: Schema, values: Sequence[Mapping[str, str]]) -> str:
-    """The published set whose models suit a user's file: by its kind, then by its devices and software."""
-    first = values[0]
-    if schema.kind == "operators":
-        return "op_tpu_gemm" if first["hardware"].startswith("TPU") else _like_operators(first)
-    if schema.kind == "training":
-        return _like_training(first)
-    return next(name for name, kind in DATASET_SCHEMAS.items() if kind is schema)
-
-
-def _like_operators(values: Mapping[str, str]) -> str:
-    is_device_clock = "host" not in values.get("timing", "")
-    return "op_neusight_fp32" if values["dtype"] == "fp32" and is_device_clock else "op_llmcompass"
-
-
-def _like_training(values: Mapping[str, str]) -> str:
-    device, dtype = values["hardware"].lower(), values.get("dtype", "")
-    sharding = values.get("sharding", "")
-    if device.startswith("tpu"):
-        return "train_maxtext_tpu"
-    if "shard" in sharding or "fsdp" in sharding or "zero3" in sharding:
-        return "train_llmfoundry_fsdp"
-    if dtype == "fp8":
-        return "train_nemo_h100_fp8"
-    is_hopper = device.startswith(("h100", "h200", "gh200", "b200", "b300"))
-    return "train_megatron_h100" if is_hopper else "train_megatron_sc21"
 
 
 def _short(text: str) -> str:

@@ -143,12 +143,18 @@ def test_rows_without_id_are_named_by_their_place(tmp_path):
     [
         (HEADER, GOOD, "op_llmcompass"),
         (HEADER, "L4,linear,8,8,fp32,1", "op_neusight_fp32"),
+        (HEADER, "L4,linear,8,8,Float32,1", "op_neusight_fp32"),
         (HEADER, "TPUv6e,matmul,8,8,bf16,1", "op_tpu_gemm"),
+        (HEADER, "tpu-v6e,matmul,8,8,bf16,1", "op_tpu_gemm"),
+        (HEADER, "L4,linear,8,8,fp4,1", "op_llmcompass"),
         ("hardware,n_devices,bytes,latency_us", "A100-SXM,8,1024,10", "collective_all_reduce"),
         (TRAINING_HEADER, "A100-SXM-80GB,8,24,1024,16,1024,8,1", "train_megatron_sc21"),
         (TRAINING_HEADER, "H100-SXM,8,24,1024,16,1024,8,1", "train_megatron_h100"),
         (TRAINING_HEADER, "TPUv5e,8,24,1024,16,1024,8,1", "train_maxtext_tpu"),
         (TRAINING_HEADER + ",dtype", "H100-SXM,8,24,1024,16,1024,8,1,fp8", "train_nemo_h100_fp8"),
+        (TRAINING_HEADER + ",dtype", "H100-SXM,8,24,1024,16,1024,8,1,AMP_FP8", "train_nemo_h100_fp8"),
+        (TRAINING_HEADER + ",sharding", "H100-SXM,8,24,1024,16,1024,8,1,ZeRO-3", "train_llmfoundry_fsdp"),
+        (TRAINING_HEADER + ",sharding", "H100-SXM,8,24,1024,16,1024,8,1,zero1", "train_megatron_h100"),
         (TRAINING_HEADER + ",sharding", "H100-SXM,8,24,1024,16,1024,8,1,full_shard", "train_llmfoundry_fsdp"),
     ],
 )
