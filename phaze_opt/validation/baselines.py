@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.units import MICRO, MILLI
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.ideal_time import ideal_seconds
 from phaze_opt.validation.row import Row
@@ -22,11 +23,11 @@ from phaze_opt.validation.schema import DATASET_SCHEMAS
 Floats = NDArray[np.float64]
 MEASURED = MappingProxyType(
     {
-        "operators": ("latency_us", 1e-6),
-        "collectives": ("latency_us", 1e-6),
+        "operators": ("latency_us", MICRO),
+        "collectives": ("latency_us", MICRO),
         "training": ("iter_time_s", 1.0),
-        "layer": ("forward_ms", 1e-3),
-        "whole model": ("e2e_ms", 1e-3),
+        "layer": ("forward_ms", MILLI),
+        "whole model": ("e2e_ms", MILLI),
     }
 )
 """Column of the measured time by kind of file, and its unit in seconds."""

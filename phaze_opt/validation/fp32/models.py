@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
-from phaze_opt.objective.step.price_step import SerialSums, StackColumns, price_batch
+from phaze_opt.objective.step.price_step import BACKWARD, UPDATE, SerialSums, StackColumns, price_batch
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
+from phaze_opt.objective.step.step_traffic import HEAD
 from phaze_opt.placement.step_time import StepTimes
+from phaze_opt.units import MILLI
 from phaze_opt.validation.curved_batch import CurvedBatch
 from phaze_opt.validation.family import Parameter, Part
 from phaze_opt.validation.fp32.kernel_table import STREAMING_POWER, KernelTable
@@ -22,7 +24,6 @@ from phaze_opt.validation.row import Row
 Floats = NDArray[np.float64]
 
 DATASET = "e2e_neusight_fp32"
-UPDATE, BACKWARD, HEAD = 2, 1, 2
 
 
 class CompiledModels:
@@ -39,7 +40,7 @@ class CompiledModels:
         Raises:
             InputError: a malformed value, by file, line and column.
         """
-        self.measured_s = np.array([row.number("e2e_ms") * 1e-3 for row in rows])
+        self.measured_s = np.array([row.number("e2e_ms") * MILLI for row in rows])
         self.unscored: dict[int, str] = {}
         self._indices: list[int] = []
         self._runs: list[ModelRun] = []
