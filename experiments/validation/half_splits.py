@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,21 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], metavar="FAMILY")
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()
-    known = json.loads(OUT.read_text()) if OUT.exists() else {}
+    known = json.loads(OUT.read_text())["sets"] if OUT.exists() else {}
     for family in load_families(options.only):
         rows = [row for data in read_datasets(None)[0] if data.like in family.datasets for row in data.rows]
         if family.parameters(rows):
             known |= measure(family, rows, options.seeds)
-            replace_file(OUT, json.dumps(known, indent=1, sort_keys=True, allow_nan=False) + "\n")
+            record = {"_meta": meta(), "sets": known}
+            replace_file(OUT, json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+
+def meta() -> dict[str, Any]:
+    return {
+        "command": "python experiments/validation/half_splits.py",
+        "versions": {name: version(name) for name in ("phaze-opt", "numpy", "scipy")},
+        "figures": "mean errors in per cent; shares of halves and draws within the goal; the least rank of a half",
+    }
 
 
 def measure(family: Family, rows: Sequence[Row], num_seeds: int) -> dict[str, Any]:
@@ -78,6 +88,7 @@ def measure(family: Family, rows: Sequence[Row], num_seeds: int) -> dict[str, An
         drawn = np.array([error(kept_out, chosen) for chosen in draws(list(by_id.values()))])
         found[f"{goal.dataset} {goal.group}".strip()] = {
             "goal": goal.percent,
+            "fitted_constants": start.digest,
             "fitted": _rounded(error(package.predicted_s, own)),
             "fifths": _rounded(error(kept_out, own)),
             "halves": _rounded(float(split.mean())),

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,13 @@ def main() -> None:
             record = {"module": shape.module, "name": shape.name, "meaning": shape.meaning, "range": words}
             rows.append({**record, "family": family, "as_it_is": known[family], **ends})
             print(shape.name, family, flush=True)
-    OUT.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    meta = {
+        "command": "python experiments/validation/shapes.py",
+        "versions": {name: version(name) for name in ("phaze-opt", "numpy", "scipy")},
+        "fitted_constants": load_fitted().digest,
+        "figures": "MAPE in per cent",
+    }
+    OUT.with_suffix(".json").write_text(json.dumps({"_meta": meta, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     text = "# Constants of shape at both ends of their ranges\n\nMAPE in per cent, the family fitted anew each time. "
     text += "Written by `shapes.py`.\n\n"
     OUT.with_suffix(".md").write_text(text + table(rows) + "\n", encoding="utf-8")
