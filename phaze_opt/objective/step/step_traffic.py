@@ -102,21 +102,22 @@ def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) 
 def transfer_costs(step: CompiledStep, network: Network) -> list[Cost]:
     """Boundary transfers of each stage and micro-batch: in front and behind, once for each model chunk.
 
-    With scatter-gather every device of the tensor group sends its share, and the group gathers it on arrival.
+    An interleaved pipeline goes round: the last stage hands all chunks but its last back to the first. With
+    scatter-gather every device of the tensor group sends its share, and the group gathers it on arrival.
     """
-    plan = step.plan
+    plan, num_stages = step.plan, len(step.blocks)
     width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
     payload = step.layers[BLOCK].graph.output_bytes
     is_scattered = step.stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel
     share = payload / plan.tensor if is_scattered else payload
     group = group_dimensions(network, size=plan.tensor, stride=1)
     gather = _cost(CollectiveKind.ALL_GATHER, payload, group) if is_scattered else NO_COST
-    costs = []
-    for number in range(len(step.blocks)):
-        edges = [edge for edge in (number, number + 1) if 0 < edge < len(step.blocks)]
-        each = [_boundary_cost(network, edge * width, share) for edge in edges]
-        costs.append(_add([*each, *[gather] * len(edges)], plan.interleave))
-    return costs
+    inner = [_add([_boundary_cost(network, edge * width, share), gather]) for edge in range(1, num_stages)]
+    # The way back crosses the farthest of the boundaries that lie between the two ends.
+    back = max(inner, key=lambda cost: (cost[1], sum(cost[2:])), default=NO_COST)
+    round_trip = [_add([back], (plan.interleave - 1) / plan.interleave)]
+    edges = [*round_trip, *inner, *round_trip]
+    return [_add(edges[number : number + 2], plan.interleave) for number in range(num_stages)]
 
 
 def _boundary_cost(network: Network, position: int, payload_bytes: float) -> Cost:

@@ -14,6 +14,7 @@ from phaze_opt.objective.step.estimate_step import estimate_step
 from phaze_opt.objective.step.price_step import LAUNCH_NORM, StackColumns, price_batch, price_step, serial_times
 from phaze_opt.objective.step.stacks import PARENTS, list_stacks, load_stack, stack_group
 from phaze_opt.objective.step.step_batch import build_batch
+from phaze_opt.objective.step.step_traffic import transfer_costs
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.stack import FusionLevel, RankOrder, TrainingStack
@@ -214,6 +215,30 @@ def test_scattered_boundaries_send_a_share_and_gather_it():
     payload = 2.0 * 1024 * 1024
     assert whole == pytest.approx(4 * payload / ADAPTER, rel=1e-9)
     assert shared == pytest.approx(4 * (payload / 8 / ADAPTER + payload * 7 / 8 / NVLINK), rel=1e-9)
+
+
+@pytest.mark.parametrize("order", list(RankOrder))
+@pytest.mark.parametrize(("p", "v", "blocks"), [(2, 1, 8), (2, 4, 8), (4, 2, 8), (4, 1, 4), (8, 2, 16)])
+def test_boundaries_of_interleaved_pipelines_go_round(order, p, v, blocks):
+    """Chunks i and i + 1 of p v lie on stages i and i + 1 modulo p: every step of that chain, there and back, counted.
+
+    A stage is busy with what it sends and what it receives at once, so it counts each step of the chain that touches it
+    once for both directions: 2 (p v - 1) in all, on the level that the two stages have in common.
+    """
+    plan = ParallelPlan(tensor=2, pipeline=p, data=2, interleave=v)
+    model = replace(MODEL, num_layers=blocks)
+    step = compile_step(model, TrainingSpec(1, 1024, 2 * p), plan, stack=replace(BARE, order=order))
+    costs = transfer_costs(step, NODES)
+    # Eight devices a node; stages of two devices, or of four with their replicas.
+    payload, width = 2.0 * 1024 * 1024, 2 if order is RankOrder.PIPELINE_INNER else 4
+    expected = np.zeros(p)
+    for chunk in range(p * v - 1):
+        ends = (chunk % p, (chunk + 1) % p)
+        is_inside = ends[0] * width // 8 == ends[1] * width // 8
+        for end in ends:
+            expected[end] += payload / (NVLINK if is_inside else ADAPTER)
+    assert [cost[3] + cost[4] for cost in costs] == pytest.approx(expected)
+    assert sum(cost[0] for cost in costs) == 2 * (p * v - 1)
 
 
 def test_hidden_reductions_leave_forward_s_collectives_alone():
