@@ -33,7 +33,10 @@ PART_NAMES = MappingProxyType(
 """Fields of `StepTime` in words."""
 RESERVE_NOTE = f"memory includes {RESERVE_SHARE:.0%} for workspace and fragmentation"
 _RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
-_IDEAL_NOTE = "ideal software: nothing but the operators' own losses; --software names real ones"
+_IDEAL_NOTE = (
+    "ideal software: rates of the data sheet but for tiles that are not full, nothing overlapped; --software names "
+    "real ones"
+)
 
 
 @dataclass(frozen=True, slots=True)

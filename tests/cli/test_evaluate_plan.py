@@ -116,7 +116,7 @@ def test_one_plan_says_its_peak_and_ideal_software_what_it_leaves_out(capsys):
     (code, ideal, _), (_, real, _) = run(h100, capsys), run([*h100, "--software", "megatron-core"], capsys)
     assert code == 0
     assert "of the fp8 peak" in ideal
-    assert "ideal software: nothing but" in ideal
+    assert "ideal software: rates of the data sheet" in ideal
     assert "ideal software" not in real
 
 
