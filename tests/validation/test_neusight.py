@@ -132,6 +132,7 @@ def test_own_constants_come_before_the_makers() -> None:
         ({"op": "conv"}, "no formula"),
         ({"dtype": "fp16"}, "fp16"),
         ({"hardware": "Abacus"}, "not known"),
+        ({"hardware": "Gaudi2"}, "gaudi2 is no GPU"),
     ],
 )
 def test_what_cannot_be_priced_is_said(values: dict[str, str], reason: str) -> None:

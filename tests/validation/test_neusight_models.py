@@ -97,10 +97,11 @@ def test_compiled_chains_save_time() -> None:
 
 
 def test_rows_that_cannot_be_priced_say_why() -> None:
-    """Another precision, an unknown device."""
-    compiled = FAMILY.compile([_row(dtype="fp16"), _row(hardware="Abacus"), _row()])
+    """Another precision, an unknown device, a device that no GPU library runs on."""
+    compiled = FAMILY.compile([_row(dtype="fp16"), _row(hardware="Abacus"), _row(), _row(hardware="TPUv5e")])
     assert "fp16" in compiled.unscored[0]
     assert "Abacus" in compiled.unscored[1]
+    assert "tpu-v5e is no GPU" in compiled.unscored[3]
     assert np.isfinite(compiled.seconds(load_fitted())[2])
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from phaze_opt.estimate.fp32_machine import Fp32Machines
 from phaze_opt.estimate.machine_simt import SimtMachine, simt_matmul
 from phaze_opt.estimate.machine_vector import elementwise_s, layer_norm_s, softmax_s
-from phaze_opt.hardware.device import ComputePath, Device, find_device
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, find_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Part
@@ -133,4 +133,11 @@ def _refusal(row: Row) -> str:
     device: Device | None = find_device(row.text("hardware"))
     if device is None:
         return f"device '{row.text('hardware')}' is not known"
+    return device_refusal(device)
+
+
+def device_refusal(device: Device) -> str:
+    """Why fp32 kernels are not priced on a device; empty if they are: the constants are those of GPUs' libraries."""
+    if device.style is not MatrixStyle.TILES:
+        return f"{device.name} is no GPU; fp32 kernels are priced on GPUs alone"
     return "" if ComputePath.FP32 in device.peak_flops_per_s else f"{device.name} has no fp32 path"

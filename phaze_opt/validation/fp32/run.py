@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import ComputePath, Device, load_device
+from phaze_opt.hardware.device import Device, load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.validation.fp32.eager_kernels import EagerModel
-from phaze_opt.validation.fp32.rows import DTYPES, ELEMENT_BYTES
+from phaze_opt.validation.fp32.rows import DTYPES, ELEMENT_BYTES, device_refusal
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.training.row import read_model
 from phaze_opt.workload.model import ModelSpec
@@ -63,7 +63,9 @@ def read_run(row: Row) -> ModelRun:
         message = f"models in {dtype} are not priced here"
         raise InputError(message)
     device = load_device(row.text("hardware"))
-    device.peak(ComputePath.FP32)
+    refusal = device_refusal(device)
+    if refusal:
+        raise InputError(refusal)
     is_training = row.text("mode", "train").lower().startswith("train")
     plan, training = _read_plan(row)
     model = _model_of(row)
