@@ -50,7 +50,7 @@ def level_table(network: Network, *, source: str) -> TableContent:
         Column("devices", is_number=True),
         Column("GB/s", is_number=True),
         Column("hop us", is_number=True),
-        Column("measured GB/s", is_number=True),
+        Column("curve GB/s", is_number=True),
         Column("doubling us", is_number=True),
         Column("ramp us", is_number=True),
     )
@@ -58,7 +58,10 @@ def level_table(network: Network, *, source: str) -> TableContent:
 
 
 def all_reduce_times(network: Network) -> tuple[AllReduceTimes, ...]:
-    """All-reduces over the devices of the first level, the first two levels and so on, and over all in chunks."""
+    """All-reduces over the devices of the first level, the first two levels and so on, and over all in chunks.
+
+    Measured levels run as one ring instead of in chunks, so networks that have some show none.
+    """
     return tuple(AllReduceTimes(size, tuple(_times(network, size))) for size in SHOWN_BYTES)
 
 
@@ -118,7 +121,7 @@ def _times(network: Network, payload_bytes: int) -> Iterable[tuple[str, float]]:
         size = math.prod(level.size for level in group)
         if count == 1 or levels[count - 1].size > 1:
             yield f"{size:,} devices", collective_s(CollectiveKind.ALL_REDUCE, payload_bytes, group)
-    if sum(level.size > 1 for level in levels) > 1:
+    if sum(level.size > 1 for level in levels) > 1 and not network.is_measured:
         for chunking in (Chunking.FIXED, Chunking.THEMIS):
             schedule = schedule_chunks(CollectiveKind.ALL_REDUCE, payload_bytes, levels, chunking=chunking)
             yield f"all, {chunking.value} chunks", schedule.seconds

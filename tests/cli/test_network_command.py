@@ -38,6 +38,7 @@ def test_show(capsys):
     assert found["levels"][0]["curve"]["bandwidth_bytes_per_s"] > 2e11
     largest = found["all_reduce"][-1]
     assert largest["seconds"]["32 devices"] > largest["seconds"]["8 devices"] > 0
+    assert set(largest["seconds"]) == {"8 devices", "32 devices"}, "measured levels are not crossed in chunks"
     code, out, _ = run(["network", "show", "tpu-v4-torus"], capsys)
     assert code == 0
     assert "themis" in out
