@@ -107,6 +107,7 @@ def test_costs_move_bandwidth_to_cheaper_levels(capsys):
         ([*OPTIMISE, "--tensor-parallel", "8", "--data", "4"], ["data 4", "64 devices"]),
         ([*OPTIMISE, "--tensor-parallel", "0"], ["--tensor-parallel"]),
         ([*OPTIMISE, "--chunking", "thermis"], ["--chunking", "themis"]),
+        ([*OPTIMISE, "--network", "dgx-h100", "--chunking", "themis"], ["themis", "curve", "dgx-h100"]),
         ([*OPTIMISE, "--costs", "1,x"], ["--costs", "1,x"]),
         ([*OPTIMISE, "--costs", "1,2,3"], ["costs", "3", "two-level"]),
         ([*OPTIMISE, "--total-gb-per-s", "-3"], ["--total-gb-per-s", "-3"]),

@@ -62,13 +62,17 @@ def design_network(
         chunking: how collectives go through the levels; as the network says unless given.
 
     Raises:
-        InputError: as many costs as levels are not given, or the plan has no collectives.
+        InputError: as many costs as levels are not given, the plan has no collectives, or chunks were asked for where
+            levels have a measured curve and run as one ring.
     """
     levels = len(network.dimensions)
     if costs and len(costs) != levels:
         message = f"{len(costs)} costs were given for the {levels} levels of {network.name}; give one for each"
         raise InputError(message, key="costs")
     way = network.chunking if chunking is None else chunking
+    if network.is_measured and way is not Chunking.NONE:
+        message = f"{way} does not go with levels that have a curve, which {network.name} has; leave it out"
+        raise InputError(message, key="chunking")
     network = network.with_chunking(way)
     prices = tuple(costs) or (1.0,) * levels
     own = np.array([dimension.bandwidth_bytes_per_s for dimension in network.dimensions])
