@@ -110,7 +110,8 @@ def design_sentence(design: NetworkDesign) -> str:
     return (
         f"Allocated, the collectives take {_time(best)}: {design.equal.seconds / best:.2f} times faster than an equal "
         f"split and {design.given.seconds / best:.2f} times faster than the network's own proportions; no split moves "
-        f"the bytes in less than {_time(design.allocation.bound_s)} (gap {100 * design.allocation.gap:.4f} %)."
+        f"the bytes alone in less than {_time(design.allocation.bound_s)} (gap {100 * design.allocation.gap:.4f} %); "
+        "the rest is latency, and whole chunks that fill the levels."
     )
 
 

@@ -44,13 +44,20 @@ def test_show(capsys):
     assert "themis" in out
 
 
+def test_where_whole_chunks_make_the_allocation_slower_the_equal_split_is_the_answer(capsys):
+    degrees = ["--model", "gpt3-175b", "--devices", "1024", "--tensor-parallel", "16", "--pipeline", "8"]
+    found = run_json(["network", "optimise", *degrees, "--chunking", "themis"], capsys)
+    # The allocation moves the bytes in 634 ms but takes 686; the equal split takes 672.
+    assert found["best"]["seconds"] == found["equal"]["seconds"] < found["given"]["seconds"]
+    assert found["transfer_seconds"] < found["best"]["seconds"]
+
+
 @pytest.mark.parametrize("chunking", ["none", "fixed", "themis"])
 def test_optimise_is_never_worse_than_an_equal_split(chunking, capsys):
     degrees = ["--tensor-parallel", "16", "--pipeline", "2", "--chunking", chunking]
     found = run_json([*OPTIMISE, "--network", "two-level", *degrees], capsys)
-    # Bandwidth alone is optimised; latencies are the same in all three.
-    assert found["best"]["seconds"] <= found["equal"]["seconds"] * 1.02
-    assert found["best"]["seconds"] <= found["given"]["seconds"] * 1.02
+    assert found["best"]["seconds"] <= found["equal"]["seconds"]
+    assert found["best"]["seconds"] <= found["given"]["seconds"]
     assert found["transfer_bound_seconds"] <= found["transfer_seconds"] * (1 + 1e-9)
     totals = [sum(level["bandwidth_bytes_per_s"] for level in found[case]["levels"]) for case in ("given", "best")]
     assert totals[0] == pytest.approx(500e9)

@@ -33,8 +33,9 @@ class NetworkDesign:
         chunking: how collectives go through the levels in all three.
         given: the network as it is, scaled so that it spends the budget.
         equal: the same bandwidth on every level.
-        best: as allocated.
-        allocation: bandwidths of the best, and the bound on what any could reach, without latencies.
+        best: as allocated; one of the other two where latencies and whole chunks, which the allocation leaves out,
+            make that one faster.
+        allocation: bandwidths under which the bytes alone move soonest, and the bound on what any could reach.
     """
 
     chunking: Chunking
@@ -82,7 +83,8 @@ def design_network(
     loads = [load for each in step_collectives(step, network) for load in collective_loads(each, way)]
     allocation = allocate_bandwidth(loads, budget)
     cases = (scaled, budget.equal_split(), np.array(allocation.bandwidth_bytes_per_s))
-    given, equal, best = (_case(step, with_bandwidths(network, case.tolist()), way) for case in cases)
+    given, equal, allocated = (_case(step, with_bandwidths(network, case.tolist()), way) for case in cases)
+    best = min(allocated, equal, given, key=lambda case: case.seconds)
     # A name of its own: other commands rebuild a network that bears a preset's name from the preset.
     named = replace(best, network=replace(best.network, name=f"{network.name}-allocated"))
     return NetworkDesign(way, given, equal, named, allocation)
