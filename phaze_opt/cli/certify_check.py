@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.cli.certify_output import print_check
+from phaze_opt.cli.interrupts import says_what_is_kept
 from phaze_opt.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def check_file(path: Path, *, is_json: bool, checker: Checker | None = None) -> 
         message = f"'{path}' does not exist; give the directory of a certificate"
         raise InputError(message, source="--check")
     try:
-        with _bar(is_quiet=is_json) as show:
+        with says_what_is_kept("a check keeps nothing: run it again"), _bar(is_quiet=is_json) as show:
             report = (checker or _check)(path, show)
     except CertificateError as error:
         if is_json:

@@ -17,8 +17,9 @@ from phaze_opt.cli.certify_output import interrupted_to_json, print_result, resu
 from phaze_opt.cli.certify_progress import proof_display
 from phaze_opt.cli.certify_robust import analyse, print_robust, robust_metrics, robust_to_json
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
-from phaze_opt.cli.interrupts import kernels_interruptible
+from phaze_opt.cli.interrupts import PROOF_KEPT
 from phaze_opt.cli.output import console, print_json
+from phaze_opt.interrupts import kernels_interruptible
 
 if TYPE_CHECKING:
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
@@ -85,8 +86,7 @@ class ProofRun:
             self._record_interruption()
             if self.is_json:
                 print_json(interrupted_to_json(self._last, self.session))
-            sentence = "interrupted; what is done is kept: run the same command again with --resume"
-            console().print(sentence, soft_wrap=True)
+            console().print(f"interrupted; {PROOF_KEPT}", soft_wrap=True)
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception:
             if self._is_begun:

@@ -1,28 +1,36 @@
-"""Ctrl-C that arrives while a kernel runs, or while it is compiled or loaded."""
+"""What Ctrl-C leaves: one sentence for every command that takes a while."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from phaze_opt.interrupts import kernels_interruptible
+
+NOTHING_KEPT = "nothing is kept of what was under way: run the same command again"
+TRIALS_KEPT = "trials that had ended are kept: run the same command again with --resume"
+PROOF_KEPT = "what is done is kept: run the same command again with --resume"
+
+
+class CommandInterruptedError(Exception):
+    """Ctrl-C reached a command; its text says what is kept and how to go on.
+
+    An error of its own because typer turns a ``KeyboardInterrupt`` into an exit without a word.
+    """
+
 
 @contextmanager
-def kernels_interruptible() -> Iterator[None]:
-    """Turn what kernels make of Ctrl-C into Ctrl-C again.
+def says_what_is_kept(sentence: str) -> Iterator[None]:
+    """Let Ctrl-C end what is inside with a sentence.
 
-    A compiled kernel returns with the interruption pending, which the interpreter reports as a ``SystemError`` that it
-    caused; a compilation cut short ends with a ``RuntimeError`` that it raised while handling it.
+    Args:
+        sentence: what is kept and how to go on.
+
+    Raises:
+        CommandInterruptedError: Ctrl-C came.
     """
     try:
-        yield
-    except (SystemError, RuntimeError) as error:
-        if _comes_from_interrupt(error):
-            raise KeyboardInterrupt from error
-        raise
-
-
-def _comes_from_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is among what led to an error; what was raised ``from None`` says that nothing did."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return error is not None
+        with kernels_interruptible():
+            yield
+    except KeyboardInterrupt as interrupt:
+        raise CommandInterruptedError(sentence) from interrupt

@@ -13,8 +13,15 @@ from typer.main import get_command
 
 from phaze_opt import __version__
 from phaze_opt.cli.exit_codes import EXIT_BAD_INPUT, EXIT_INTERRUPTED
-from phaze_opt.cli.interrupts import kernels_interruptible
+from phaze_opt.cli.interrupts import (
+    NOTHING_KEPT,
+    PROOF_KEPT,
+    TRIALS_KEPT,
+    CommandInterruptedError,
+    says_what_is_kept,
+)
 from phaze_opt.errors import InputError, PhazeOptError, PluginError
+from phaze_opt.interrupts import kernels_interruptible
 
 MAX_MESSAGE_CHARACTERS = 1400
 MAX_NAME_CHARACTERS = 60
@@ -24,28 +31,50 @@ USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """A command by the module and function (or group of commands) that implement it, and the line of ``--help``."""
+    """A command.
+
+    Attributes:
+        module, function: what implements it, or a group of commands.
+        summary: line of ``--help``.
+        kept: what Ctrl-C leaves, and how to go on.
+    """
 
     module: str
     function: str
     summary: str
+    kept: str = NOTHING_KEPT
 
 
 COMMANDS = {
     "search": LazyCommand(
-        "phaze_opt.cli.search", "search", "Search for the best accelerator and placement of a model."
+        "phaze_opt.cli.search",
+        "search",
+        "Search for the best accelerator and placement of a model.",
+        kept=TRIALS_KEPT,
     ),
     "certify": LazyCommand(
-        "phaze_opt.cli.certify", "certify", "Prove the best design of a whole space, or check such a proof."
+        "phaze_opt.cli.certify",
+        "certify",
+        "Prove the best design of a whole space, or check such a proof.",
+        kept=PROOF_KEPT,
     ),
     "evaluate": LazyCommand("phaze_opt.cli.evaluate", "evaluate", "Evaluate one accelerator on a model."),
     "validate": LazyCommand(
         "phaze_opt.cli.validate", "validate", "Score the models on measurements of real machines, or on your own."
     ),
     "calibrate": LazyCommand(
-        "phaze_opt.cli.calibrate", "calibrate", "Fit the models' constants to measurements of your own."
+        "phaze_opt.cli.calibrate",
+        "calibrate",
+        "Fit the models' constants to measurements of your own.",
+        kept="the file of --out is written at the end and whole, until then it stays as it was: run the same command "
+        "again, with --no-held-out if it takes too long",
     ),
-    "schedule": LazyCommand("phaze_opt.cli.schedule", "schedule", "Schedule one operator graph, with a proven bound."),
+    "schedule": LazyCommand(
+        "phaze_opt.cli.schedule",
+        "schedule",
+        "Schedule one operator graph, with a proven bound.",
+        kept="nothing is kept: run the same command again, with a smaller --time-limit for the best until then",
+    ),
     "place": LazyCommand("phaze_opt.cli.place", "place", "Solve one placement instance exactly."),
     "models": LazyCommand("phaze_opt.cli.catalogue", "models", "List the models of the zoo."),
     "architectures": LazyCommand("phaze_opt.cli.catalogue", "architectures", "List the architecture presets."),
@@ -57,7 +86,12 @@ COMMANDS = {
     "pruners": LazyCommand(
         "phaze_opt.cli.catalogue", "pruners", "List the pruners that drop points before evaluation."
     ),
-    "study": LazyCommand("phaze_opt.cli.study", "app", "Run, list and compare controlled studies of strategies."),
+    "study": LazyCommand(
+        "phaze_opt.cli.study",
+        "app",
+        "Run, list and compare controlled studies of strategies.",
+        kept="searches that had ended are kept: run the same command again, a run with --resume",
+    ),
     "report": LazyCommand("phaze_opt.cli.report", "report", "Write the report of a study from what it left on disk."),
     "space": LazyCommand("phaze_opt.cli.catalogue", "space", "Describe a search space."),
     "ui": LazyCommand("phaze_opt.cli.ui", "ui", "Open the tracked runs in MLflow's user interface."),
@@ -83,12 +117,27 @@ class LazyGroup(TyperGroup):
             raise InputError(message)
         if getattr(ctx, "is_listing", False):
             return TyperCommand(cmd_name, help=entry.summary, short_help=entry.summary)
-        function = getattr(importlib.import_module(entry.module), entry.function)
+        with says_what_is_kept(entry.kept):
+            function = getattr(importlib.import_module(entry.module), entry.function)
         if isinstance(function, typer.Typer):
             return get_command(function)
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         app.command(name=cmd_name, help=function.__doc__)(function)
         return get_command(app)
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the arguments; Ctrl-C while at it is Ctrl-C of a command."""
+        with says_what_is_kept(NOTHING_KEPT):
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; Ctrl-C ends it with the sentence of that command."""
+        try:
+            with kernels_interruptible():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            entry = COMMANDS.get(ctx.invoked_subcommand or "")
+            raise CommandInterruptedError(NOTHING_KEPT if entry is None else entry.kept) from interrupt
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Format the group's help from the summaries alone."""
@@ -120,12 +169,13 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every expected failure is one sentence on standard error and an exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        with kernels_interruptible():
-            code = app(args=arguments or ["--help"], prog_name="phaze-opt", standalone_mode=False)
+        code = app(args=arguments or ["--help"], prog_name="phaze-opt", standalone_mode=False)
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
+    except CommandInterruptedError as interruption:
+        _fail(f"interrupted; {interruption}", EXIT_INTERRUPTED)
     except (typer.Abort, KeyboardInterrupt):
-        _fail("interrupted", EXIT_INTERRUPTED)
+        _fail(f"interrupted; {NOTHING_KEPT}", EXIT_INTERRUPTED)
     except USAGE_ERRORS as error:
         if not error.format_message():
             # A group without a command: click has printed the help.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from phaze_opt.cli.interrupts import TRIALS_KEPT
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.cli.search_extras import regret_of
 
@@ -93,6 +94,9 @@ def print_result(
     is_json: bool,
 ) -> None:
     """What a hardware architect acts on, or what a program reads."""
+    if result.is_interrupted:
+        sentence = f"interrupted after {result.evaluations} trials; {TRIALS_KEPT}"
+        console().print(sentence, soft_wrap=True)
     if is_json:
         print_json(result_to_json(result, session, regret=regret_of(result, optimum), pipeline=pipeline))
         return
@@ -100,11 +104,6 @@ def print_result(
     from phaze_opt.report.tables import draw_table, limits_sentence, search_tables
 
     screen = out()
-    if result.is_interrupted:
-        console().print(
-            f"interrupted after {result.evaluations} trials; everything finished is kept, --resume continues",
-            soft_wrap=True,
-        )
     if result.best is not None:
         for table in search_tables(result, references=references, space_size=space.size, optimum=optimum):
             screen.print(table)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError, PluginError
+from phaze_opt.interrupts import kernels_interruptible
 from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
@@ -83,9 +84,12 @@ def run_search(
         )
     )
     try:
-        with open_evaluator(
-            objective_factory, scenario, jobs=config.jobs, batch=config.batch, dask=config.dask
-        ) as evaluator:
+        with (
+            kernels_interruptible(),
+            open_evaluator(
+                objective_factory, scenario, jobs=config.jobs, batch=config.batch, dask=config.dask
+            ) as evaluator,
+        ):
             loop.run_to_end(evaluator)
     except KeyboardInterrupt:
         loop.is_interrupted = True

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phaze_opt.errors import InputError
+from phaze_opt.interrupts import kernels_interruptible
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory, open_study_directory, study_id
@@ -75,10 +76,11 @@ def run_study(
         narrator.start(config, plan_to_json(config, conditions))
         is_interrupted = False
         try:
-            for _ in run.search():
-                narrator.tell_finished()
-            if not is_worker:
-                run.conclude()
+            with kernels_interruptible():
+                for _ in run.search():
+                    narrator.tell_finished()
+                if not is_worker:
+                    run.conclude()
         except KeyboardInterrupt:
             is_interrupted = True
         result = replace(load_study(directory.path), is_interrupted=is_interrupted)

@@ -280,7 +280,7 @@ def test_ctrl_c_within_a_kernel_is_ctrl_c(interrupted, arguments, use, capsys, c
     assert "--resume" in err
     monkeypatch.setattr(certify_check, "_check", lambda *_: interrupted())
     code, _, err = run(["certify", "--check", str(certificate[0])], capsys)
-    assert (code, err) == (130, "phaze-opt: interrupted\n")
+    assert (code, err) == (130, "phaze-opt: interrupted; a check keeps nothing: run it again\n")
     use(ToyProver(error=SystemError("broken")))
     with pytest.raises(SystemError, match="broken"):
         main([*arguments, "--no-tracking"])

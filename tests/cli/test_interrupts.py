@@ -1,0 +1,120 @@
+"""Ctrl-C: exit code 130 and one sentence that says what is kept and how to go on, whenever it comes."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.cli.main import COMMANDS, main
+
+DATA = Path(__file__).parents[2] / "phaze_opt" / "validation" / "data"
+PLANS = (
+    "evaluate --model gpt3-175b --arch tpu-v4 --devices 1024 --global-batch 1536 --pipeline 1,2,4,8,16 --zero 0,1,2,3 "
+    "--interleave 1,2,3,4,6"
+)
+SEARCH = "search --model tiny --devices 8 --global-batch 16 --no-tracking"
+CHILD = """
+import os, signal, sys, threading
+from phaze_opt.cli.main import main
+# The arguments are read and the command loads; a kernel may be loading, compiling or running.
+timer = threading.Timer(float(sys.argv[1]), os.kill, (os.getpid(), signal.SIGINT))
+timer.daemon = True
+timer.start()
+main(sys.argv[2:])
+"""
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    captured = capsys.readouterr()
+    return stop.value.code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_is_kept(command, capsys, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupt)
+    code, out, err = run([command, "--help"], capsys)
+    assert (code, out) == (130, "")
+    assert err == f"phaze-opt: interrupted; {COMMANDS[command].kept}\n"
+    assert "again" in err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "arguments", "words"),
+    [
+        (0.2, PLANS, "nothing is kept"),
+        (1.5, PLANS, "nothing is kept"),
+        (1.0, f"calibrate --data {DATA / 'op_neusight_fp32.csv'} --out c.json", "the file of --out"),
+        (1.0, "validate op_neusight_fp32 train_vtrain_singlenode", "nothing is kept"),
+    ],
+)
+def test_ctrl_c_while_it_runs(seconds, arguments, words, tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", CHILD, str(seconds), *arguments.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ended.returncode == 130, ended.stderr
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("phaze-opt: interrupted; ")
+    assert words in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_an_interrupted_search_prints_its_best_and_says_how_to_go_on(is_json, tmp_path, capsys, monkeypatch):
+    """Ctrl-C inside a kernel comes as a SystemError; the search ends as it does on a plain one."""
+    work = [*SEARCH.split(), "--trials", "6", "--strategy", "random", "--work-dir", str(tmp_path)]
+    work += ["--json"] if is_json else []
+
+    def interrupt_after(count):
+        def show(progress):
+            if progress.num_finished == count:
+                try:
+                    raise KeyboardInterrupt
+                except KeyboardInterrupt as interrupt:
+                    raise SystemError from interrupt
+
+        return show
+
+    whole = run_search_with(monkeypatch, None, work, capsys)
+    code, out, err = run_search_with(monkeypatch, interrupt_after(5), work, capsys)
+    assert code == 130
+    assert "interrupted after 5 trials; trials that had ended are kept: run the same command again with --resume" in err
+    if is_json:
+        assert json.loads(out)["is_interrupted"]
+    resumed = run_search_with(monkeypatch, None, [*work, "--resume"], capsys)
+    assert (whole[0], resumed[0]) == (0, 0)
+    if is_json:
+        first, second = json.loads(whole[1]), json.loads(resumed[1])
+        assert first["best"]["throughput_samples_per_s"] == second["best"]["throughput_samples_per_s"]
+
+
+def run_search_with(monkeypatch, show, arguments, capsys):
+    """The command with progress told to ``show`` too."""
+    from phaze_opt.search import run as search_run
+
+    original = search_run.run_search
+
+    def wrapped(config, *, on_progress, **rest):
+        def both(progress):
+            on_progress(progress)
+            if show is not None:
+                show(progress)
+
+        return original(config, on_progress=both, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(search_run, "run_search", wrapped)
+        return run(arguments, capsys)
