@@ -23,8 +23,8 @@ def map_torus(torus: Network, *, tensor: int, shards: int, slices: int) -> Netwo
     """The torus as logical rings: the shards of the state on one axis, the tensor group on all others.
 
     A collective over several axes splits its payload over them and runs on all at once, so a logical ring has the
-    bandwidth of its axes together. Without a tensor group the shards have every axis. Slices are joined by a switched
-    network of their own.
+    bandwidth of its axes together, and the hops of one axis after the other. Without a tensor group the shards have
+    every axis. Slices are joined by a switched network of their own.
 
     Args:
         torus: equal rings, each with the bandwidth of its two links.
@@ -41,14 +41,22 @@ def map_torus(torus: Network, *, tensor: int, shards: int, slices: int) -> Netwo
         raise InputError(message, key="network")
     axes = len(torus.dimensions)
     inner_axes = max(1, axes - 1) if tensor > 1 else 0
-    inner = NetworkDimension(Topology.RING, tensor, first.bandwidth_bytes_per_s * max(1, inner_axes), first.latency_s)
-    outer_bandwidth = first.bandwidth_bytes_per_s * max(1, axes - inner_axes)
-    outer = NetworkDimension(Topology.RING, shards, outer_bandwidth, first.latency_s)
+    inner, outer = (
+        _ring(first, size, across)
+        for size, across in ((tensor, max(1, inner_axes)), (shards, max(1, axes - inner_axes)))
+    )
     rings = (inner, outer) if tensor > 1 else (outer,)
     if slices == 1:
         return Network(torus.name, rings)
     between = NetworkDimension(Topology.SWITCH, slices, SLICE_BANDWIDTH_BYTES_PER_S, SLICE_LATENCY_S)
     return Network(torus.name, (*rings, between))
+
+
+def _ring(link: NetworkDimension, size: int, axes: int) -> NetworkDimension:
+    """A logical ring over several axes of equal size; its latency makes all its steps as long as the axes' hops."""
+    hops = axes * (size ** (1.0 / axes) - 1.0)
+    latency_s = link.latency_s * hops / (size - 1) if size > 1 else link.latency_s
+    return NetworkDimension(Topology.RING, size, link.bandwidth_bytes_per_s * axes, latency_s)
 
 
 def _like(first: NetworkDimension, other: NetworkDimension) -> NetworkDimension:

@@ -29,12 +29,14 @@ class CompiledPass:
         attention_columns: those of them that selective recomputation runs again.
         kept_columns: those of them that full recomputation does not run again.
         collectives: tensor-parallel collectives, in order.
+        kept_collectives: those of them that full recomputation does not run again: all they send was spared.
     """
 
     columns: NDArray[np.intp]
     attention_columns: NDArray[np.intp]
     kept_columns: NDArray[np.intp]
     collectives: tuple[Collective, ...]
+    kept_collectives: tuple[Collective, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +125,37 @@ def _compile_pass(graph: OperatorGraph, operators: list[Operator], kept: frozens
     columns: list[int] = []
     attention: list[int] = []
     not_again: list[int] = []
-    collectives: list[Collective] = []
-    for operator in graph.operators:
-        if operator.collective is not None:
-            collectives.append(operator.collective)
+    spared = _spared(graph, kept)
+    for index, operator in enumerate(graph.operators):
         if operator.core_type in _OFF_CORE:
             continue
         if is_attention_core(operator.name):
             attention.append(len(operators))
-        if operator.name.partition("+")[0] in kept:
+        if index in spared:
             not_again.append(len(operators))
         columns.append(len(operators))
         operators.append(operator)
-    return CompiledPass(_indices(columns), _indices(attention), _indices(not_again), tuple(collectives))
+    sent = [(index, each.collective) for index, each in enumerate(graph.operators) if each.collective is not None]
+    return CompiledPass(
+        _indices(columns),
+        _indices(attention),
+        _indices(not_again),
+        tuple(collective for _, collective in sent),
+        tuple(collective for index, collective in sent if index in spared),
+    )
+
+
+def _spared(graph: OperatorGraph, kept: frozenset[str]) -> set[int]:
+    """Operators that are not run again: those of the names, and collectives and views of their results alone."""
+    sources: dict[int, list[int]] = {}
+    for source, target in graph.edges:
+        sources.setdefault(target, []).append(source)
+    spared: set[int] = set()
+    for index, operator in enumerate(graph.operators):
+        behind = operator.core_type in _OFF_CORE and index in sources and spared.issuperset(sources[index])
+        if behind or operator.name.partition("+")[0] in kept:
+            spared.add(index)
+    return spared
 
 
 def _indices(columns: list[int]) -> NDArray[np.intp]:

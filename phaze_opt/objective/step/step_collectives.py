@@ -42,6 +42,8 @@ def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[Gro
         forwards = 2 if is_full and index == _BLOCK else 1
         for each in layer.forward.collectives:
             counts[each] += forwards * times
+        for each in layer.forward.kept_collectives:
+            counts[each] -= (forwards - 1) * times
         for each in layer.backward.collectives:
             counts[each] += times
     groups = {group: group_members(step, group, network) for group in CollectiveGroup}

@@ -21,6 +21,7 @@ from phaze_opt.estimate.collectives import (
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.objective.step.compiled_step import CompiledStep
+from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import RankOrder
 
 Floats = NDArray[np.float64]
@@ -67,7 +68,10 @@ def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
 
 
 def collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bool) -> list[list[Cost]]:
-    """Of each layer, forward and backward: collectives that run beside the compute, or those that do not."""
+    """Of each layer, forward and backward: collectives that run beside the compute, or those that do not.
+
+    What full recomputation spares of forward comes off backward, as operators do.
+    """
     groups = {group: group_members(step, group, network) for group in CollectiveGroup}
 
     def total(collectives: Sequence[Collective], *, is_hiding: bool) -> Cost:
@@ -75,11 +79,16 @@ def collective_costs(step: CompiledStep, network: Network, *, is_overlapped: boo
         chosen = [each for each, is_beside in zip(collectives, beside, strict=True) if is_beside is is_overlapped]
         return _add([_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen])
 
-    is_hiding = step.stack.hides_input_reductions
-    return [
-        [total(layer.forward.collectives, is_hiding=False), total(layer.backward.collectives, is_hiding=is_hiding)]
-        for layer in step.layers
-    ]
+    is_hiding, is_full = step.stack.hides_input_reductions, step.plan.recompute is Recompute.FULL
+    costs = []
+    for layer in step.layers:
+        forward = total(layer.forward.collectives, is_hiding=False)
+        backward = total(layer.backward.collectives, is_hiding=is_hiding)
+        if is_full and layer.forward.kept_collectives:
+            spared = total(layer.forward.kept_collectives, is_hiding=False)
+            backward = _add([backward, _add([spared], -1.0)])
+        costs.append([forward, backward])
+    return costs
 
 
 def _is_input_reduction(collective: Collective) -> bool:
@@ -127,21 +136,30 @@ def _boundary_cost(network: Network, position: int, payload_bytes: float) -> Cos
     return (1.0, 0.0, cost.latency_s, seconds, 0.0) if is_inner else (1.0, 1.0, cost.latency_s, 0.0, seconds)
 
 
+Units = tuple[tuple[int, float], ...]
+"""How many pieces of how many parameters."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldParameters:
     """Parameters that one device of a stage holds (under ZeRO 3: would hold whole), and who else does.
 
     Attributes:
-        parameters: their number.
+        units: pieces that ZeRO 3 gathers and scatters: blocks, and all else at once (FSDP's root).
         shards: devices that the sharded state of one copy is spread over; 1 without ZeRO.
         group: those devices, or without ZeRO all that hold the same parameters.
         copies: with hybrid sharding the devices that hold the same shard, one of each copy; else a group of one.
     """
 
-    parameters: float
+    units: Units
     shards: int
     group: tuple[NetworkDimension, ...]
     copies: tuple[NetworkDimension, ...]
+
+    @property
+    def parameters(self) -> float:
+        """Their number."""
+        return sum(count * size for count, size in self.units)
 
     @property
     def is_copied(self) -> bool:
@@ -155,33 +173,33 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
     A tied head on the embedding's stage counts once. Parameters that only one device holds are left out.
     """
     plan = step.plan
-    dense, experts = _stage_parameters(step, number)
+    dense, experts = _stage_units(step, number)
     stride = plan.tensor * (plan.pipeline if step.stack.order is RankOrder.PIPELINE_INNER else 1)
     found = []
-    for parameters, replicas, sharded, apart in (
+    for units, replicas, sharded, apart in (
         (dense, plan.data * plan.context, plan.shards, stride),
         (experts, plan.expert_replicas, plan.expert_shards, stride * plan.expert),
     ):
         shards = sharded if plan.zero else 1
-        if not parameters or replicas == 1:
+        if replicas == 1 or not units:
             continue
         size = shards if plan.zero else replicas
         group = group_dimensions(network, size=size, stride=apart, is_aligned=True)
         copies = group_dimensions(network, size=replicas // size, stride=apart * size, is_aligned=True)
-        found.append(HeldParameters(float(parameters), shards, group, copies))
+        found.append(HeldParameters(units, shards, group, copies))
     return found
 
 
-def _stage_parameters(step: CompiledStep, number: int) -> tuple[int, int]:
-    """Parameters of a stage that data-parallel replicas share, and those of experts that have replicas of their own."""
-    counts, graphs = stage_counts(step, number), [layer.graph for layer in step.layers]
-    total = sum(c * graph.num_parameters for c, graph in zip(counts, graphs, strict=True))
-    if counts[0] and counts[2]:
-        total -= graphs[2].num_tied_parameters
-    if step.plan.expert == 1:
-        return total, 0
-    experts = sum(c * graph.num_expert_parameters for c, graph in zip(counts, graphs, strict=True))
-    return total - experts, experts
+def _stage_units(step: CompiledStep, number: int) -> tuple[Units, Units]:
+    """Units of a stage that data-parallel replicas share, and those of experts that have replicas of their own."""
+    (embeddings, blocks, heads), graphs = stage_counts(step, number), [layer.graph for layer in step.layers]
+    ends = embeddings * graphs[0].num_parameters + heads * graphs[HEAD].num_parameters
+    ends -= graphs[HEAD].num_tied_parameters if embeddings and heads else 0
+    experts = graphs[BLOCK].num_expert_parameters if step.plan.expert > 1 else 0
+    dense = graphs[BLOCK].num_parameters - experts
+    pieces = ((blocks, float(dense)), (1, float(ends))), ((blocks, float(experts)),)
+    shared, apart = (tuple((count, size) for count, size in each if count and size) for each in pieces)
+    return shared, apart
 
 
 def stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:
@@ -190,25 +208,22 @@ def stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:
 
 
 def parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """ZeRO 3: parameters gathered forward and backward, gradients scattered, layer by layer, every micro-batch.
+    """ZeRO 3: parameters gathered forward and backward, gradients scattered, unit by unit, every micro-batch.
 
     With stages likewise, for each stage's own parameters. A flat ring enters and leaves every node by one adapter: it
-    runs at one device's share of the outer network, and takes a hop a device for every layer.
+    runs at one device's share of the outer network, and takes a hop a device for every unit.
     """
     if step.plan.zero != 3:
         return [NO_COST] * len(step.blocks)
+    gather, scatter = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
     costs = []
     for number in range(len(step.blocks)):
         parts = []
         for held in held_parameters(step, number, network):
             group = _flat(held.group, network) if step.stack.is_parameter_ring_flat else held.group
-            weight_bytes = held.parameters * step.training.optimizer.weight_bytes
-            gather = _cost(CollectiveKind.ALL_GATHER, weight_bytes, group)
-            gradient_bytes = held.parameters * step.stack.gradient_bytes
-            parts += [gather, gather, _cost(CollectiveKind.REDUCE_SCATTER, gradient_bytes, group)]
-            if step.stack.is_parameter_ring_flat:
-                hops_s = (step.blocks[number] - 1) * sum(part[2] for part in parts[-3:])
-                parts.append((0.0, 0.0, hops_s, 0.0, 0.0))
+            for count, size in held.units:
+                parts.append(_add([_cost(gather, size * step.training.optimizer.weight_bytes, group)], 2.0 * count))
+                parts.append(_add([_cost(scatter, size * step.stack.gradient_bytes, group)], count))
         costs.append(_add(parts))
     return costs
 

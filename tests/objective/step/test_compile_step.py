@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
 from phaze_opt.objective.step.price_step import price_step, serial_times
+from phaze_opt.objective.step.step_collectives import step_collectives
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.placement.step_time import StepTime
@@ -203,8 +205,9 @@ def test_hybrid_shards_of_experts_lie_on_their_own_replicas(shards: int) -> None
     plan = ParallelPlan(data=64, expert=8, zero=3, state_shards=shards)
     step = compiled("mixtral-8x7b", plan)
     graphs = [layer.graph for layer in step.layers]
-    experts = 32 * graphs[1].num_expert_parameters
-    dense = sum(count * graph.num_parameters for count, graph in zip((1, 32, 1), graphs, strict=True)) - experts
+    expert, block = graphs[1].num_expert_parameters, graphs[1].num_parameters - graphs[1].num_expert_parameters
+    ends = graphs[0].num_parameters + graphs[2].num_parameters
+    experts, dense = 32 * expert, 32 * block + ends
     own = min(shards, 8)
 
     def seconds(kind: CollectiveKind, parameters: float, size: int, stride: int) -> float:
@@ -212,14 +215,45 @@ def test_hybrid_shards_of_experts_lie_on_their_own_replicas(shards: int) -> None
         return collective_s(kind, 2.0 * parameters, group)
 
     gather, scatter, reduce = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE
+    # Unit by unit: 32 blocks, with their experts apart, and the two ends of the model together.
     moved = sum(
-        2 * seconds(gather, count, size, stride) + seconds(scatter, count, size, stride)
-        for count, size, stride in ((dense, shards, 1), (experts, own, 8))
+        times * (2 * seconds(gather, count, size, stride) + seconds(scatter, count, size, stride))
+        for times, count, size, stride in ((32, block, shards, 1), (1, ends, shards, 1), (32, expert, own, 8))
     )
     added = seconds(reduce, dense / shards, 64 // shards, shards) + seconds(reduce, experts / own, 8 // own, 8 * own)
     found = price_step(step, serial_times(step, np.zeros(len(step.operators))), NETWORK)
     assert found.parameter_s == pytest.approx(moved)
     assert found.gradient_s == pytest.approx(added)
+
+
+@pytest.mark.parametrize("stage", ["mlp_leave", "attention_leave"])
+def test_collectives_of_what_is_spared_are_not_run_again(stage: str) -> None:
+    """Full recomputation runs a block's collectives of forward again, but not the one behind a matmul it spares."""
+    matmul = {"mlp_leave": "mlp_down", "attention_leave": "attention_output"}[stage]
+    plan = ParallelPlan(tensor=8, recompute=Recompute.FULL)
+    plain, spared = (
+        compiled("gpt3-175b", plan, stack=TrainingStack(fusion=FusionLevel.NONE, kept_operators=kept))
+        for kept in ((), (matmul,))
+    )
+    one = next(each.collective for each in spared.layers[1].graph.forward.operators if each.name == stage)
+    assert one is not None
+    assert spared.layers[1].forward.kept_collectives == (one,)
+    group = group_dimensions(NETWORK, size=8, stride=1)
+    saved = 64 * 96 * collective_s(one.kind, one.payload_bytes, group)
+    assert priced(plain).tensor_s - priced(spared).tensor_s == pytest.approx(saved)
+    # Six all-reduces of b s h a block and micro-batch, five where one is spared (Megatron-LM; 2 bytes an element).
+    sizes = [count for step in (plain, spared) for count in _all_reduced(step)]
+    assert sizes == [6 * 2 * SEQUENCE * 12288 * 96 * 64, 5 * 2 * SEQUENCE * 12288 * 96 * 64]
+    without = compiled("gpt3-175b", replace(plan, recompute=Recompute.NONE), stack=spared.stack)
+    assert _all_reduced(without) == [4 * 2 * SEQUENCE * 12288 * 96 * 64]
+
+
+def _all_reduced(step: CompiledStep) -> list[float]:
+    """Bytes that the blocks all-reduce in a step, from the list that networks are designed for."""
+    width = 2.0 * SEQUENCE * step.model.hidden_size
+    found = [each for each in step_collectives(step, NETWORK) if each.name == "tensor all_reduce"]
+    ends = 64 * 2 * width  # the embedding's sum and the head's input gradient
+    return [sum(each.count * each.payload_bytes for each in found if each.payload_bytes == width) - ends]
 
 
 def test_plans_of_experts_are_refused_where_there_are_none() -> None:

@@ -202,7 +202,8 @@ def test_a_flat_ring_of_parameters_runs_at_one_adapter():
     assert priced(plan, batch=128).parameter_s < found.parameter_s / 4
     far = Network("far", (NODES.dimensions[0], replace(NODES.dimensions[1], latency_s=1e-3)))
     hops_s = priced(plan, stack=stack, batch=128, network=far).parameter_s - found.parameter_s
-    assert hops_s == pytest.approx(2 * 3 * MODEL.num_layers * 63 * 1e-3, rel=1e-6)  # a ring for every layer
+    # A ring for every block, and one for embedding and head.
+    assert hops_s == pytest.approx(2 * 3 * (MODEL.num_layers + 1) * 63 * 1e-3, rel=1e-6)
     inside = ParallelPlan(data=8, zero=3)
     assert priced(inside, stack=stack, batch=8).seconds == priced(inside, batch=8).seconds
 
