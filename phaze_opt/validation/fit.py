@@ -49,12 +49,9 @@ def fit_parameters(
     measured = compiled.measured_s
     scored = np.array([index not in compiled.unscored for index in range(len(measured))])
     weight = np.ones(len(measured)) if weights is None else weights
-
     if not parameters or not scored.any():
         return start
-    starts = [parameter.start if pull else _start_of(parameter, start) for parameter in parameters]
-    places = [unit_position(parameter, value) for parameter, value in zip(parameters, starts, strict=True)]
-    first = np.clip(np.array(places), 1e-6, 1 - 1e-6)
+    first = _first_position(parameters, None if pull else start)
 
     def residuals(position: Floats) -> Floats:
         predicted = compiled.seconds(with_position(start, parameters, position))
@@ -87,9 +84,12 @@ def with_position(start: FittedConstants, parameters: Sequence[Parameter], posit
     return start.updated(groups)
 
 
-def _start_of(parameter: Parameter, start: FittedConstants) -> float:
-    known = start.groups.get(parameter.group, {})
-    return known.get(parameter.name, parameter.start)
+def _first_position(parameters: Sequence[Parameter], known: FittedConstants | None) -> Floats:
+    """Where a fit begins: at what is known of a parameter, else at its own start; inside the bounds."""
+    groups = {} if known is None else known.groups
+    starts = [groups.get(each.group, {}).get(each.name, each.start) for each in parameters]
+    places = [unit_position(each, value) for each, value in zip(parameters, starts, strict=True)]
+    return np.asarray(np.clip(np.array(places), 1e-6, 1 - 1e-6))
 
 
 def unit_position(parameter: Parameter, value: float) -> float:
