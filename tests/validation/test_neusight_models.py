@@ -90,6 +90,13 @@ def test_replicas_share_the_batch() -> None:
     assert one <= four < 1.2 * one
 
 
+@pytest.mark.parametrize("name", ["gpt2_large", "bert_large", "opt_13"])
+def test_a_model_s_name_is_read_in_any_case(name: str) -> None:
+    """What decides kernels and heads are the first letters of the name."""
+    lower, upper = _predict(_row(model=name), _row(model=name.upper()))
+    assert upper == lower
+
+
 def test_compiled_chains_save_time() -> None:
     """Fusing chains never costs."""
     eager, compiled = _predict(_row(), _row(option="fusion"))

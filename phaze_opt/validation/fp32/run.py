@@ -84,11 +84,11 @@ def read_run(row: Row) -> ModelRun:
         training=training,
         stack=stack,
         is_training=is_training,
-        has_head=not model.name.startswith("bert"),
+        has_head=not model.name.lower().startswith("bert"),
         kernels=EagerModel(
             sequence_length=training.sequence_length,
             hidden_size=model.hidden_size,
-            has_tanh_gelu=model.name.startswith("gpt"),
+            has_tanh_gelu=model.name.lower().startswith("gpt"),
             is_training=is_training,
             is_compiled=is_compiled,
         ),
@@ -98,7 +98,7 @@ def read_run(row: Row) -> ModelRun:
 def _model_of(row: Row) -> ModelSpec:
     """The row's transformer; NeuSight's BERT and OPT have a matmul each for query, key and value."""
     model = read_model(row)
-    return replace(model, is_qkv_combined=model.name.startswith("gpt"))
+    return replace(model, is_qkv_combined=model.name.lower().startswith("gpt"))
 
 
 def _read_plan(row: Row) -> tuple[ParallelPlan, TrainingSpec]:
