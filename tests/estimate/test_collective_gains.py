@@ -4,6 +4,7 @@ import json
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "network"
@@ -34,3 +35,13 @@ def test_the_form_used_is_the_best_recorded():
     used = next(values for name, values in forms.items() if name.startswith("used"))
     for test in ("fitted", "by_size", "by_devices"):
         assert used[test] == min(values[test] for values in forms.values())
+
+
+def test_the_recorded_error_of_the_form_is_what_the_script_finds():
+    recorded = json.loads((FOLDER / "curve_forms.json").read_text(encoding="utf-8"))
+    script = runpy.run_path(str(FOLDER / "curve_forms.py"))
+    found = {form.name: [script["errors"](form, points) for points in script["read_points"]().values()]
+             for form in script["FORMS"] if form.name.startswith(("used", "square root, no"))}  # fmt: skip
+    for name, errors in found.items():
+        mape = 100 * np.concatenate(errors).mean()
+        assert mape == pytest.approx(recorded["forms"][name]["fitted"], abs=recorded["_meta"]["tolerance"])
