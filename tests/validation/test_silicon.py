@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import runpy
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -135,3 +138,15 @@ def test_rows_of_the_other_half_are_predicted_too() -> None:
     assert family.compile([grouped]).seconds(NONE)[0] > 0
     with pytest.raises(InputError, match="'batch'"):
         family.compile([changed(layer, batch="many")])
+
+
+def test_the_record_is_what_the_script_works_out() -> None:
+    """docs/silicon.md quotes it."""
+    folder = Path(__file__).parents[2] / "experiments" / "validation"
+    script = runpy.run_path(str(folder / "silicon.py"))
+    recorded = json.loads((folder / "silicon.json").read_text(encoding="utf-8"))
+    powers = [script["tdp_row"](check) for check in check_tdp()]
+    assert powers == recorded["tdp"]
+    assert script["summary"]([row["ratio"] for row in powers]) == recorded["tdp_summary"]
+    found = {name: [script["figure_row"](figure) for figure in silicon_figures(rows_of(name))] for name in SETS}
+    assert found == recorded["figures"]
