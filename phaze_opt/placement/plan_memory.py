@@ -16,6 +16,8 @@ from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.stack import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import Optimizer
 
+LOGITS, LOGIT_BYTES = "logits", 2
+"""Name of the output matmul in graphs, and bytes of one of its results there."""
 RESERVE_SHARE = 0.05
 """What workspaces, buffers of collectives, the driver's context and fragmentation take for each byte that is counted
 (assumption, 0.02 to 0.1: decision 0206)."""
@@ -107,6 +109,7 @@ def plan_memory(
         flights = chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
         kept = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, is_on_host=stack.keeps_on_host)
         ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches)
+        ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
         reserve = reserve_share * (sum(state) + whole + kept + ends)
         stages.append(StageMemory(*state, whole, kept + ends, reserve))
     return PlanMemory(tuple(stages))
@@ -181,3 +184,9 @@ def _ends_bytes(
     ahead = plan.pipeline if plan.interleave == 1 else 2 * plan.pipeline
     embedding = counts[0] * min(ahead, num_micro_batches) * layers[0].stash_bytes
     return embedding + counts[2] * layers[2].stash_bytes
+
+
+def _wide_logits_bytes(head: LayerGraph, *, logit_bytes: int) -> float:
+    """What logits kept in more than 16 bits take beyond those in the graph."""
+    logits = next(each.matmuls[0] for each in head.forward.operators if each.name.partition("+")[0] == LOGITS)
+    return float((logit_bytes - LOGIT_BYTES) * logits.m * logits.n)

@@ -67,6 +67,7 @@ class TrainingStack:
         cast_bytes: memory traffic of an operand element of fp8 matmuls, beyond the product's own: casts and scales.
         kept_operators: forward operators of a block that full recomputation does not run again, because their result
             is kept or nothing needs it.
+        logit_bytes: memory of a logit kept for backward: 2 for 16 bits, 4 where the loss keeps them in 32.
         keeps_on_host: whether the activations that blocks keep for backward lie in the host's memory meanwhile.
         whole_sets: how often a layer's parameters are whole on a device at once under ZeRO 3: 1 where they are gathered
             and their gradients reduced module by module, 3 with this layer's weights, the next one's and this layer's
@@ -110,6 +111,7 @@ class TrainingStack:
     softmax_flops: float = 0.0
     cast_bytes: float = 0.0
     kept_operators: tuple[str, ...] = ()
+    logit_bytes: int = 2
     keeps_on_host: bool = False
     whole_sets: int = 1
     waiting_share: float = 0.0

@@ -317,6 +317,26 @@ def test_layers_whole_at_once_and_activations_on_the_host() -> None:
     assert device.activation_bytes - host.activation_bytes == 6 * layers[1].input_bytes
 
 
+@pytest.mark.parametrize(("t", "p"), [(1, 1), (8, 1), (8, 8)])
+def test_ends_of_the_model_keep_what_korthikanti_says(t: int, p: int) -> None:
+    """Section 4.3: s b h p / t of the embedding's dropout and 4 s b h / t (1 + v / h) of head and loss at p = 1.
+
+    Beside them 8 bytes a token of indices are counted here.
+    """
+    s, b, h, v = 2048, 1, 12288, 51200
+    plan = ParallelPlan(tensor=t, pipeline=p, is_sequence_parallel=True)
+    layers = layers_of(gpt(h, 96, p, vocab=v), plan, attention=AttentionForm.UNFUSED)
+    memory = plan_memory(
+        layers, plan, blocks=[1] * p, num_micro_batches=p, reserve_share=0.0, stack=TrainingStack(logit_bytes=4)
+    )
+    first, last = memory.stages[0], memory.stages[-1]
+    head = 4 * s * b * h / t * (1 + v / h)
+    embedding = p * (s * b * h / t + 8 * s * b)
+    block = layers[1].stash_bytes
+    assert first.activation_bytes - p * block == pytest.approx(embedding + (head if p == 1 else 0))
+    assert last.activation_bytes - block == pytest.approx(head + (embedding if p == 1 else 0))
+
+
 def test_the_reserve_is_a_share_of_all_else() -> None:
     layers = small(ParallelPlan())
     for share in (0.0, 0.02, 0.1):

@@ -25,6 +25,7 @@ _MEGATRON_2021 = TrainingStack(
     kernel_s=3e-6,
     k_ramp=0.0,
     exposed_traffic=0.0,
+    logit_bytes=4,
 )
 """Megatron-LM of 2021 (Narayanan et al. 2021): elementwise chains fused, attention
 not, loss in fp32, gradients added up every micro-batch (6 bytes in 16 bits, 10 in 32) and all-reduced after the last
@@ -44,6 +45,7 @@ _MEGATRON_CORE = TrainingStack(
     loss_traffic=2.0,
     k_ramp=0.0,
     exposed_traffic=0.0,
+    logit_bytes=4,
     whole_sets=3,
 )
 """Megatron-Core and NeMo on H100 (2024): causal fused attention, distributed optimizer, 16-bit gradients, every kind
