@@ -103,9 +103,23 @@ def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) 
         return group_dimensions(network, size=plan.tensor, stride=1)
     if group is CollectiveGroup.CONTEXT:
         return group_dimensions(network, size=plan.context, stride=plan.tensor)
-    is_inside = plan.expert <= plan.context or step.stack.order is RankOrder.DATA_INNER
-    stride = plan.tensor * (1 if is_inside else plan.pipeline)
-    return group_dimensions(network, size=plan.expert, stride=stride, is_aligned=True)
+    return replica_group(step, network, size=plan.expert)
+
+
+def replica_group(step: CompiledStep, network: Network, *, size: int, apart: int = 1) -> tuple[NetworkDimension, ...]:
+    """``size`` devices, ``apart`` from one another, of those that hold the same stage: context shards, then replicas.
+
+    With pipeline stages next to the context shards (Llama 3's order: tensor, context, pipeline, data) the replicas lie
+    a whole pipeline apart, the shards of one replica side by side.
+    """
+    plan = step.plan
+    if step.stack.order is RankOrder.DATA_INNER or plan.pipeline == 1:
+        return group_dimensions(network, size=size, stride=plan.tensor * apart, is_aligned=True)
+    shards = math.gcd(size, plan.context // apart) if plan.context % apart == 0 else 1
+    replica = plan.tensor * plan.context * plan.pipeline * max(1, apart // plan.context)
+    inside = group_dimensions(network, size=shards, stride=plan.tensor * apart, is_aligned=True)
+    across = group_dimensions(network, size=size // shards, stride=replica, is_aligned=True)
+    return tuple(replace(each, size=each.size * other.size) for each, other in zip(inside, across, strict=True))
 
 
 def transfer_costs(step: CompiledStep, network: Network) -> list[Cost]:
@@ -174,18 +188,17 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
     """
     plan = step.plan
     dense, experts = _stage_units(step, number)
-    stride = plan.tensor * (plan.pipeline if step.stack.order is RankOrder.PIPELINE_INNER else 1)
     found = []
     for units, replicas, sharded, apart in (
-        (dense, plan.data * plan.context, plan.shards, stride),
-        (experts, plan.expert_replicas, plan.expert_shards, stride * plan.expert),
+        (dense, plan.data * plan.context, plan.shards, 1),
+        (experts, plan.expert_replicas, plan.expert_shards, plan.expert),
     ):
         shards = sharded if plan.zero else 1
         if replicas == 1 or not units:
             continue
         size = shards if plan.zero else replicas
-        group = group_dimensions(network, size=size, stride=apart, is_aligned=True)
-        copies = group_dimensions(network, size=replicas // size, stride=apart * size, is_aligned=True)
+        group = replica_group(step, network, size=size, apart=apart)
+        copies = replica_group(step, network, size=replicas // size, apart=apart * size)
         found.append(HeldParameters(units, shards, group, copies))
     return found
 

@@ -13,11 +13,12 @@ from phaze_opt.estimate.collectives import collective_s, group_dimensions
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops, recomputed_macs
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGraph
-from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
 from phaze_opt.objective.step.price_step import price_step, serial_times
 from phaze_opt.objective.step.step_collectives import step_collectives
+from phaze_opt.objective.step.step_traffic import replica_group
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.placement.step_time import StepTime
@@ -254,6 +255,39 @@ def _all_reduced(step: CompiledStep) -> list[float]:
     found = [each for each in step_collectives(step, NETWORK) if each.name == "tensor all_reduce"]
     ends = 64 * 2 * width  # the embedding's sum and the head's input gradient
     return [sum(each.count * each.payload_bytes for each in found if each.payload_bytes == width) - ends]
+
+
+@pytest.mark.parametrize("order", list(RankOrder))
+@pytest.mark.parametrize(
+    ("t", "c", "p", "d", "size", "apart"),
+    [
+        (1, 1, 4, 8, 8, 1),
+        (2, 2, 2, 8, 16, 1),
+        (2, 4, 2, 4, 16, 1),
+        (1, 2, 4, 8, 4, 2),
+        (4, 2, 4, 4, 8, 1),
+        (1, 8, 2, 4, 4, 8),
+        (1, 4, 2, 8, 8, 4),
+        (2, 2, 2, 8, 4, 4),
+        (1, 2, 2, 16, 8, 1),
+    ],
+)
+def test_replicas_lie_where_their_ranks_are(order: RankOrder, t: int, c: int, p: int, d: int, size: int, apart: int):
+    """Ranks written out, tensor innermost: members of a group in each island of 8, and in each half of one."""
+    plan = ParallelPlan(tensor=t, context=c, pipeline=p, data=d)
+    step = compiled("llama-3-8b", plan, stack=TrainingStack(order=order))
+
+    def rank(replica: int, stage: int, shard: int) -> int:
+        if order is RankOrder.DATA_INNER:
+            return ((stage * d + replica) * c + shard) * t
+        return ((replica * p + stage) * c + shard) * t
+
+    chosen = [rank(number // c, 0, number % c) for number in range(0, size * apart, apart)]
+    links = [NetworkDimension(Topology.SWITCH, each, 1e9, 0.0) for each in (4, 2, 64)]
+    found = replica_group(step, Network("three", tuple(links)), size=size, apart=apart)
+    in_half = max(sum(member // 4 == half for member in chosen) for half in range(256))
+    in_island = max(sum(member // 8 == island for member in chosen) for island in range(128))
+    assert [each.size for each in found] == [in_half, in_island // in_half, size // in_island]
 
 
 def test_plans_of_experts_are_refused_where_there_are_none() -> None:
