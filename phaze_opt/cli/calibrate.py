@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from phaze_opt.validation.calibrate import Calibration
 
 SOURCE = "phaze-opt calibrate"
+OF_PLANS = ("stack/", "collectives/")
+"""Beginnings of the groups whose constants price a training step; those of operators timed alone do not enter one."""
 
 
 def calibrate(
@@ -151,5 +153,7 @@ def _print(found: Calibration, path: Path, data: Path) -> None:
     for sentence in few_rows_sentences(found):
         console().print(f"warning: {sentence}", markup=False, soft_wrap=True)
     source, file = quote(str(data)), quote(str(path))
-    uses = f"`phaze-opt validate --data {source} --constants {file}`, or price plans by `evaluate --constants {file}`"
+    uses = f"`phaze-opt validate --data {source} --constants {file}`"
+    if any(group.startswith(OF_PLANS) for group in found.groups):
+        uses = f"{uses}, or price plans by `evaluate --constants {file}`"
     screen.print(f"constants: {path}; use them by {uses}", markup=False, soft_wrap=True)

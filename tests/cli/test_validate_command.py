@@ -189,6 +189,7 @@ def test_tables_for_people(data, tmp_path, capsys):
     code, printed, err = run(["calibrate", "--data", data, "--out", out], capsys)
     assert code == 0
     assert "launch_s" in printed
+    assert "price plans" not in printed, "constants of operators alone enter no training step"
     assert "mine is predicted as op_llmcompass" in err
     assert "warning" not in err
     code, printed, _ = run(["validate", "--data", data, "--constants", out, "--report", tmp_path / "p.html"], capsys)
