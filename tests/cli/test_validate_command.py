@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from phaze_opt.cli import calibrate as calibrate_command
 from phaze_opt.cli.main import main
 from phaze_opt.hardware.fitted import read_fitted_file
 from phaze_opt.testing.toy_family import HEADER, TRUE, toy_lines
@@ -54,8 +55,9 @@ def test_a_user_calibrates_and_validates_in_one_command_each(data, tmp_path, cap
     assert figures["spearman"] == pytest.approx(1.0)
 
 
-def test_the_last_line_says_how_to_use_the_constants(data, tmp_path, capsys):
+def test_the_last_line_says_how_to_use_the_constants(data, tmp_path, capsys, monkeypatch):
     """The command that it names runs as it stands, also where a path has blanks."""
+    monkeypatch.setattr(calibrate_command, "OF_PLANS", ("toy/",))
     folder = tmp_path / "my machines"
     folder.mkdir()
     mine = data.rename(folder / "mine.csv")
