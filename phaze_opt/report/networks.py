@@ -24,6 +24,11 @@ SHOWN_BYTES = (
     8 * GIBI,
 )
 """Payloads of the table of times."""
+_CHUNKS_NOTE = "level after level; fixed, themis: in 64 chunks through all levels, in one order or balanced"
+_CURVE_NOTE = (
+    "curve: bandwidth that collectives reach, latency of each doubling of the group and time over which bandwidth "
+    "builds up; fitted where such links were measured, else the mean of those that were"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ def network_list(networks: Iterable[tuple[Network, str]]) -> TableContent:
 def level_table(network: Network, *, source: str) -> TableContent:
     """Levels of one network."""
     rows = tuple(_level_row(number, level) for number, level in enumerate(network.dimensions, start=1))
+    has_curves = any(isinstance(level, MeasuredDimension) for level in network.dimensions)
+    notes = ([source] if source else []) + ([_CURVE_NOTE] if has_curves else [])
     columns = (
         Column("level"),
         Column("topology"),
@@ -54,7 +61,7 @@ def level_table(network: Network, *, source: str) -> TableContent:
         Column("doubling us", is_number=True),
         Column("ramp us", is_number=True),
     )
-    return TableContent(f"Network {network.name}", columns, rows, source)
+    return TableContent(f"Network {network.name}", columns, rows, "; ".join(notes))
 
 
 def all_reduce_times(network: Network) -> tuple[AllReduceTimes, ...]:
@@ -67,9 +74,11 @@ def all_reduce_times(network: Network) -> tuple[AllReduceTimes, ...]:
 
 def time_table(times: Sequence[AllReduceTimes]) -> TableContent:
     """Times by payload."""
-    columns = (Column("payload"), *(Column(name, is_number=True) for name, _ in times[0].seconds))
+    names = [name.removesuffix(" devices").removesuffix(" chunks") for name, _ in times[0].seconds]
+    columns = (Column("payload"), *(Column(name, is_number=True) for name in names))
     rows = tuple((_bytes(row.payload_bytes), *(_time(seconds) for _, seconds in row.seconds)) for row in times)
-    return TableContent("All-reduce", columns, rows)
+    is_chunked = any(name.endswith(" chunks") for name, _ in times[0].seconds)
+    return TableContent("All-reduce by number of devices", columns, rows, _CHUNKS_NOTE if is_chunked else "")
 
 
 def design_table(design: NetworkDesign) -> TableContent:

@@ -101,7 +101,7 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
     note = (
         f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not; t tensor, p pipeline, "
         f"d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, GiB of the fullest "
-        f"stage; {RESERVE_NOTE}"
+        f"stage; {RESERVE_NOTE}; {setting.tokens:,} tokens a step, network {setting.network}"
     )
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return TableContent(title, columns, rows, note, emphasised=frozenset({0}))

@@ -19,19 +19,22 @@ CONSTANT_COLUMNS = (
 )
 AT_BOUND = 1e-3
 """Share of itself, or of its range, within which a constant is at a bound."""
+_BOUND_NOTE = "* at a bound, so that the bound rather than the measurements decides."
 
 
 def constants_table(title: str, groups: dict[str, FittedGroup], *, note: str = "") -> TableContent:
-    """Every constant with bounds, unit and meaning; those at a bound stand out."""
+    """Every constant with bounds, unit and meaning; those at a bound stand out and have an asterisk."""
     rows: list[tuple[str, ...]] = []
     at_bound: set[int] = set()
     for name, group in sorted(groups.items()):
         for index, (key, item) in enumerate(sorted(group.constants.items())):
             if is_at_bound(item):
                 at_bound.add(len(rows))
+            value = f"{item.value:.4g} *" if len(rows) in at_bound else f"{item.value:.4g}"
             bounds = f"{item.low:.3g} to {item.high:.3g}"
-            rows.append((name if index == 0 else "", key, f"{item.value:.4g}", bounds, item.unit, item.meaning))
-    return TableContent(title, CONSTANT_COLUMNS, tuple(rows), note, frozenset(at_bound))
+            rows.append((name if index == 0 else "", key, value, bounds, item.unit, item.meaning))
+    notes = ([_BOUND_NOTE] if at_bound else []) + ([note] if note else [])
+    return TableContent(title, CONSTANT_COLUMNS, tuple(rows), " ".join(notes), frozenset(at_bound))
 
 
 def is_at_bound(item: FittedValue) -> bool:
@@ -45,7 +48,7 @@ def is_at_bound(item: FittedValue) -> bool:
 
 def calibration_tables(found: Calibration) -> tuple[TableContent, ...]:
     """Fits by set, and constants by family."""
-    note = "In bold: at a bound, so that the bound rather than the measurements decides. The file says what each means."
+    note = "The file says what each means."
     tables = [_fit_table(found.families)]
     for family in found.families:
         full = constants_table(f"Constants of {family.family}", dict(family.groups), note=note)

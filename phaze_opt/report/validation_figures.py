@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.report.study.looks import LEGEND_ROW_PX, contender_look, finish_figure, plot_text
@@ -181,7 +182,7 @@ def regimes_figure(groups: Sequence[GroupResult]) -> Figure:
     )  # fmt: skip
     known = [(name, group.baseline_mape) for name, group in zip(names, shown, strict=True)]
     _add_trivial(figure, known)
-    figure.update_xaxes(title="mean absolute error, %", rangemode="tozero")
+    figure.update_xaxes(title="mean error, %", rangemode="tozero")
     figure.update_yaxes(autorange="reversed", ticksuffix="  ")
     row_px = _ROW_PX + _LINE_PX * (num_lines - 1)
     return finish_figure(figure, height=130 + row_px * len(shown), num_legend=2)
@@ -192,8 +193,13 @@ def _in_lines(label: str) -> str:
     return "<br>".join(textwrap.wrap(label, MAX_LABEL, break_long_words=False))
 
 
-def overview_figure(result: Validation) -> Figure:
-    """Mean error of every set, its trivial model's, and the goal."""
+def overview_figure(result: Validation, kept_out: Mapping[str, Mapping[str, float]] = MappingProxyType({})) -> Figure:
+    """Mean error of every set, of rows kept out of the fit, of the trivial model, and the goal.
+
+    Args:
+        result: what was found.
+        kept_out: errors when the constants were fitted, by set, as the file of constants holds them.
+    """
     import plotly.graph_objects as go
 
     shown = [entry for entry in result.sets if entry.scores.num_rows and entry.dataset.like not in CONTEXT]
@@ -217,10 +223,37 @@ def overview_figure(result: Validation) -> Figure:
             hoverinfo="text", hovertext=[f"{goal.dataset}: goal {goal.goal:g} %" for goal in goals],
             marker={"symbol": "line-ns-open", "color": BEST_COLOUR, "size": 16, "line": {"width": 3}},
         )  # fmt: skip
-    figure.update_xaxes(title="mean absolute error, %", type="log", tickvals=[0.2, 0.5, 1, 2, 5, 10, 20, 50, 100])
-    figure.update_yaxes(autorange="reversed", ticksuffix="  ")
+    num_kept_out = _add_kept_out(figure, names, kept_out)
+    figure.update_xaxes(title="mean error, %", type="log", tickvals=[0.2, 0.5, 1, 2, 5, 10, 20, 50, 100])
+    # Sets without a marker of the first trace would otherwise be put behind all others.
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ", categoryorder="array", categoryarray=names)
     height = 150 + _ROW_PX * len(shown)
-    return finish_figure(figure, height=height, num_legend=3, narrow={"height": height + LEGEND_ROW_PX})
+    num_legend = 3 + num_kept_out
+    narrow = {"height": height + LEGEND_ROW_PX * math.ceil(num_legend / 2)}
+    return finish_figure(figure, height=height, num_legend=num_legend, narrow=narrow)
+
+
+def _add_kept_out(figure: Figure, names: Sequence[str], kept_out: Mapping[str, Mapping[str, float]]) -> int:
+    """Errors with cells kept out, and the worst with a device, model or the like kept out; how many traces."""
+    cells = {name: kept_out.get(name, {}).get("cross_validated_mape", math.nan) for name in names}
+    whole = {name: _worst_kept_out(kept_out.get(name, {})) for name in names}
+    marks = (("cells kept out", "circle-open", 12, cells), ("one kept out whole", "x-thin-open", 8, whole))
+    traces = 0
+    for label, symbol, size, errors in marks:
+        known = [(name, error) for name, error in errors.items() if math.isfinite(error)]
+        if known:
+            traces += 1
+            figure.add_scatter(
+                y=[name for name, _ in known], x=[error for _, error in known], mode="markers", name=label,
+                hoverinfo="text", hovertext=[f"{name}, {label}: {format_figure(error)} %" for name, error in known],
+                marker={"symbol": symbol, "color": COLOURS[0], "size": size, "line": {"width": 2}},
+            )  # fmt: skip
+    return traces
+
+
+def _worst_kept_out(errors: Mapping[str, float]) -> float:
+    """The largest error with one device, model or the like kept out; not a number where none was."""
+    return max((error for key, error in errors.items() if key.startswith("leave_one_")), default=math.nan)
 
 
 def _add_trivial(figure: Figure, known: Sequence[tuple[str, float]]) -> None:

@@ -16,6 +16,7 @@ from phaze_opt.report.study.document import Block, Document, FigureBlock, Folded
 from phaze_opt.report.study.html import render_html
 from phaze_opt.report.validation_constants import constants_table
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
+from phaze_opt.report.validation_sources import MeasuredSet, read_sources
 from phaze_opt.report.validation_tables import (
     describe_goal,
     format_figure,
@@ -46,8 +47,10 @@ def write_validation_page(result: Validation, path: Path, *, constants: FittedFi
 def build_document(result: Validation, constants: FittedFile) -> Document:
     """The page as values."""
     sections = [_overview(result, constants)]
+    sources = read_sources()
     for entry, anchor in zip(result.sets, _anchors(result), strict=True):
-        sections.append(_set_section(entry, result, anchor, constants.sets.get(entry.name, {})))
+        fitted = constants.sets.get(entry.name, {})
+        sections.append(_set_section(entry, result, anchor, fitted=fitted, source=sources.get(entry.name)))
     if constants.groups:
         sections.append(_constants_section(constants))
     return Document(
@@ -88,23 +91,41 @@ def _overview(result: Validation, constants: FittedFile) -> Section:
         figure = FigureBlock(
             name="overview",
             title="Mean error by data set",
-            alternative="A disc for the model, a diamond for the trivial model, an upright stroke for the goal of the "
-            "whole set, where there is one; the further left the better, on a logarithmic axis.",
-            figure=overview_figure(result),
+            alternative="A disc for the model, a circle for rows predicted by constants fitted to other cells, a cross "
+            "for the worst of the tests that keep out a device, a model or the like as a whole, a diamond for the "
+            "trivial model, an upright stroke for the goal of the whole set, where there is one; the further left the "
+            "better, on a logarithmic axis.",
+            figure=overview_figure(result, constants.sets),
         )
         blocks.insert(0, figure)
     return Section("overview", "Overview", tuple(blocks))
 
 
 def _with_kept_out(table: TableContent, constants: FittedFile) -> TableContent:
-    """The overview with one more column: errors of rows kept out when the constants were fitted."""
+    """The overview with two more columns: errors of rows kept out when the constants were fitted."""
     if not constants.sets:
         return table
     errors = [constants.sets.get(row[0], {}).get("cross_validated_mape", math.nan) for row in table.rows]
-    rows = tuple((*row[:3], format_figure(error), *row[3:]) for row, error in zip(table.rows, errors, strict=True))
-    column = Column("kept out", is_number=True)
-    note = f"{table.note} Kept out: mean error of rows predicted by constants fitted to other cells."
-    return replace(table, columns=(*table.columns[:3], column, *table.columns[3:]), rows=rows, note=note)
+    others = [", ".join(_kept_out_whole(constants.sets.get(row[0], {}), "")) for row in table.rows]
+    rows = tuple(
+        (*row[:3], format_figure(error), *row[3:], whole)
+        for row, error, whole in zip(table.rows, errors, others, strict=True)
+    )
+    columns = (*table.columns[:3], Column("kept out", is_number=True), *table.columns[3:], Column("one kept out whole"))
+    note = (
+        f"{table.note} Kept out: mean error of rows predicted by constants fitted to other cells; in the last column, "
+        "to other devices, models and so on."
+    )
+    return replace(table, columns=columns, rows=rows, note=note)
+
+
+def _kept_out_whole(errors: Mapping[str, float], unit: str) -> list[str]:
+    """Errors where one device, model or the like was kept out at a time, by what it was."""
+    return [
+        f"{key.removeprefix('leave_one_').removesuffix('_out_mape').replace('_', ' ')} {format_figure(value)}{unit}"
+        for key, value in sorted(errors.items())
+        if key.startswith("leave_one_")
+    ]
 
 
 def _anchors(result: Validation) -> list[str]:
@@ -113,8 +134,11 @@ def _anchors(result: Validation) -> list[str]:
     return [f"{name}-{index}" if names.count(name) > 1 else name for index, name in enumerate(names)]
 
 
-def _set_section(entry: SetResult, result: Validation, anchor: str, fitted: Mapping[str, float]) -> Section:
-    blocks: list[Block] = [Paragraph(_summary(entry, result))]
+def _set_section(
+    entry: SetResult, result: Validation, anchor: str, *, fitted: Mapping[str, float], source: MeasuredSet | None
+) -> Section:
+    blocks: list[Block] = [] if source is None else [Paragraph(source.sentence)]
+    blocks.append(Paragraph(_summary(entry, result)))
     if fitted:
         blocks.append(Paragraph(_when_fitted(fitted)))
     if entry.dataset.like in CONTEXT:
@@ -146,11 +170,7 @@ def _summary(entry: SetResult, result: Validation) -> str:
 
 def _when_fitted(errors: Mapping[str, float]) -> str:
     """What was seen when the constants were fitted: rows fitted, and rows kept out."""
-    tests = [
-        f"{key.removeprefix('leave_one_').removesuffix('_out_mape').replace('_', ' ')} {format_figure(value)} %"
-        for key, value in sorted(errors.items())
-        if key.startswith("leave_one_")
-    ]
+    tests = _kept_out_whole(errors, " %")
     cells = errors.get("cross_validated_mape", math.nan)
     parts = [f"{format_figure(errors.get('mape', math.nan))} % on the rows fitted"]
     parts += [f"{format_figure(cells)} % with cells kept out"] if math.isfinite(cells) else []
@@ -200,14 +220,13 @@ def _unscored_table(entry: SetResult) -> TableContent:
 def _constants_section(constants: FittedFile) -> Section:
     groups = dict(constants.groups)
     number = sum(len(group.constants) for group in groups.values())
-    note = "In bold: at a bound, so that the bound rather than the measurements decides."
     return Section(
         "constants",
         "Constants",
         (
             Paragraph(f"{number} constants in {len(groups)} groups were fitted, none of a single row or model."),
             TableBlock(_residuals_table(groups)),
-            Folded("Every constant with its bounds", (TableBlock(constants_table("Constants", groups, note=note)),)),
+            Folded("Every constant with its bounds", (TableBlock(constants_table("Constants", groups)),)),
         ),
     )
 
@@ -220,11 +239,7 @@ def _residuals_table(groups: dict[str, FittedGroup]) -> TableContent:
     rows = []
     for name, group in sorted(groups.items()):
         residuals = group.residuals
-        others = [
-            f"{key.removeprefix('leave_one_').removesuffix('_out_mape').replace('_', ' ')} {format_figure(value)}"
-            for key, value in sorted(residuals.items())
-            if key.startswith("leave_one_")
-        ]
+        others = _kept_out_whole(residuals, "")
         nothing = float("nan")
         rows.append(
             (name, f"{len(group.constants)}", f"{sum(len(ids) for ids in group.datasets.values())}",

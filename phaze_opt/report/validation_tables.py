@@ -26,7 +26,7 @@ OVERVIEW_COLUMNS = (
 OVERVIEW_NOTE = (
     "Errors in per cent of the measured value: mean (MAPE), median and 90th percentile of the absolute error, bias "
     "(below 0: predicted too fast). Trivial: mean error of a constant utilisation, a roofline times a constant, or a "
-    "line. Rank: Spearman's correlation."
+    "line. Rank: Spearman's correlation, marked where there is a goal for it."
 )
 _LAST_DIGITS = 1e-9
 _INDENT = 2 * "\N{NO-BREAK SPACE}"
@@ -44,22 +44,31 @@ def overview_table(result: Validation) -> TableContent:
     missed: set[int] = set()
     for entry in sorted(result.sets, key=lambda entry: entry.dataset.like in CONTEXT):
         goals = {goal.group: goal for goal in result.goals if goal.dataset == entry.name and goal.figure == "mape"}
-        missed |= {len(rows)} if _is_missed(goals.get("")) else set()
-        rows.append(_set_row(entry, goals.get("")))
+        rank = next((goal for goal in result.goals if goal.dataset == entry.name and goal.figure == "spearman"), None)
+        missed |= {len(rows)} if _is_missed(goals.get("")) or _is_missed(rank) else set()
+        rows.append(_set_row(entry, goals.get(""), rank))
         for group in [group for group in goals if group]:
             missed |= {len(rows)} if _is_missed(goals[group]) else set()
             rows.append(_group_row(entry, goals[group]))
-    return TableContent("Data sets", OVERVIEW_COLUMNS, tuple(rows), OVERVIEW_NOTE, frozenset(missed))
+    return TableContent("Data sets", OVERVIEW_COLUMNS, _with_room(rows), OVERVIEW_NOTE, frozenset(missed))
+
+
+def _with_room(rows: list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Room for a mark behind ranks without a goal where others have one, so that digits stand below digits."""
+    if not any(" " in row[-1] for row in rows):
+        return tuple(rows)
+    return tuple((*row[:-1], row[-1] if " " in row[-1] or not row[-1] else row[-1] + _INDENT) for row in rows)
 
 
 def _is_missed(goal: GoalResult | None) -> bool:
     return goal is not None and not goal.is_met
 
 
-def _set_row(entry: SetResult, goal: GoalResult | None) -> tuple[str, ...]:
+def _set_row(entry: SetResult, goal: GoalResult | None, rank: GoalResult | None) -> tuple[str, ...]:
     scores, total = entry.scores, len(entry.rows)
     count = f"{total}" if scores.num_rows == total else f"{scores.num_rows}/{total}"
-    return (entry.name, count, *_figures(scores.mape, goal, GroupResult("", scores, entry.baseline_mape)))
+    figures = _figures(scores.mape, goal, GroupResult("", scores, entry.baseline_mape))
+    return (entry.name, count, *figures[:-1], figures[-1] if rank is None else f"{figures[-1]} {_mark(rank)}".strip())
 
 
 def _group_row(entry: SetResult, goal: GoalResult) -> tuple[str, ...]:
@@ -84,8 +93,11 @@ def _figures(mape: float, goal: GoalResult | None, group: GroupResult) -> tuple[
 
 
 def _goal_text(goal: GoalResult) -> str:
-    mark = "\N{CHECK MARK}" if goal.is_met else "\N{BALLOT X}"
-    return f"{goal.goal:g} {mark}"
+    return f"{goal.goal:g} {_mark(goal)}"
+
+
+def _mark(goal: GoalResult) -> str:
+    return "\N{CHECK MARK}" if goal.is_met else "\N{BALLOT X}"
 
 
 def format_figure(value: float) -> str:

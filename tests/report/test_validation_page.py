@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 
@@ -12,11 +13,13 @@ from phaze_opt.report.study.html import render_html
 from phaze_opt.report.validation_constants import constants_table
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_page import build_document
+from phaze_opt.report.validation_sources import read_sources
 from phaze_opt.report.validation_tables import format_rank, goals_sentence, overview_table, worst_table
 from phaze_opt.testing.toy_family import HEADER, ToyFamily, toy_lines
 from phaze_opt.validation.baselines import Baseline, Line
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
+from phaze_opt.validation.result import GoalResult
 from phaze_opt.validation.validate import validate
 
 
@@ -90,7 +93,13 @@ def test_constants_are_listed_with_bounds_and_marked_at_a_bound(found):
     assert not table.emphasised
     item = file.groups["toy/A"].constants["launch_s"].model_copy(update={"value": 1e-6})
     group = file.groups["toy/A"].model_copy(update={"constants": {"launch_s": item}})
-    assert constants_table("Constants", {"toy/A": group}).emphasised == {0}
+    marked = constants_table("Constants", {"toy/A": group}, note="More.")
+    assert marked.emphasised == {0}
+    # Bold type is lost in a pipe.
+    assert marked.rows[0][2] == "1e-06 *"
+    assert not any("*" in row[2] for row in table.rows)
+    assert marked.note == "* at a bound, so that the bound rather than the measurements decides. More."
+    assert "bound" not in table.note
 
 
 def test_the_page_stands_alone_and_holds_every_block(found):
@@ -111,6 +120,40 @@ def test_the_page_stands_alone_and_holds_every_block(found):
     assert "1.25 % on the rows fitted; 2.50 % with cells kept out; with one kept out at a time: device 33.0 %." in page
     assert '<td class="number">2.50</td>' in page
     assert not re.search(r"(src|href)=\"https?:", page)
+
+
+def test_every_published_set_is_introduced_with_its_source():
+    sources = read_sources()
+    folder = files("phaze_opt.validation").joinpath("data")
+    assert sorted(sources) == sorted(file.name[:-4] for file in folder.iterdir() if file.name.endswith(".csv"))
+    sentence = sources["op_llmcompass"].sentence
+    assert sentence.startswith("Matmul, softmax, layernorm, GELU on A100 and MI210")
+    assert sentence.endswith("Source: PrincetonUniversity/LLMCompass, ae/figure5 (BSD-3-Clause).")
+
+
+def test_the_page_says_what_was_measured_and_how_far_off_it_is_without_it(found):
+    page = render_html(build_document(*found))
+    assert "fp16, host clock. Source: PrincetonUniversity/LLMCompass" in page
+    assert "<td>device 33.0</td>" in page
+    figure = overview_figure(found[0], found[1].sets)
+    marks = {trace.name: list(trace.x) for trace in figure.data if trace.mode == "markers"}
+    assert marks["cells kept out"] == [2.5]
+    assert marks["one kept out whole"] == [33.0]
+
+
+@pytest.mark.parametrize(("reached", "mark"), [(0.99, "\N{CHECK MARK}"), (0.98, "\N{BALLOT X}")])
+def test_a_goal_for_the_rank_is_marked_beside_it(found, reached, mark):
+    goal = GoalResult("op_llmcompass", "", "spearman", 0.985, reached)
+    table = overview_table(replace(found[0], goals=(goal,)))
+    assert table.rows[0][-1].endswith(f" {mark}")
+    assert (0 in table.emphasised) == (reached < 0.985)
+    assert all(" " not in row[-1] for row in table.rows[1:])
+
+
+def test_names_break_at_underscores_and_stay_text(found):
+    page = render_html(build_document(*found))
+    assert "<span>op_<wbr>llmcompass</span>" in page
+    assert "<script>,mystery" not in page
 
 
 def test_a_rank_is_never_rounded_up_to_the_goal():
