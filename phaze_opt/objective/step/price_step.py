@@ -14,7 +14,8 @@ from phaze_opt.graph.operator import Operator, OperatorKind
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.compiled_step import CompiledStep
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
-from phaze_opt.objective.step.step_traffic import HEAD, NUM_LAYERS, Traffic
+from phaze_opt.objective.step.step_groups import HEAD
+from phaze_opt.objective.step.step_traffic import NUM_LAYERS, Traffic
 from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, StepTimes, step_times
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import TrainingStack

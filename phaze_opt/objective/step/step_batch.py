@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import Network, Topology
 from phaze_opt.objective.step.compiled_step import CompiledLayer, CompiledStep
+from phaze_opt.objective.step.step_groups import BLOCK, HEAD
 from phaze_opt.objective.step.step_traffic import (
-    BLOCK,
     NO_COST,
     NUM_LAYERS,
     Cost,
@@ -119,7 +119,7 @@ def _num_islands(step: CompiledStep, network: Network) -> int:
 
 def _tied_share(step: CompiledStep) -> float:
     """The update is one pass over a layer's parameters, so a share of them takes that share of its time."""
-    head = step.layers[2].graph
+    head = step.layers[HEAD].graph
     return head.num_tied_parameters / head.num_parameters if len(step.blocks) == 1 and head.num_parameters else 0.0
 
 

@@ -11,7 +11,7 @@ from phaze_opt.estimate.collectives import boundary_level
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension
 from phaze_opt.objective.step.compiled_step import CompiledStep
-from phaze_opt.objective.step.step_traffic import group_members, held_parameters
+from phaze_opt.objective.step.step_groups import group_members, held_parameters
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import RankOrder
 

@@ -12,7 +12,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
 from phaze_opt.objective.step.price_step import BACKWARD, UPDATE, SerialSums, StackColumns, price_batch
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
-from phaze_opt.objective.step.step_traffic import HEAD
+from phaze_opt.objective.step.step_groups import HEAD
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.units import MILLI
 from phaze_opt.validation.curved_batch import CurvedBatch
