@@ -113,8 +113,8 @@ def _with_kept_out(table: TableContent, constants: FittedFile) -> TableContent:
     )
     columns = (*table.columns[:3], Column("kept out", is_number=True), *table.columns[3:], Column("one kept out whole"))
     note = (
-        f"{table.note} Kept out, when the constants were fitted: mean error of rows predicted by constants fitted to other "
-        "cells; in the last column, to other devices, models and so on."
+        f"{table.note} Kept out, when the constants were fitted: mean error of rows predicted by constants fitted "
+        "to other cells; in the last column, to other devices, models and so on."
     )
     return replace(table, columns=columns, rows=rows, note=note)
 
