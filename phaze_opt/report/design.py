@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import groupby
 
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.device import find_device
 from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown
 from phaze_opt.objective.experts import EXPERT_PREFIX, is_expert
 from phaze_opt.placement.problem import PlacementResult, Stage
@@ -47,7 +49,23 @@ def design_table(evaluation: Evaluation) -> TableContent:
         ("model", f"{evaluation.model}, {evaluation.num_parameters:,} parameters"),
         ("sequence, micro-batch", f"{evaluation.sequence_length} tokens, {evaluation.micro_batch} samples"),
     )
-    return pairs_table(title, rows)
+    return pairs_table(title, rows, note=_machine_note(chip))
+
+
+def _machine_note(chip: Accelerator) -> str:
+    """That a machine that exists is priced here like a design; empty for designs."""
+    device = find_device(chip.name)
+    if device is None or device.layout is None or device.layout.num_tc != chip.num_tc:
+        return ""
+    published = (
+        *((f"{format_number(device.die_mm2)} mm2",) if device.die_mm2 else ()),
+        *((f"{format_number(device.tdp_w)} W",) if device.tdp_w else ()),
+    )
+    figures = f" (published: {', '.join(published)})" if published else ""
+    return (
+        f"{chip.name} exists; here it is priced as if designed, area and TDP at 22 nm{figures}; "
+        "evaluate with --software prices training plans on the real one"
+    )
 
 
 EXPERTS_NOTE = "blocks split evenly by hand, best micro-batch of those searched (mb); Phaze's baselines"

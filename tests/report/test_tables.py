@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus, TimeBreakdown
 from phaze_opt.objective.goals import front_indices
 from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.report.content import TableContent
-from phaze_opt.report.design import limits_sentence, performance_table, placement_table, time_shares
+from phaze_opt.report.design import design_table, limits_sentence, performance_table, placement_table, time_shares
 from phaze_opt.report.search import best_records, runners_up_table, standing_table
 from phaze_opt.report.sensitivity import sensitivity_content
 from phaze_opt.report.tables import evaluation_tables, search_tables, sensitivity_table
@@ -54,6 +55,18 @@ def test_tables_fit_the_terminal_without_losing_a_character(width: int, result: 
     text = drawn(tables, width)
     assert max(len(line) for line in text.splitlines()) <= width
     assert "…" not in text
+
+
+def test_a_machine_that_exists_is_told_from_a_design(result: SearchResult) -> None:
+    assert result.best is not None
+    chip = load_architecture("h100")
+    note = design_table(replace(result.best, accelerator=chip)).note
+    assert "h100 exists" in note
+    assert "published: 814 mm2, 700 W" in note
+    assert "--software" in note
+    assert "published" not in design_table(replace(result.best, accelerator=load_architecture("tpu-v5e"))).note
+    for design in (result.best.accelerator, load_architecture("tpu-v4"), replace(chip, num_tc=64)):
+        assert design_table(replace(result.best, accelerator=design)).note == ""
 
 
 def test_performance_is_the_evaluations_and_the_ratio_is_design_over_reference(result, references) -> None:
