@@ -1,0 +1,87 @@
+"""Llama 3 405B as it was trained: sharded data parallelism, tensor, context and pipeline stages together, not fitted.
+
+Grattafiori et al. 2024, section 3.3.2 and table 4: 430, 400 and 380 TFLOP/s a device. Gradients and optimizer state
+are sharded and weights stay gathered; the paper leaves open how often gradients are reduced and what hides that, so
+what was measured should lie between scattering them every micro-batch (ZeRO 2) and holding them back (ZeRO 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from phaze_opt.graph.flops import model_flops
+from phaze_opt.hardware.device import ComputePath, load_device
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.step.clocks import MachineClock
+from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
+from phaze_opt.objective.step.plan_search import step_memory
+from phaze_opt.objective.step.price_step import price_step
+from phaze_opt.objective.step.stacks import load_stack
+from phaze_opt.workload.config import parse_config
+from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.stack import RankOrder
+from phaze_opt.workload.training import TrainingSpec
+
+LAYERS, HIDDEN, HEADS = 126, 16384, 128
+MODEL = parse_config(
+    {
+        "model_type": "llama",
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": 8,
+        "intermediate_size": 53248,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+    },
+    name="llama-3-405b",
+    source="Grattafiori et al. 2024, table 3",
+)
+BLOCKS = (7, *[8] * 14, 7)
+"""One block fewer on the first and on the last stage (section 3.3.2)."""
+FITTED = load_fitted()
+
+
+def step_of(context: int, data: int, sequence: int, batch: int, *, zero: int) -> CompiledStep:
+    """Ranks in the order tensor, context, pipeline, data; a block a chunk; ``batch`` sequences a replica."""
+    plan = ParallelPlan(
+        tensor=8, context=context, pipeline=16, data=data, interleave=8, zero=zero, is_sequence_parallel=True
+    )
+    stack = replace(load_stack("megatron-core", FITTED), order=RankOrder.PIPELINE_INNER)
+    return compile_step(MODEL, TrainingSpec(1, sequence, batch * data), plan, stack=stack, blocks=BLOCKS)
+
+
+def teraflops(step: CompiledStep) -> float:
+    """Model FLOPs a second and device, attention counted once below the diagonal."""
+    clock = MachineClock(load_device("h100"), ComputePath.BF16, FITTED)
+    network = load_network("dgx-h100", num_devices=step.plan.num_devices, fitted=FITTED)
+    seconds = price_step(step, clock.times(step), network).seconds
+    sequence = step.training.sequence_length
+    above_diagonal = 3 * LAYERS * 2 * sequence**2 * HIDDEN
+    flops = step.training.global_batch * (model_flops(MODEL, sequence) - above_diagonal)
+    return flops / seconds / step.plan.num_devices / 1e12
+
+
+@pytest.mark.parametrize(
+    ("context", "data", "sequence", "batch", "measured"),
+    [(1, 64, 8192, 32, 430), (1, 128, 8192, 16, 400), (16, 8, 131072, 16, 380)],
+)
+def test_what_was_measured_lies_between_gradients_held_back_and_scattered_every_micro_batch(
+    context: int, data: int, sequence: int, batch: int, measured: float
+) -> None:
+    whole, sharded, gathered = (teraflops(step_of(context, data, sequence, batch, zero=zero)) for zero in (1, 2, 3))
+    assert sharded < measured < whole
+    assert whole < 1.1 * measured
+    assert sharded > 0.88 * measured
+    assert gathered < whole
+
+
+def test_it_fills_the_memory_of_its_devices() -> None:
+    """16,384 devices ran without recomputation: the fullest stage is close to 80 GiB, less with more sharded."""
+    shares = [step_memory(step_of(1, 128, 8192, 16, zero=zero)).peak_bytes / (80 * 2**30) for zero in (1, 2, 3)]
+    assert shares == sorted(shares, reverse=True)
+    assert 0.8 < shares[1] < 1.0
