@@ -91,10 +91,11 @@ def _run(
             on_progress=status.update,
         )
     if not found.families:
-        message = (
-            "nothing to fit: no family of models with constants predicts these data sets; see --dataset and --only"
-        )
+        reason = "no family of models with constants predicts these data sets; see --dataset and --only"
+        message = f"nothing to fit: {'; '.join(found.unfitted) or reason}"
         raise InputError(message, source="--data")
+    for sentence in found.unfitted:
+        console().print(f"note: {sentence}", markup=False, soft_wrap=True)
     return found
 
 

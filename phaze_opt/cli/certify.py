@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
+from phaze_opt.cli.measurements import check_file_to_write
 from phaze_opt.cli.numbers import integer, relative_gap
 from phaze_opt.cli.options import (
     DEFAULT_ESTIMATOR,
@@ -223,7 +224,7 @@ def certify(
     )
     goal = parse_choice(Goal, objective, option="--objective")
     runs_directory(work_dir)
-    _check_report(report)
+    check_file_to_write(report, option="--report", example="certificate.html")
     options = CertifyOptions(
         tolerance=tolerance, jobs=jobs, directory=certificates_directory(work_dir), is_resumed=resume
     )
@@ -267,19 +268,6 @@ def _is_given(context: typer.Context, name: str) -> bool:
     """Whether an option stands on the command line rather than at its default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def _check_report(path: Path | None) -> None:
-    """See that a page can be written before anything runs."""
-    if path is None:
-        return
-    if path.is_dir():
-        message = f"'{path}' is a directory; give a file, such as certificate.html"
-        raise InputError(message, source="--report")
-    above = next((parent for parent in path.absolute().parents if parent.exists()), path)
-    if not above.is_dir():
-        message = f"'{path}' cannot be written: '{above}' is a file"
-        raise InputError(message, source="--report")
 
 
 def _restrict(points: SearchSpace, scenario: Scenario, *, is_json: bool) -> SearchSpace:

@@ -21,6 +21,10 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.input_files import parse_json, read_text_file
 
+FORMAT = 1
+ROUNDING = 1e-5
+"""Values are written with six digits: by so much one at a bound may stand beyond it."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedConstants:
@@ -173,9 +177,31 @@ def _load_own() -> FittedConstants:
 
 def _parse(text: str, *, source: str) -> FittedFile:
     document = parse_json(text, source=source)
+    if not isinstance(document, dict):
+        message = "must be a JSON object with format, groups and sets, as `phaze-opt calibrate` writes it"
+        raise InputError(message, source=source)
     try:
-        return FittedFile.model_validate_json(json.dumps(document))
+        file = FittedFile.model_validate_json(json.dumps(document))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise InputError(first["msg"], source=source, key=key) from error
+    _check(file, source=source)
+    return file
+
+
+def _check(file: FittedFile, *, source: str) -> None:
+    """A format of its own would be read wrongly; a value beyond its bounds gives times that mean nothing.
+
+    Raises:
+        InputError: either, by key.
+    """
+    if file.format != FORMAT:
+        message = f"{file.format} is not the format that this version reads, {FORMAT}; fit the file anew"
+        raise InputError(message, source=source, key="format")
+    for name, group in file.groups.items():
+        for key, entry in group.constants.items():
+            low, high = entry.low - ROUNDING * abs(entry.low), entry.high + ROUNDING * abs(entry.high)
+            if not low <= entry.value <= high:
+                message = f"{entry.value:g} is not within its bounds, {entry.low:g} to {entry.high:g}"
+                raise InputError(message, source=source, key=f"groups.{name}.constants.{key}.value")

@@ -62,8 +62,8 @@ def few_rows_sentences(found: Calibration) -> tuple[str, ...]:
     """A warning for each family that has more constants than rows."""
     counts = {family.family: sum(item.whole.fitted.num_rows for item in family.sets) for family in found.families}
     return tuple(
-        f"{family.family}: {family.num_constants} constants were fitted to {counts[family.family]} rows; they may say "
-        "little of other configurations"
+        f"{family.family}: {family.num_constants} constants were fitted to {counts[family.family]} "
+        f"{'row' if counts[family.family] == 1 else 'rows'}; they may say little of other configurations"
         for family in found.families
         if family.num_constants >= counts[family.family]
     )

@@ -48,10 +48,17 @@ class FamilyFit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """What was fitted: constants of all groups, and one record a family."""
+    """What was fitted.
+
+    Attributes:
+        constants: of all groups.
+        families: one record a family.
+        unfitted: of families none of whose rows can be predicted, a sentence each that says why.
+    """
 
     constants: FittedConstants
     families: tuple[FamilyFit, ...]
+    unfitted: tuple[str, ...] = ()
 
     @property
     def groups(self) -> dict[str, FittedGroup]:
@@ -99,13 +106,29 @@ def calibrate(
     options = _Options(source, has_held_out, is_start_known, on_progress or _silent)
     constants = start
     fits: list[FamilyFit] = []
+    unfitted: list[str] = []
     for family in families:
         own = [dataset for dataset in datasets if dataset.like in family.datasets]
         parameters = family.parameters(_rows_of(own)) if own else ()
-        if parameters:
-            constants, fit = _calibrate_family(family, own, parameters, constants, options)
-            fits.append(fit)
-    return Calibration(constants=constants, families=tuple(fits))
+        if not parameters:
+            continue
+        reason = _why_unfitted(family, _rows_of(own), with_starts(constants, parameters))
+        if reason:
+            unfitted.append(reason)
+            continue
+        constants, fit = _calibrate_family(family, own, parameters, constants, options)
+        fits.append(fit)
+    return Calibration(constants=constants, families=tuple(fits), unfitted=tuple(unfitted))
+
+
+def _why_unfitted(family: Family, rows: Sequence[Row], constants: FittedConstants) -> str:
+    """Why no row says anything of the family's constants; empty if some do."""
+    if not predict_rows(family, rows[:1], constants).unscored:
+        return ""
+    unscored = predict_rows(family, rows, constants).unscored
+    if len(unscored) < len(rows):
+        return ""
+    return f"{family.name}: none of {len(rows):,} rows can be predicted; line {rows[0].line}: {unscored[0]}"
 
 
 def _calibrate_family(

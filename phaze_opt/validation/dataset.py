@@ -15,9 +15,18 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.input_files import read_text_file, shorten_path
+from phaze_opt.validation.contradictions import check_training_rows
 from phaze_opt.validation.likeness import guess_like, guess_schema
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Column, ColumnType, Schema
+from phaze_opt.validation.schema import (
+    DATASET_SCHEMAS,
+    SCHEMAS,
+    SMALLEST,
+    TRAINING,
+    Column,
+    ColumnType,
+    Schema,
+)
 
 KIND = "a CSV file of measurements"
 MAX_BYTES = 64 << 20
@@ -77,6 +86,8 @@ def read_dataset(path: Path, *, like: str | None = None) -> Dataset:
     if not may_lack:
         # Ids of the published sets are hashes of key columns of their own, which need not tell all rows apart.
         _check_ids(rows, schema)
+        if schema.kind == TRAINING.kind:
+            check_training_rows(rows)
     return Dataset(name=stem, like=model, schema=schema, rows=rows)
 
 
@@ -166,19 +177,16 @@ def _check_header(header: Sequence[str], schema: Schema, *, source: str, line: i
         if header.index(name) != number - 1:
             message = f"column '{_short(name)}' is there twice; leave one out"
             raise InputError(message, source=source, line=line)
+        if any(mark in name for mark in ";\t|"):
+            message = f"column '{_short(name)}' is not one column; separate columns by commas"
+            raise InputError(message, source=source, line=line)
         if name not in schema.columns:
-            message = f"column '{_short(name)}' is unknown in a file of {schema.kind}; {_remedy(name, schema)}"
+            message = f"column '{_short(name)}' is unknown in a file of {schema.kind}; {suggest(name, schema.columns)}"
             raise InputError(message, source=source, line=line)
     missing = [name for name in schema.required if name not in header]
     if missing:
         message = f"column '{missing[0]}' is missing; a file of {schema.kind} needs {', '.join(schema.required)}"
         raise InputError(message, source=source, line=line)
-
-
-def _remedy(name: str, schema: Schema) -> str:
-    if any(mark in name for mark in ";\t|"):
-        return "separate columns by commas"
-    return suggest(name, schema.columns)
 
 
 def _values(
@@ -215,7 +223,11 @@ def _fault(text: str, column: Column, *, may_lack: bool) -> str:
         ColumnType.AMOUNT: value >= 0,
         ColumnType.FLAG: value in (0, 1),
     }[column.type]
-    return "" if is_fine else f"value '{shown}' must be {column.type.value}"
+    if not is_fine:
+        return f"value '{shown}' must be {column.type.value}"
+    if value and not SMALLEST <= value <= column.most:
+        return f"value '{shown}' is beyond what can be measured; it must be from {SMALLEST:g} to {column.most:g}"
+    return ""
 
 
 def _check_ids(rows: Sequence[Row], schema: Schema) -> None:

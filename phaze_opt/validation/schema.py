@@ -20,11 +20,19 @@ class ColumnType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a kind of file; a required one must be there and never be blank."""
+    """A column of a kind of file; a required one must be there and never be blank.
+
+    Attributes:
+        name: as in the header.
+        type: of its values.
+        is_required: whether it must be there.
+        most: largest value that is no slip of the pen.
+    """
 
     name: str
     type: ColumnType
     is_required: bool
+    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,11 @@ class Schema:
         return given <= set(self.columns) and given.issuperset(self.required)
 
 
+SMALLEST = 1e-30
+"""Of all numbers that are not 0: beyond it, and above `Column.most`, times and errors are no numbers any more."""
+_LARGEST = 1e30
+_MOST = MappingProxyType({"layers": 10_000.0, "n_devices": 1e9})
+_MOST_OF_COUNTS = 1e15
 _EVERYWHERE = "id:text verified:text source:text note:text"
 _TYPES = MappingProxyType({kind.name.lower(): kind for kind in ColumnType})
 
@@ -61,7 +74,9 @@ def _schema(kind: str, *, required: str, optional: str, identity: str) -> Schema
     for is_required, text in ((True, required), (False, f"{optional} {_EVERYWHERE}")):
         for entry in text.split():
             name, _, type_name = entry.partition(":")
-            columns[name] = Column(name, _TYPES[type_name], is_required)
+            kind_of = _TYPES[type_name]
+            most = _MOST.get(name, _MOST_OF_COUNTS if kind_of is ColumnType.COUNT else _LARGEST)
+            columns[name] = Column(name, kind_of, is_required, most)
     return Schema(kind, MappingProxyType(columns), tuple(identity.split()))
 
 

@@ -198,3 +198,60 @@ def test_tables_for_people(data, tmp_path, capsys):
     assert code == 0
     assert "mine" in printed
     assert (tmp_path / "p.html").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda _: [], "must be a JSON object with format, groups and sets"),
+        (lambda d: {**d, "format": 7}, "key 'format': 7 is not the format that this version reads, 1"),
+        (lambda d: _changed(d, -1.0), "rate.value': -1 is not within its bounds, 1e+06 to 1e+14"),
+        (lambda d: _changed(d, float("nan")), "rate.value': nan is not within its bounds"),
+        (lambda d: _changed(d, float("inf")), "rate.value': inf is not within its bounds"),
+    ],
+)
+def test_files_of_constants_are_checked(change, message, data, tmp_path, capsys):
+    constant = {"value": 1e9, "low": 1e6, "high": 1e14, "unit": "", "meaning": ""}
+    group = {"constants": {"rate": constant}, "datasets": {}, "residuals": {}, "source": "test"}
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(change({"format": 1, "groups": {"toy/A": group}})))
+    code, out, err = run(["validate", "--data", data, "--constants", path], capsys)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def _changed(document, value):
+    document["groups"]["toy/A"]["constants"]["rate"]["value"] = value
+    return document
+
+
+@pytest.mark.parametrize("names", [[""], [","], ["--dataset", " "]])
+def test_names_of_nothing_are_not_all_sets(names, capsys):
+    code, out, err = run(["validate", *names], capsys)
+    assert (code, out) == (2, "")
+    assert "names no data set" in err
+
+
+def test_rows_that_nothing_predicts_are_not_fitted(tmp_path, capsys):
+    """Constants fitted to no row would be starting values that pass for measured ones."""
+    out, path = tmp_path / "c.json", tmp_path / "mine.csv"
+    path.write_text(f"{HEADER}\nA,mystery,8,8,fp16,3\nA,mystery,8,9,fp16,3\n")
+    code, printed, err = run(["calibrate", "--data", path, "--out", out], capsys)
+    assert (code, printed) == (2, "")
+    assert "nothing to fit: toy: none of 2 rows can be predicted; line 2: no model of this operator" in err
+    assert not out.exists()
+
+
+def test_a_folder_that_will_be_made_is_said_before_anything_runs(data, tmp_path, capsys):
+    out = tmp_path / "new" / "folder" / "c.json"
+    code, _, err = run(["calibrate", "--data", data, "--out", out, "--no-held-out"], capsys)
+    assert code == 0
+    assert err.startswith(f"note: the folder {out.parent} will be made\n")
+    assert read_fitted_file(out).groups
+
+
+def test_devices_are_not_replaced_by_files(data, capsys):
+    code, _, err = run(["calibrate", "--data", data, "--out", "/dev/null"], capsys)
+    assert code == 2
+    assert "'/dev/null' is no ordinary file; give one, such as my_constants.json" in err

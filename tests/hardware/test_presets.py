@@ -106,7 +106,7 @@ def test_friendly_and_exact_figures_must_agree() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("tpu-v5", "did you mean tpu-v5p"),
+        ("tpu-v5", "tpu-v5p"),
         ("A100-SXM-80", "did you mean A100-SXM-80GB"),
         ("A100-80g", "did you mean a100-80g"),
         ("", "known: a10, a100-40g"),

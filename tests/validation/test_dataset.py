@@ -75,7 +75,7 @@ def test_values_are_those_of_the_file():
         ([HEADER + ",m", GOOD + ",1"], ":1: column 'm' is there twice"),
         ([HEADER + ",", GOOD + ",1"], ":1: column 7 has no name"),
         (["hardware,op,m,n,dtype", "A,gelu,8,8,fp16"], ":1: column 'latency_us' is missing; a file of operators needs"),
-        (["hardware;op;m;n", "A;gelu;8;8"], ":1: column 'hardware;op;m;n' is unknown in a file of operators; separate"),
+        (["hardware;op;m;n", "A;gelu;8;8"], ":1: column 'hardware;op;m;n' is not one column; separate"),
         ([HEADER], ":1: has a header but no rows"),
         ([HEADER, 'A,"gelu,8,8,fp16,1'], ":2: is not valid CSV"),
         ([HEADER, 'A,"gelu"x,8,8,fp16,1'], ":2: is not valid CSV"),
@@ -241,4 +241,53 @@ def test_a_file_with_one_wrong_column_keeps_its_kind(tmp_path, wrong, kind):
     path = tmp_path / "runs.csv"
     path.write_text(f"hardware,{wrong},layers,hidden,heads,seq,global_batch,tp,{last}\nh100,8,4,512,8,512,8,1,1\n")
     with pytest.raises(InputError, match=f"is unknown in a file of {kind}"):
+        read_dataset(path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "values", "expected"),
+    [
+        ("tp,pp,dp", "2,2,4", "column 'dp': tp x pp x cp x dp = 16 are not the 8 devices of the row"),
+        (
+            "micro_batch",
+            "9",
+            "column 'micro_batch': 9 samples on each of 8 replicas are more than the global batch of 64",
+        ),
+        ("recompute", "ful", "column 'recompute': value 'ful' must be full, selective, none, custom or minimal"),
+        ("note", "x", ""),
+        ("tp,pp,dp,micro_batch,recompute", "2,2,2,32,Selective", ""),
+    ],
+)
+def test_training_rows_that_contradict_themselves_are_refused_in_a_users_own_file(tmp_path, columns, values, expected):
+    """Nothing of a row is passed over in silence; published sets, whose columns have uses of their own, are read."""
+    header = f"hardware,n_devices,layers,hidden,heads,seq,global_batch,iter_time_s,{columns}"
+    text = f"{header}\nA100-SXM-80GB,8,4,1024,16,1024,64,1.0,{values}\n"
+    own, published = tmp_path / "mine.csv", tmp_path / "train_megatron_sc21.csv"
+    own.write_text(text)
+    published.write_text(text)
+    assert len(read_dataset(published).rows) == 1
+    if not expected:
+        assert len(read_dataset(own).rows) == 1
+        return
+    with pytest.raises(InputError, match=re.escape(f":2: {expected}")):
+        read_dataset(own)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "column"),
+    [
+        (HEADER, "A,gelu,8,8,fp16,1e-320", "latency_us"),
+        (HEADER, "A,gelu,8,8,fp16,1e300", "latency_us"),
+        (HEADER, "A,gelu,1e18,8,fp16,1", "m"),
+        (
+            "hardware,n_devices,layers,hidden,heads,seq,global_batch,iter_time_s",
+            "A,8,1000000000,64,4,64,8,1",
+            "layers",
+        ),
+    ],
+)
+def test_numbers_that_no_machine_has_are_refused(tmp_path, header, row, column):
+    path = tmp_path / "mine.csv"
+    path.write_text(f"{header}\n{row}\n")
+    with pytest.raises(InputError, match=f"column '{column}': value '.*' is beyond what can be measured"):
         read_dataset(path)

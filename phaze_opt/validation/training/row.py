@@ -85,6 +85,9 @@ def read_model(row: Row) -> ModelSpec:
     """
     is_gated = row.integer("mlp_matrices", 2) == 3
     hidden, heads, sequence = row.integer("hidden"), row.integer("heads"), row.integer("seq")
+    if heads > hidden and not row.text("head_dim", ""):
+        message = f"{heads} attention heads are more than the hidden size {hidden}; give head_dim if that is meant"
+        raise InputError(message, key="heads")
     return ModelSpec(
         name=row.text("model", "model"),
         family=ModelFamily.LLAMA if is_gated else ModelFamily.GPT2,

@@ -1,0 +1,43 @@
+"""Training rows of a user's own file that contradict themselves; published sets are read as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from phaze_opt.errors import InputError
+from phaze_opt.validation.row import Row
+
+RECOMPUTE_WORDS = ("full", "selective", "none", "custom", "minimal")
+
+
+def check_training_rows(rows: Sequence[Row]) -> None:
+    """Refuse what a prediction would have to pass over: degrees, batches and words that cannot be meant.
+
+    Rows of TPUs count batches per chip and replicas per slice, so their degrees tell less.
+
+    Raises:
+        InputError: the first contradiction, by file, line and column.
+    """
+    for row in rows:
+        for column, rule in _contradictions(row):
+            message = f"column '{column}': {rule}"
+            raise InputError(message, source=row.source, line=row.line)
+
+
+def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
+    """Column and broken rule."""
+    word = row.text("recompute", "none")
+    if not word.lower().startswith(RECOMPUTE_WORDS):
+        shown = " ".join(word.split())[:40]
+        yield "recompute", f"value '{shown}' must be {', '.join(RECOMPUTE_WORDS[:-1])} or {RECOMPUTE_WORDS[-1]}"
+    if row.text("hardware").lower().startswith("tpu"):
+        return
+    devices, batch = row.integer("n_devices"), row.integer("global_batch")
+    group = row.integer("tp", 1) * row.integer("pp", 1) * row.integer("cp", 1)
+    data, micro_batch = row.integer("dp", 0), row.number("micro_batch", 0.0)
+    if data and group * data != devices:
+        yield "dp", f"tp x pp x cp x dp = {group * data:,} are not the {devices:,} devices of the row; leave dp blank"
+    replicas = max(1, devices // group)
+    if micro_batch * replicas > batch:
+        rule = f"{micro_batch:g} samples on each of {replicas:,} replicas are more than the global batch of {batch:,}"
+        yield "micro_batch", rule
