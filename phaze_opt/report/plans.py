@@ -103,6 +103,9 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
         f"d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, GiB of the fullest "
         f"stage; {RESERVE_NOTE}; {setting.tokens:,} tokens a step, network {setting.network}"
     )
+    idle = max((setting.num_devices - ranked.plan.num_devices for ranked in best), default=0)
+    if idle:
+        note += f"; up to {idle:,} devices idle, which MFU leaves out"
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return TableContent(title, columns, rows, note, emphasised=frozenset({0}))
 

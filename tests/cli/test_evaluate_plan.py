@@ -110,6 +110,15 @@ def test_tables_with_every_common_column_fit_80_characters(capsys, monkeypatch):
     assert f"{rows[0].split()[-1]} GiB" in next(line for line in lines if line.startswith("all "))
 
 
+def test_the_table_names_the_network_and_devices_left_idle(capsys):
+    degrees = ["--tensor-parallel", "5", "--pipeline", "2", "--micro-batch", "1,2", "--recompute", "none"]
+    (_, whole, _), (_, part, _) = run([*A100, "--zero", "1"], capsys), run([*A100, *degrees, "--data", "3"], capsys)
+    words, idle = (" ".join(out.split()) for out in (whole, part))
+    assert "65,536 tokens a step, network dgx-a100" in words
+    assert "idle" not in words
+    assert "up to 2 devices idle" in idle
+
+
 def test_one_plan_says_its_peak_and_ideal_software_what_it_leaves_out(capsys):
     fixed = ["--tensor-parallel", "1", "--pipeline", "2", "--data", "16", "--micro-batch", "1", "--recompute", "none"]
     h100 = [*BASE, "--arch", "h100", "--devices", "32", *fixed, "--dtype", "fp8"]
