@@ -36,6 +36,8 @@ class TrainingStack:
             gathered inside the group (Narayanan et al. 2021, section 4.1).
         is_parameter_ring_flat: ZeRO 3 traffic runs in one ring over all devices, through one adapter of each node,
             instead of level by level through all of them.
+        prefetches_forward: ZeRO 3 gathers the next layer's parameters while forward computes this one, so that gathers
+            of forward hide behind its compute; of the rest hides what ``parameter_overlap`` says.
         hides_input_reductions: all-reduces of input gradients over the tensor group run beside the weight gradients.
         tensor_overlap, data_overlap, parameter_overlap, transfer_overlap: shares of tensor-parallel collectives, of
             the gradient (and ZeRO 1 parameter) collectives, of ZeRO 3 parameter traffic and of boundary transfers
@@ -83,6 +85,7 @@ class TrainingStack:
     gradient_bytes: int = 2
     has_scatter_gather: bool = False
     is_parameter_ring_flat: bool = False
+    prefetches_forward: bool = False
     hides_input_reductions: bool = False
     tensor_overlap: float = 0.0
     data_overlap: float = 0.0

@@ -154,6 +154,7 @@ class StackColumns:
     accumulation_bytes: Floats
     lone_head_efficiency: Floats
     waiting_share: Floats
+    prefetches_forward: Floats
 
     @classmethod
     def of(cls, stacks: Sequence[TrainingStack]) -> StackColumns:
@@ -198,7 +199,7 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         tensor_s=of_stages(tensor_s[:, :, 0], tensor_s[:, :, 1]),
         backward_s=np.zeros_like(one_forward),
         transfer_s=transfer_s,
-        parameter_s=_traffic_s(batch.parameters, stack),
+        parameter_s=_parameters_s(batch, one_forward, stack),
         reduction_s=_traffic_s(batch.reductions, stack),
         gradient_s=_traffic_s(batch.gradients, stack),
         update_s=_updates_s(batch, classes_s[:, :, 2].sum(axis=-1)),
@@ -218,6 +219,12 @@ def _tensor_s(batch: StepBatch, compute_s: Floats, stack: StackColumns) -> Float
     """Exposed collectives of layers and directions, shape as ``compute_s``; of those beside it what takes longer; s."""
     exposed_s = (1.0 - stack.tensor_overlap)[:, None, None] * _traffic_s(batch.tensor, stack, has_own_latency=True)
     return np.asarray(exposed_s + np.maximum(0.0, _traffic_s(batch.beside, stack) - compute_s))
+
+
+def _parameters_s(batch: StepBatch, forward_s: Floats, stack: StackColumns) -> Floats:
+    """ZeRO 3 traffic of stages, without what hides for certain: gathers of forward behind its compute; s."""
+    hidden_s = np.minimum(_traffic_s(batch.forward_gathers, stack), forward_s)
+    return np.asarray(_traffic_s(batch.parameters, stack) - stack.prefetches_forward[:, None] * hidden_s)
 
 
 def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:

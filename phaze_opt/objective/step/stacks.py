@@ -31,6 +31,12 @@ _MEGATRON_2021 = TrainingStack(
 not, loss in fp32, gradients added up every micro-batch (6 bytes in 16 bits, 10 in 32) and all-reduced after the last
 one, stage boundaries scattered over the tensor group. Figures here are round: fits barely depend on them (0173)."""
 
+_DEEPSPEED_2021 = replace(
+    _MEGATRON_2021, name="deepspeed-zero3-2021", is_parameter_ring_flat=True, prefetches_forward=True
+)
+"""DeepSpeed's ZeRO 3 of 2021 with the kernels of Megatron-LM: parameters are fetched ahead in the order of forward;
+in backward, gathers, recomputation and reductions of gradients take turns (decision 0202)."""
+
 _MEGATRON_CORE = TrainingStack(
     name="megatron-core",
     fusion=FusionLevel.NONE,
@@ -88,7 +94,7 @@ _STACKS = MappingProxyType(
             IDEAL_STACK,
             _MEGATRON_2021,
             replace(_MEGATRON_2021, name="megatron-2022", hides_input_reductions=True),
-            replace(_MEGATRON_2021, name="deepspeed-zero3-2021", is_parameter_ring_flat=True),
+            _DEEPSPEED_2021,
             replace(_MEGATRON_2021, name="vtrain-profile"),
             _MEGATRON_CORE,
             _LLM_FOUNDRY,

@@ -21,6 +21,7 @@ from phaze_opt.objective.step.step_traffic import (
     Cost,
     Traffic,
     collective_costs,
+    gather_costs,
     gradient_costs,
     parameter_costs,
     reduction_costs,
@@ -47,6 +48,7 @@ class StepBatch:
         waits: expected wait for the slowest host of a tensor group, in mean launch times: H(t) - 1, shape (steps,).
         transfers: boundary transfers of a micro-batch, shape (steps, stages).
         parameters: ZeRO 3 gathers and reductions of a micro-batch, shape (steps, stages).
+        forward_gathers: those of them that forward does, same shape.
         reductions: ZeRO 2 reductions of gradients, of every micro-batch but the last, shape (steps, stages).
         gradients: reduction of gradients and gather of parameters with the last one, shape (steps, stages).
         islands: parts of the outermost switched network (nodes, slices) that the devices fill, shape (steps,).
@@ -66,6 +68,7 @@ class StepBatch:
     waits: Floats
     transfers: Traffic
     parameters: Traffic
+    forward_gathers: Traffic
     reductions: Traffic
     gradients: Traffic
     update_bytes: Floats
@@ -94,6 +97,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
         transfers=_traffic([_pad(transfer_costs(step, network), num_stages) for step, network in both]),
         parameters=_traffic([_pad(parameter_costs(step, network), num_stages) for step, network in both]),
+        forward_gathers=_traffic([_pad(gather_costs(step, network), num_stages) for step, network in both]),
         reductions=_traffic([_pad(reduction_costs(step, network), num_stages) for step, network in both]),
         gradients=_traffic([_pad(gradient_costs(step, network), num_stages) for step, network in both]),
         update_bytes=np.array([_update_bytes(step) for step in steps]),

@@ -124,22 +124,31 @@ def _boundary_cost(network: Network, position: int, payload_bytes: float) -> Cos
 
 
 def parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """ZeRO 3: parameters gathered forward and backward, gradients scattered, unit by unit, every micro-batch.
+    """ZeRO 3: parameters gathered forward and backward, gradients scattered, every micro-batch."""
+    scatters = _sharded_costs(step, network, CollectiveKind.REDUCE_SCATTER, step.stack.gradient_bytes)
+    gathers = gather_costs(step, network)
+    return [_add([gather, gather, scatter]) for gather, scatter in zip(gathers, scatters, strict=True)]
 
-    With stages likewise, for each stage's own parameters. A flat ring enters and leaves every node by one adapter: it
-    runs at one device's share of the outer network, and takes a hop a device for every unit.
+
+def gather_costs(step: CompiledStep, network: Network) -> list[Cost]:
+    """ZeRO 3: parameters gathered once, as a forward pass does."""
+    return _sharded_costs(step, network, CollectiveKind.ALL_GATHER, step.training.optimizer.weight_bytes)
+
+
+def _sharded_costs(step: CompiledStep, network: Network, kind: CollectiveKind, element_bytes: int) -> list[Cost]:
+    """One pass over each stage's own parameters, unit by unit; nothing unless they are sharded.
+
+    A flat ring enters and leaves every node by one adapter: it runs at one device's share of the outer network, and
+    takes a hop a device for every unit.
     """
     if step.plan.zero != 3:
         return [NO_COST] * len(step.blocks)
-    gather, scatter = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
     costs = []
     for number in range(len(step.blocks)):
         parts = []
         for held in held_parameters(step, number, network):
             group = _flat(held.group, network) if step.stack.is_parameter_ring_flat else held.group
-            for count, size in held.units:
-                parts.append(_add([_cost(gather, size * step.training.optimizer.weight_bytes, group)], 2.0 * count))
-                parts.append(_add([_cost(scatter, size * step.stack.gradient_bytes, group)], count))
+            parts += [_add([_cost(kind, size * element_bytes, group)], count) for count, size in held.units]
         costs.append(_add(parts))
     return costs
 

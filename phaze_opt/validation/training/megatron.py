@@ -152,7 +152,6 @@ _PARAMETERS = (
     Parameter(stack_group(_BASE), "attention_traffic", "1", 0.5, 6.0, 1.6, "passes of softmax and dropout over scores"),
     _share(_BASE, "network_efficiency", (0.2, 1.0, 0.8), "share of the adapters that collectives and transfers reach"),
     _time(_BASE, "collective_latency_s", (1e-6, 1e-3, 5e-5), "time of a tensor-parallel collective beyond its curve"),
-    _share(_ZERO, "parameter_overlap", (0.0, 1.0, 0.3), "share of ZeRO 3 traffic that hides behind compute"),
     _time(_PROFILE, "host_s_per_operator", (1e-6, 1e-3, 7e-5), "host time to launch an operator"),
     _time(_PROFILE, "host_s_per_collective", (1e-6, 1e-3, 1e-4), "the same for a collective; slowest of its hosts"),
     _time(_PROFILE, "collective_latency_s", (1e-6, 2e-3, 3e-4), "time of a profiled collective beyond its curve"),

@@ -208,6 +208,22 @@ def test_a_flat_ring_of_parameters_runs_at_one_adapter():
     assert priced(inside, stack=stack, batch=8).seconds == priced(inside, batch=8).seconds
 
 
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 3.0, 1e3])
+def test_gathers_of_forward_hide_behind_its_compute_alone(scale, recompute):
+    """Of three equal passes over the parameters one hides, as long as forward computes; recomputation hides nothing."""
+    plan = ParallelPlan(data=64, zero=3, recompute=recompute)
+    ahead = replace(BARE, prefetches_forward=True)
+    shown = priced(plan, batch=128, scale=scale).parameter_s
+    found = priced(plan, stack=ahead, batch=128, scale=scale).parameter_s
+    step = compile_step(MODEL, TrainingSpec(1, 1024, 128), plan, stack=BARE)
+    embedding, block, head = serial_times(step, scale * seconds_of(step.operators)).pass_s[:, 0]
+    forward_s = embedding + MODEL.num_layers * block + head
+    assert shown - found == pytest.approx(2 * min(shown / 2 / 3, forward_s), rel=1e-9)
+    whole = ParallelPlan(data=64)
+    assert priced(whole, stack=ahead, batch=128) == priced(whole, batch=128)
+
+
 def test_scattered_boundaries_send_a_share_and_gather_it():
     """Stages on nodes of their own: each device sends 1/t over its adapter, then NVLink gathers the rest."""
     plan = ParallelPlan(tensor=8, pipeline=2)
