@@ -60,7 +60,8 @@ class StepRules:
     Attributes:
         num_micro_batches: m, of one replica.
         interleave: model chunks of a stage v.
-        data_overlap, parameter_overlap: shares of gradient and of ZeRO 3 traffic that hide behind compute.
+        data_overlap, parameter_overlap: shares that hide behind compute, of what is sent once a step and of what
+            sharded gradients and parameters (ZeRO 2, 3) send every micro-batch.
         overhead_s: fixed time.
         waiting: share of all else that waiting for the slowest of several islands adds.
     """
@@ -172,12 +173,12 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     """Times of steps.
 
     m micro-batches through stages of time s_i (forward + backward + transfers + exposed parameters and reductions):
-    m max s_i, plus `fill_s`. Gradients of a replica hide behind the backward pass of its last micro-batch, those that
-    ZeRO 2 reduces before that behind their own.
+    m max s_i, plus `fill_s`. Gradients of a replica hide behind the backward pass of its last micro-batch; what ZeRO 2
+    reduces before that hides as ZeRO 3's traffic does, behind its own backward pass and the forward pass that follows.
     """
     exposed = _exposed(stages.busy_s, stages.parameter_s, rules.parameter_overlap[:, None])
     earlier = (rules.num_micro_batches - 1.0) / rules.num_micro_batches
-    reduced = earlier[:, None] * _exposed(stages.backward_s, stages.reduction_s, rules.data_overlap[:, None])
+    reduced = earlier[:, None] * _exposed(stages.busy_s, stages.reduction_s, rules.parameter_overlap[:, None])
     loads = stages.busy_s + stages.transfer_s + exposed + reduced
     rows = np.arange(len(loads))
     slowest = loads.argmax(axis=1)

@@ -188,14 +188,15 @@ def test_stages_that_gather_and_scatter_every_micro_batch_take_what_the_schedule
 @some
 @given(compute=st.tuples(seconds, seconds), scatter=seconds, gather=seconds, m=st.integers(1, 9))
 def test_zero_2_scatters_every_micro_batch_and_gathers_once(compute, scatter, gather, m) -> None:
-    """Without stages: m scatters, of which full overlap hides each behind its own backward pass; one gather."""
+    """Without stages: m scatters, one gather. The last scatter and the gather hide behind the last backward pass."""
     forward, backward = compute
     given_s = {"matmul_s": [forward + backward], "backward_s": [backward], "reduction_s": [scatter]}
     shown = step(m, gradient_s=[scatter + gather], **given_s)
     assert shown.seconds == pytest.approx(m * (forward + backward + scatter) + gather)
     assert shown.gradient_s == pytest.approx(m * scatter + gather)
-    hidden = step(m, data_overlap=1.0, gradient_s=[scatter + gather], **given_s)
-    expected = (m - 1) * max(0.0, scatter - backward) + max(0.0, scatter + gather - backward)
+    overlaps = {"data_overlap": 1.0, "parameter_overlap": 1.0}
+    hidden = step(m, gradient_s=[scatter + gather], **overlaps, **given_s)
+    expected = (m - 1) * max(0.0, scatter - forward - backward) + max(0.0, scatter + gather - backward)
     assert hidden.gradient_s == pytest.approx(expected, abs=1e-12)
 
 
