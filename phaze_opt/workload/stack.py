@@ -39,9 +39,9 @@ class TrainingStack:
         prefetches_forward: ZeRO 3 gathers the next layer's parameters while forward computes this one, so that gathers
             of forward hide behind its compute; of the rest hides what ``parameter_overlap`` says.
         hides_input_reductions: all-reduces of input gradients over the tensor group run beside the weight gradients.
-        tensor_overlap, data_overlap, parameter_overlap, transfer_overlap: shares of tensor-parallel collectives, of
-            the gradient (and ZeRO 1 parameter) collectives, of ZeRO 3 parameter traffic and of boundary transfers
-            that hide behind compute.
+        tensor_overlap, data_overlap, parameter_overlap, transfer_overlap: shares that hide behind compute, of
+            tensor-parallel collectives, of what replicas send once a step (gradients, and parameters of ZeRO 1 and 2),
+            of what ZeRO 2 and 3 send every micro-batch, and of boundary transfers.
         collective_efficiency: share of the innermost links' bandwidth (NVLink) that collectives reach.
         network_efficiency: the same of the outer levels (adapters), transfers between stages too.
         collective_latency_s: time of a tensor-parallel collective beyond the network's own.
