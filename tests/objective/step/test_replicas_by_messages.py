@@ -12,6 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
@@ -21,7 +23,7 @@ from phaze_opt.objective.step.step_collectives import step_collectives
 from phaze_opt.objective.step.step_traffic import Traffic
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.stack import RankOrder, TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 RATE = 1e9
@@ -242,3 +244,43 @@ def test_zeros_closed_form(zero: int, times: float) -> None:
     seconds = sum(float((each.inner_s + each.outer_s).sum()) for each in (batch.parameters, batch.gradients))
     psi = sum(count * layer.graph.num_parameters for count, layer in zip((1, 4, 1), step.layers, strict=True))
     assert RATE * seconds == pytest.approx(times * 2 * psi * 63 / 64, rel=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    degrees=st.tuples(*[st.sampled_from((1, 2, 4))] * 5),
+    order=st.sampled_from(RankOrder),
+    is_hybrid=st.booleans(),
+    micro_batches=st.integers(1, 4),
+)
+def test_sharding_more_sends_as_much_or_more(
+    degrees: tuple[int, ...], order: RankOrder, is_hybrid: bool, micro_batches: int
+) -> None:
+    """An all-reduce is a scatter and a gather; ZeRO 2 repeats the scatter, ZeRO 3 the gathers; never for less time."""
+    tensor, pipeline, data, context, expert = degrees
+    assume((data * context) % expert == 0)
+    levels = tuple(NetworkDimension(Topology.SWITCH, size, RATE / size, 0.0) for size in (4, 4, 64))
+    network = Network("levels", levels)
+    model = replace(MODEL, family=ModelFamily.MIXTRAL, num_experts=4, num_active_experts=2)
+    seconds = []
+    for zero in (0, 1, 2, 3):
+        plan = ParallelPlan(
+            tensor=tensor,
+            pipeline=pipeline,
+            data=data,
+            context=context,
+            expert=expert,
+            zero=zero,
+            state_shards=2 if is_hybrid and zero and data % 2 == 0 else 0,
+        )
+        stack = replace(STACK, gradient_bytes=2, order=order)
+        training = TrainingSpec(1, 16, micro_batches * data)
+        step = compile_step(model, training, plan, stack=stack)
+        found = price_step(step, serial_times(step, np.ones(len(step.operators))), network)
+        seconds.append(found.seconds - found.update_s)
+    if not is_hybrid:
+        assert seconds[1] == pytest.approx(seconds[0], rel=1e-9)
+    if micro_batches == 1:
+        assert seconds[2] == pytest.approx(seconds[1], rel=1e-9)
+    assert seconds[1] <= seconds[2] * (1 + 1e-12)
+    assert seconds[2] <= seconds[3] * (1 + 1e-12)
