@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.options import (
-    HbmOption,
-    JsonOption,
-    MicroBatchesOption,
-    SpaceOption,
-    build_space,
-)
+from phaze_opt.cli.options import HbmOption, JsonOption, MicroBatchesOption, SpaceOption
 from phaze_opt.cli.output import out, print_json
+from phaze_opt.cli.scenario import build_space
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

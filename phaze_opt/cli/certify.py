@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.measurements import check_file_to_write
 from phaze_opt.cli.numbers import integer, relative_gap
@@ -18,12 +19,13 @@ from phaze_opt.cli.options import (
     MAX_SEED,
     NUMBER,
     RECORDS,
-    WORKLOAD,
     AttentionOption,
     CommonOption,
+    DevicesIfProvingOption,
     EstimatorOption,
     ExclusivityOption,
     ExperimentOption,
+    GlobalBatchIfProvingOption,
     HbmOption,
     JsonOption,
     MaxAreaOption,
@@ -43,12 +45,9 @@ from phaze_opt.cli.options import (
     TrackingOption,
     TrackingUriOption,
     WorkDirOption,
-    build_scenario,
-    build_space,
-    load_models,
-    parse_choice,
 )
 from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.scenario import build_scenario, build_space, load_models
 from phaze_opt.cli.search_config import one_of, runs_directory
 from phaze_opt.errors import InputError
 
@@ -70,26 +69,8 @@ def certify(
     model: OneModelOption = "",
     models: ModelsOption = "",
     common: CommonOption = "arithmetic",
-    devices: Annotated[
-        int | None,
-        typer.Option(
-            "--devices",
-            help="Accelerators in the cluster.",
-            parser=integer("--devices"),
-            metavar=INTEGER,
-            rich_help_panel=WORKLOAD,
-        ),
-    ] = None,
-    global_batch: Annotated[
-        int | None,
-        typer.Option(
-            "--global-batch",
-            help="Samples an iteration, over all replicas.",
-            parser=integer("--global-batch"),
-            metavar=INTEGER,
-            rich_help_panel=WORKLOAD,
-        ),
-    ] = None,
+    devices: DevicesIfProvingOption = None,
+    global_batch: GlobalBatchIfProvingOption = None,
     objective: Annotated[
         str,
         typer.Option("--objective", help="throughput or throughput_per_tdp.", rich_help_panel=PROOF),

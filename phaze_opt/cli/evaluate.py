@@ -24,14 +24,12 @@ from phaze_opt.cli.options import (
     JsonOption,
     MaxAreaOption,
     MaxTdpOption,
-    ModelOption,
+    OneModelOption,
     OptimizerOption,
     ScheduleGapOption,
     SequenceLengthOption,
     SequenceParallelOption,
     TensorParallelOption,
-    build_scenario,
-    load_models,
 )
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.cli.plan_options import (
@@ -50,6 +48,7 @@ from phaze_opt.cli.plan_options import (
     TopOption,
     ZeroOption,
 )
+from phaze_opt.cli.scenario import build_scenario, load_models
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ DEFAULT_NETWORK = "two-level"
 
 def evaluate(
     *,
-    model: ModelOption,
+    model: OneModelOption,
     arch: Annotated[
         str,
         typer.Option(

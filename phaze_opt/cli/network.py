@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.measurements import check_file_to_write
+from phaze_opt.cli.network_output import design_to_json, draw, levels_to_json, print_design
 from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer, positive, shorten
 from phaze_opt.cli.options import (
     CHOICES,
@@ -21,16 +23,14 @@ from phaze_opt.cli.options import (
     OneModelOption,
     OptimizerOption,
     SequenceLengthOption,
-    parse_choice,
 )
-from phaze_opt.cli.output import out, print_json
+from phaze_opt.cli.output import print_json
 from phaze_opt.cli.plan_options import training_length
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.network import Network
     from phaze_opt.objective.step.compiled_step import CompiledStep
-    from phaze_opt.objective.step.network_design import NetworkCase, NetworkDesign
 
 NETWORK = "Network"
 DEFAULT_GLOBAL_BATCH = 512
@@ -59,9 +59,11 @@ def list_them(*, json: JsonOption = False) -> None:
 
     networks = [(load_network(name, num_devices=1), network_source(name)) for name in list_networks()]
     if json:
-        print_json([{"name": network.name, "levels": _levels(network), "source": text} for network, text in networks])
+        print_json(
+            [{"name": network.name, "levels": levels_to_json(network), "source": text} for network, text in networks]
+        )
         return
-    _draw(network_list(networks))
+    draw(network_list(networks))
 
 
 @app.command("show")
@@ -79,10 +81,10 @@ def show(
     times = all_reduce_times(loaded)
     if json:
         rows = [{"bytes": row.payload_bytes, "seconds": dict(row.seconds)} for row in times]
-        print_json({"name": loaded.name, "levels": _levels(loaded), "all_reduce": rows})
+        print_json({"name": loaded.name, "levels": levels_to_json(loaded), "all_reduce": rows})
         return
-    _draw(level_table(loaded, source=network_source(network)))
-    _draw(time_table(times))
+    draw(level_table(loaded, source=network_source(network)))
+    draw(time_table(times))
 
 
 @app.command("optimise")
@@ -183,9 +185,9 @@ def optimise(
     if output is not None:
         _write(design.best.network, output)
     if json:
-        print_json(_to_json(design, step, output=output))
+        print_json(design_to_json(design, step, output=output))
         return
-    _print(design, output=output)
+    print_design(design, output=output)
 
 
 def _compile(
@@ -247,55 +249,3 @@ def _write(network: Network, path: Path) -> None:
     from phaze_opt.whole_file import replace_file
 
     replace_file(path, network_text(network))
-
-
-def _print(design: NetworkDesign, *, output: Path | None) -> None:
-    from phaze_opt.report.networks import collective_table, design_sentence, design_table
-
-    _draw(design_table(design))
-    _draw(collective_table(design))
-    out().print(design_sentence(design), soft_wrap=True)
-    if output is not None:
-        out().print(f"Written to {output}: give it to --network.", soft_wrap=True)
-
-
-def _draw(content: Any) -> None:
-    from phaze_opt.report.tables import draw_table
-
-    out().print(draw_table(content))
-
-
-def _to_json(design: NetworkDesign, step: CompiledStep, *, output: Path | None) -> dict[str, Any]:
-    def case(given: NetworkCase) -> dict[str, Any]:
-        return {"levels": _levels(given.network), "seconds": given.seconds}
-
-    plan = step.plan
-    return {
-        "model": step.model.name,
-        "plan": {"tensor": plan.tensor, "pipeline": plan.pipeline, "data": plan.data, "micro_batch": plan.micro_batch},
-        "chunking": design.chunking.value,
-        "given": case(design.given),
-        "equal": case(design.equal),
-        "best": case(design.best),
-        "transfer_seconds": design.allocation.seconds,
-        "transfer_bound_seconds": design.allocation.bound_s,
-        "collectives": [
-            {
-                "name": before.name,
-                "kind": before.kind.value,
-                "payload_bytes": before.payload_bytes,
-                "count": before.count,
-                "sizes": [dimension.size for dimension in before.dimensions],
-                "given_seconds": before.seconds(design.chunking),
-                "best_seconds": after.seconds(design.chunking),
-            }
-            for before, after in zip(design.given.collectives, design.best.collectives, strict=True)
-        ],
-        "out": None if output is None else str(output),
-    }
-
-
-def _levels(network: Network) -> list[dict[str, Any]]:
-    from dataclasses import asdict
-
-    return [asdict(dimension) for dimension in network.dimensions]

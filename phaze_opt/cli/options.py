@@ -1,29 +1,17 @@
-"""Options that commands share: one spelling, one set of defaults, one place that checks them."""
+"""Options that commands share: one spelling, one help text, one place that reads them."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from phaze_opt.cli.numbers import (
-    MAX_COUNT,
-    MAX_HBM_GB,
-    MAX_MICRO_BATCH,
     integer,
-    parse_integers,
     positive,
     relative_gap,
 )
-from phaze_opt.errors import InputError
-
-if TYPE_CHECKING:
-    from phaze_opt.hardware.constants import Constants
-    from phaze_opt.objective.scenario import Scenario
-    from phaze_opt.space.search_space import SearchSpace
-    from phaze_opt.workload.model import ModelSpec
 
 WORKLOAD = "Workload and cluster"
 CHOICES = "Training and scheduling choices"
@@ -39,8 +27,6 @@ DEFAULT_SCHEDULE_GAP = 0.01
 DEFAULT_ESTIMATOR = "analytic"
 MAX_JOBS = 1024
 MAX_SEED = 2**32 - 1
-LIMITED_NODES = 200
-NO_NODE_LIMIT = 0
 
 OneModelOption = Annotated[
     str,
@@ -54,29 +40,25 @@ CommonOption = Annotated[
     str,
     typer.Option("--common", help="Mean over models: arithmetic, geometric or worst.", rich_help_panel=WORKLOAD),
 ]
-ModelOption = Annotated[
-    str, typer.Option("--model", help="A model of the zoo or a Hugging Face config.json.", rich_help_panel=WORKLOAD)
-]
-DevicesOption = Annotated[
-    int,
-    typer.Option(
-        "--devices",
-        help="Accelerators in the cluster.",
-        parser=integer("--devices"),
-        metavar=INTEGER,
-        rich_help_panel=WORKLOAD,
-    ),
-]
-GlobalBatchOption = Annotated[
-    int,
-    typer.Option(
-        "--global-batch",
-        help="Samples an iteration, over all replicas.",
-        parser=integer("--global-batch"),
-        metavar=INTEGER,
-        rich_help_panel=WORKLOAD,
-    ),
-]
+_DEVICES = typer.Option(
+    "--devices",
+    help="Accelerators in the cluster.",
+    parser=integer("--devices"),
+    metavar=INTEGER,
+    rich_help_panel=WORKLOAD,
+)
+DevicesOption = Annotated[int, _DEVICES]
+DevicesIfProvingOption = Annotated[int | None, _DEVICES]
+"""Of a command that does without where it proves nothing."""
+_GLOBAL_BATCH = typer.Option(
+    "--global-batch",
+    help="Samples an iteration, over all replicas.",
+    parser=integer("--global-batch"),
+    metavar=INTEGER,
+    rich_help_panel=WORKLOAD,
+)
+GlobalBatchOption = Annotated[int, _GLOBAL_BATCH]
+GlobalBatchIfProvingOption = Annotated[int | None, _GLOBAL_BATCH]
 SequenceLengthOption = Annotated[
     int | None,
     typer.Option(
@@ -205,117 +187,3 @@ TrackerOption = Annotated[str, typer.Option("--tracker", help="Tracker plug-in t
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON on standard output.", rich_help_panel=RECORDS)
 ]
-
-_EnumT = TypeVar("_EnumT", bound=StrEnum)
-
-
-def parse_choice(enum: type[_EnumT], text: str, *, option: str) -> _EnumT:
-    """A member of a closed set by its value, with a near miss suggested."""
-    from phaze_opt.hardware.suggestion import suggest
-
-    try:
-        return enum(text)
-    except ValueError:
-        message = f"'{text}' is unknown; {suggest(text, list(enum))}"
-        raise InputError(message, source=option) from None
-
-
-def load_models(names: str, *, option: str) -> tuple[ModelSpec, ...]:
-    """Models by comma-separated zoo names or config files; each at most once."""
-    from phaze_opt.workload.config import load_model
-
-    words = [word.strip() for word in names.split(",")]
-    if not all(words):
-        message = f"'{names}' must be model names or config files separated by commas, none of them empty"
-        raise InputError(message, source=option)
-    repeated = sorted({word for word in words if words.count(word) > 1})
-    if repeated:
-        message = f"{', '.join(repeated)} is given twice; name each model once"
-        raise InputError(message, source=option)
-    return tuple(load_model(word) for word in words)
-
-
-def build_scenario(
-    models: tuple[ModelSpec, ...],
-    *,
-    devices: int,
-    global_batch: int,
-    sequence_length: int | None,
-    network: str,
-    optimizer: str,
-    attention: str,
-    exclusivity: str,
-    recompute: str,
-    tensor_parallel: str,
-    is_sequence_parallel: bool,
-    max_area_mm2: float | None,
-    max_tdp_w: float | None,
-    common: str = "arithmetic",
-    schedule_gap: float = DEFAULT_SCHEDULE_GAP,
-    estimator: str = DEFAULT_ESTIMATOR,
-    constants: Constants,
-) -> Scenario:
-    """The scenario that a command's options describe.
-
-    Raises:
-        InputError: an option breaks a rule; the message names it.
-    """
-    from phaze_opt.hardware.network import Cluster
-    from phaze_opt.hardware.networks import load_network
-    from phaze_opt.objective.scenario import CommonMean, Scenario
-    from phaze_opt.placement.problem import RecomputePolicy
-    from phaze_opt.schedule.problem import Exclusivity
-    from phaze_opt.workload.training import AttentionForm, Optimizer
-
-    return Scenario(
-        models=models,
-        cluster=Cluster(num_devices=devices, network=load_network(network, num_devices=devices, constants=constants)),
-        global_batch=global_batch,
-        sequence_length=sequence_length,
-        optimizer=parse_choice(Optimizer, optimizer, option="--optimizer"),
-        attention=parse_choice(AttentionForm, attention, option="--attention"),
-        exclusivity=parse_choice(Exclusivity, exclusivity, option="--exclusivity"),
-        recompute=parse_choice(RecomputePolicy, recompute, option="--recompute"),
-        tensor_parallel=parse_integers(tensor_parallel, option="--tensor-parallel", high=MAX_COUNT),
-        is_sequence_parallel=is_sequence_parallel,
-        common=parse_choice(CommonMean, common, option="--common"),
-        max_area_mm2=max_area_mm2,
-        max_tdp_w=max_tdp_w,
-        estimator=_check_estimator(estimator),
-        schedule_gap=schedule_gap,
-        schedule_nodes=LIMITED_NODES if schedule_gap > 0 else NO_NODE_LIMIT,
-    )
-
-
-def _check_estimator(name: str) -> str:
-    """The name of an estimator that is installed."""
-    from phaze_opt.hardware.suggestion import suggest
-    from phaze_opt.plugins import PluginGroup, list_plugins
-
-    known = [entry.name for entry in list_plugins(PluginGroup.ESTIMATORS)]
-    if name not in known:
-        message = f"no estimator is named '{name}'; {suggest(name, known)}"
-        raise InputError(message, source="--estimator")
-    return name
-
-
-def build_space(space: str | None, *, micro_batches: str | None, hbm_gb: str | None) -> SearchSpace:
-    """Phaze's space joined with micro-batches and HBM sizes, or the space of a TOML file.
-
-    Raises:
-        InputError: a value breaks a rule, or the file is faulty.
-    """
-    from phaze_opt.space.search_space import load_space, phaze_space
-    from phaze_opt.units import gib_to_bytes
-
-    hbm_bytes = None
-    if hbm_gb is not None or space is None:
-        sizes = parse_integers(DEFAULT_HBM_GB if hbm_gb is None else hbm_gb, option="--hbm", high=MAX_HBM_GB)
-        hbm_bytes = tuple(gib_to_bytes(size) for size in sizes)
-    batches = None
-    if micro_batches is not None or space is None:
-        text = DEFAULT_MICRO_BATCHES if micro_batches is None else micro_batches
-        batches = parse_integers(text, option="--micro-batch", high=MAX_MICRO_BATCH)
-    if space is not None:
-        return load_space(Path(space), hbm_bytes=hbm_bytes, micro_batches=batches)
-    return phaze_space(hbm_bytes=hbm_bytes or (), micro_batches=batches or ())

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
-from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import (
     DEFAULT_ESTIMATOR,
     DEFAULT_SCHEDULE_GAP,
-    INTEGER,
-    MAX_JOBS,
-    MAX_SEED,
     AttentionOption,
     CommonOption,
     DevicesOption,
@@ -43,27 +37,35 @@ from phaze_opt.cli.options import (
     TrackingOption,
     TrackingUriOption,
     WorkDirOption,
-    build_scenario,
-    build_space,
-    load_models,
 )
 from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.scenario import build_scenario, build_space, load_models
 from phaze_opt.cli.search_config import build_config, one_of
 from phaze_opt.cli.search_extras import find_optimum, find_pipeline
+from phaze_opt.cli.search_options import (
+    BatchOption,
+    DaskOption,
+    HeterogeneousOption,
+    JobsOption,
+    ObjectiveOption,
+    PrunerOption,
+    PrunerOptionsOption,
+    ResumeOption,
+    SeedOption,
+    StartsOption,
+    StrategyOption,
+    StrategyOptionsOption,
+    TrialsOption,
+)
 from phaze_opt.cli.search_output import common_reason, print_result
+from phaze_opt.cli.search_run import evaluate_space_references, open_session, record_and_deliver, run_with_progress
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
-    from phaze_opt.hardware.constants import Constants
-    from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.scenario import Scenario
-    from phaze_opt.search.config import SearchConfig
     from phaze_opt.search.result import SearchResult
     from phaze_opt.space.search_space import SearchSpace
-    from phaze_opt.study.result import Truth
-    from phaze_opt.track.protocol import Delivery, TrackingSession
-
-SEARCH = "Search"
+    from phaze_opt.track.protocol import Delivery
 
 
 def search(
@@ -73,89 +75,18 @@ def search(
     model: OneModelOption = "",
     models: ModelsOption = "",
     common: CommonOption = "arithmetic",
-    trials: Annotated[
-        int,
-        typer.Option(
-            "--trials",
-            help="Evaluations at most.",
-            parser=integer("--trials"),
-            metavar=INTEGER,
-            rich_help_panel=SEARCH,
-        ),
-    ] = 60,
-    strategy: Annotated[
-        str, typer.Option("--strategy", help="See `phaze-opt strategies`.", rich_help_panel=SEARCH)
-    ] = "wham",
-    strategy_option: Annotated[
-        list[str] | None,
-        typer.Option("--strategy-option", help="An option of the strategy, NAME=VALUE.", rich_help_panel=SEARCH),
-    ] = None,
-    pruner: Annotated[
-        str,
-        typer.Option(
-            "--pruner", help="Drops hopeless points before evaluation: critical-path.", rich_help_panel=SEARCH
-        ),
-    ] = "",
-    pruner_option: Annotated[
-        list[str] | None,
-        typer.Option("--pruner-option", help="An option of the pruner, NAME=VALUE.", rich_help_panel=SEARCH),
-    ] = None,
-    starts: Annotated[
-        int,
-        typer.Option(
-            "--starts",
-            help="Starting points drawn by the seed, evaluated first.",
-            parser=integer("--starts", low=0),
-            metavar=INTEGER,
-            rich_help_panel=SEARCH,
-        ),
-    ] = 0,
-    objective: Annotated[
-        str,
-        typer.Option("--objective", help="throughput, throughput_per_tdp or pareto.", rich_help_panel=SEARCH),
-    ] = "throughput",
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            help="The only source of randomness.",
-            parser=integer("--seed", low=0, high=MAX_SEED),
-            metavar=INTEGER,
-            rich_help_panel=SEARCH,
-        ),
-    ] = 0,
-    batch: Annotated[
-        int,
-        typer.Option(
-            "--batch",
-            help="Points asked for at a time, whatever --jobs is.",
-            parser=integer("--batch"),
-            metavar=INTEGER,
-            rich_help_panel=SEARCH,
-        ),
-    ] = 4,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            help="Processes; changes the time, never a number.",
-            parser=integer("--jobs", high=MAX_JOBS),
-            metavar=INTEGER,
-            rich_help_panel=SEARCH,
-        ),
-    ] = 1,
-    dask: Annotated[
-        str,
-        typer.Option(
-            "--dask",
-            help="Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs processes).",
-            rich_help_panel=SEARCH,
-        ),
-    ] = "",
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue the same search where it was interrupted.", rich_help_panel=SEARCH),
-    ] = False,
+    trials: TrialsOption = 60,
+    strategy: StrategyOption = "wham",
+    strategy_option: StrategyOptionsOption = None,
+    pruner: PrunerOption = "",
+    pruner_option: PrunerOptionsOption = None,
+    starts: StartsOption = 0,
+    objective: ObjectiveOption = "throughput",
+    seed: SeedOption = 0,
+    batch: BatchOption = 4,
+    jobs: JobsOption = 1,
+    dask: DaskOption = "",
+    resume: ResumeOption = False,
     sequence_length: SequenceLengthOption = None,
     network: NetworkOption = "two-level",
     optimizer: OptimizerOption = "adam",
@@ -176,14 +107,7 @@ def search(
     experiment: ExperimentOption = "phaze-opt",
     tracking: TrackingOption = True,
     tracker: TrackerOption = "mlflow",
-    heterogeneous: Annotated[
-        bool,
-        typer.Option(
-            "--heterogeneous",
-            help="Also place one design per pipeline stage, and report its gain.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = False,
+    heterogeneous: HeterogeneousOption = False,
     json: JsonOption = False,
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
@@ -227,31 +151,16 @@ def search(
         name=f"{names} on {devices} with {strategy}",
     )
     points = _open_space(space, micro_batches=micro_batch, hbm=hbm, scenario=scenario, is_json=json)
-    session = _open_session(tracker if tracking else "null", tracking_uri, experiment=experiment, work_dir=work_dir)
-    result = _run(config, scenario, points, session, is_quiet=json)
-    references = _references(scenario, points, constants)
+    session = open_session(tracker if tracking else "null", tracking_uri, experiment=experiment, work_dir=work_dir)
+    result = run_with_progress(config, scenario, points, session, is_quiet=json)
+    references = evaluate_space_references(scenario, points, constants)
     optimum = find_optimum(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
-    delivery = _deliver(
+    delivery = record_and_deliver(
         session, result, config=config, scenario=scenario, space=points, references=references, optimum=optimum
     )
     pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
     print_result(result, points, references, session, optimum=optimum, pipeline=pipeline, is_json=json)
     _conclude(result, delivery)
-
-
-def _references(scenario: Scenario, space: SearchSpace, constants: Constants) -> Mapping[str, Evaluation]:
-    """The reference machines on the same scenario, at the space's micro-batches."""
-    from phaze_opt.objective.references import evaluate_references
-
-    return evaluate_references(scenario, space.axes.micro_batch, constants=constants)
-
-
-def _open_session(tracker: str, tracking_uri: str, *, experiment: str, work_dir: Path) -> TrackingSession:
-    """A guarded session of the tracker."""
-    from phaze_opt.track.guard import open_tracker
-    from phaze_opt.track.protocol import TrackerConfig
-
-    return open_tracker(tracker, TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir))
 
 
 def _open_space(
@@ -283,59 +192,3 @@ def _conclude(result: SearchResult, delivery: Delivery) -> None:
     if result.best is None:
         console().print("infeasible: no trial satisfied every constraint; " + common_reason(result), soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
-
-
-def _run(
-    config: SearchConfig, scenario: Scenario, space: SearchSpace, session: TrackingSession, *, is_quiet: bool
-) -> SearchResult:
-    """Run the search under a progress bar on standard error."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from phaze_opt.search.result import SearchProgress
-    from phaze_opt.search.run import run_search
-
-    screen = console()
-    bar = Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[best]}"),
-        console=screen,
-        transient=is_quiet,
-        disable=not screen.is_terminal,
-    )
-    with bar:
-        task = bar.add_task(config.strategy, total=config.num_trials, best="")
-
-        def show(progress: SearchProgress) -> None:
-            best = progress.best.evaluation if progress.best is not None else None
-            text = (
-                f"best {best.throughput_samples_per_s:,.1f} samples/s" if best is not None else "nothing feasible yet"
-            )
-            bar.update(task, completed=progress.num_finished, best=text)
-
-        return run_search(config, scenario=scenario, space=space, observers=(session,), on_progress=show)
-
-
-def _deliver(
-    session: TrackingSession,
-    result: SearchResult,
-    *,
-    config: SearchConfig,
-    scenario: Scenario,
-    space: SearchSpace,
-    references: Mapping[str, Evaluation],
-    optimum: Truth | None,
-) -> Delivery:
-    """Write the artifacts, hand them to the tracker and deliver what waits for its store."""
-    from phaze_opt.cli.artifacts import write_artifacts
-
-    screen = console()
-    with screen.status("recording") if screen.is_terminal else nullcontext():
-        if session.tracking_uri and result.trials:
-            artifacts = write_artifacts(
-                result, config=config, scenario=scenario, space=space, references=references, optimum=optimum
-            )
-            session.log_artifacts(artifacts)
-        return session.close()

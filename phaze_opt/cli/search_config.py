@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.options import parse_choice
+from phaze_opt.cli.choices import parse_choice
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:

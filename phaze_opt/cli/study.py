@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
-from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption, parse_choice
+from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption
 from phaze_opt.cli.output import console, out, print_json
 
 if TYPE_CHECKING:

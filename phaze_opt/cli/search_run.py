@@ -1,0 +1,91 @@
+"""Running a search under a progress bar, and recording it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from phaze_opt.cli.output import console
+
+if TYPE_CHECKING:
+    from phaze_opt.hardware.constants import Constants
+    from phaze_opt.objective.evaluation import Evaluation
+    from phaze_opt.objective.scenario import Scenario
+    from phaze_opt.search.config import SearchConfig
+    from phaze_opt.search.result import SearchResult
+    from phaze_opt.space.search_space import SearchSpace
+    from phaze_opt.study.result import Truth
+    from phaze_opt.track.protocol import Delivery, TrackingSession
+
+
+def evaluate_space_references(scenario: Scenario, space: SearchSpace, constants: Constants) -> Mapping[str, Evaluation]:
+    """The reference machines on the same scenario, at the space's micro-batches."""
+    from phaze_opt.objective.references import evaluate_references
+
+    return evaluate_references(scenario, space.axes.micro_batch, constants=constants)
+
+
+def open_session(tracker: str, tracking_uri: str, *, experiment: str, work_dir: Path) -> TrackingSession:
+    """A guarded session of the tracker."""
+    from phaze_opt.track.guard import open_tracker
+    from phaze_opt.track.protocol import TrackerConfig
+
+    return open_tracker(tracker, TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir))
+
+
+def run_with_progress(
+    config: SearchConfig, scenario: Scenario, space: SearchSpace, session: TrackingSession, *, is_quiet: bool
+) -> SearchResult:
+    """Run the search under a progress bar on standard error."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from phaze_opt.search.result import SearchProgress
+    from phaze_opt.search.run import run_search
+
+    screen = console()
+    bar = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[best]}"),
+        console=screen,
+        transient=is_quiet,
+        disable=not screen.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(config.strategy, total=config.num_trials, best="")
+
+        def show(progress: SearchProgress) -> None:
+            best = progress.best.evaluation if progress.best is not None else None
+            text = (
+                f"best {best.throughput_samples_per_s:,.1f} samples/s" if best is not None else "nothing feasible yet"
+            )
+            bar.update(task, completed=progress.num_finished, best=text)
+
+        return run_search(config, scenario=scenario, space=space, observers=(session,), on_progress=show)
+
+
+def record_and_deliver(
+    session: TrackingSession,
+    result: SearchResult,
+    *,
+    config: SearchConfig,
+    scenario: Scenario,
+    space: SearchSpace,
+    references: Mapping[str, Evaluation],
+    optimum: Truth | None,
+) -> Delivery:
+    """Write the artifacts, hand them to the tracker and deliver what waits for its store."""
+    from phaze_opt.cli.artifacts import write_artifacts
+
+    screen = console()
+    with screen.status("recording") if screen.is_terminal else nullcontext():
+        if session.tracking_uri and result.trials:
+            artifacts = write_artifacts(
+                result, config=config, scenario=scenario, space=space, references=references, optimum=optimum
+            )
+            session.log_artifacts(artifacts)
+        return session.close()
