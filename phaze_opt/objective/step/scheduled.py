@@ -58,7 +58,7 @@ class ScheduledTimes:
         if not spared:
             return 0.0
         graph = layer.graph.forward
-        return self._makespan_s(graph) - self._makespan_s(graph, spared=spared)
+        return max(0.0, self._makespan_s(graph) - self._makespan_s(graph, spared=spared))
 
     def _makespan_s(self, graph: OperatorGraph, *, spared: Collection[str] = ()) -> float:
         """One problem's makespan; collectives are contracted, as `price_step` adds them, and so is what is spared."""
