@@ -29,6 +29,7 @@ DEFAULT_DTYPE = "bf16"
 PLAN_RECOMPUTE = ("none", "selective", "full")
 """Words of ``--recompute`` that only whole plans know."""
 DEFAULT_EXCLUSIVITY = "chip"
+DEFAULT_ATTENTION = "fused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +214,18 @@ def _load_stack(request: EvaluateRequest, fitted: FittedConstants) -> TrainingSt
     from phaze_opt.workload.stack import IDEAL_STACK
     from phaze_opt.workload.training import AttentionForm
 
-    name = request.texts.software or IDEAL_STACK.name
+    name = IDEAL_STACK.name if request.texts.software is None else request.texts.software
     if name not in list_stacks():
         message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
         raise InputError(message, source="--software")
     if name == IDEAL_STACK.name:
         form = parse_choice(AttentionForm, request.attention, option="--attention")
         return replace(IDEAL_STACK, attention=form)
-    return load_stack(name, fitted)
+    stack = load_stack(name, fitted)
+    if request.attention not in (DEFAULT_ATTENTION, stack.attention.value):
+        message = f"is for ideal software; {name} has {stack.attention.value} attention; leave it out"
+        raise InputError(message, source="--attention")
+    return stack
 
 
 def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, str]:

@@ -11,6 +11,8 @@ MAX_COUNT = 10**9
 """Largest count an option takes unless it says otherwise; products of such counts stay within 64 bits."""
 MAX_MICRO_BATCH = 1 << 16
 MAX_HBM_GB = 1 << 20
+MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
+"""Of what an option takes as a number: sums and products of such numbers stay finite."""
 MAX_SHOWN_CHARACTERS = 60
 
 
@@ -31,7 +33,7 @@ def integer(option: str, *, low: int = 1, high: int = MAX_COUNT) -> Callable[[st
 
 
 def positive(option: str) -> Callable[[str | float], float]:
-    """A parser of positive, finite numbers for a typer option; it raises `InputError` for anything else."""
+    """A parser of positive numbers of a sensible size for a typer option; it raises `InputError` for anything else."""
 
     def parse(text: str | float) -> float:
         try:
@@ -40,6 +42,9 @@ def positive(option: str) -> Callable[[str | float], float]:
             value = math.nan
         if not (math.isfinite(value) and value > 0):
             message = f"{shorten(str(text))} must be a positive, finite number"
+            raise InputError(message, source=option)
+        if not MIN_NUMBER <= value <= MAX_NUMBER:
+            message = f"{shorten(str(text))} must be from {MIN_NUMBER:g} to {MAX_NUMBER:g}"
             raise InputError(message, source=option)
         return value
 

@@ -170,6 +170,9 @@ def parse_choices(
     """
     from phaze_opt.objective.step.plan_space import FREE_MICRO_BATCH, PlanChoices
 
+    if texts.state_shards is not None and not any(_stages(texts.zero)):
+        message = "is for sharded state; give --zero 1, 2 or 3 too, or leave it out"
+        raise InputError(message, source="--state-shards")
     return PlanChoices(
         tensor=parse_integers(texts.tensor, option="--tensor-parallel", high=MAX_COUNT),
         pipeline=_degrees(texts.pipeline, "--pipeline", ()),

@@ -154,6 +154,9 @@ def test_what_does_not_fit_ends_with_code_3(capsys):
         (["--max-tdp-w", "300"], ["--max-tdp-w"]),
         (["--sensitivity"], ["--sensitivity"]),
         (["--model", "gpt2-xl,bert-large"], ["one model"]),
+        (["--state-shards", "2"], ["--state-shards: ", "--zero 1, 2 or 3"]),
+        (["--software", ""], ["--software: ", "known: "]),
+        (["--software", "llm-foundry", "--attention", "unfused"], ["--attention: ", "llm-foundry has fused attention"]),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, words, capsys):

@@ -140,3 +140,15 @@ def test_a_group_without_a_command_prints_its_help_alone(command, capsys):
     code, out, err = run([command], capsys)
     assert (code, err) == (2, "")
     assert f"Usage: phaze-opt {command}" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--total-gb-per-s", "1e300"), ("--total-gb-per-s", "1e-300"), ("--costs", "1e300,1")]
+)
+def test_numbers_without_measure_are_refused_before_they_overflow(option, value, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["network", "optimise", "--model", "tiny", "--devices", "16", option, value])
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out) == (2, "")
+    assert err.startswith(f"phaze-opt: {option}: ")
+    assert err.count("\n") == 1

@@ -1,0 +1,94 @@
+"""The keys that docs/json.md promises are those that the commands print, on one line of strict JSON."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.cli.main import main
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.testing.toy_family import HEADER, toy_lines
+from phaze_opt.validation import registry
+from phaze_opt.validation.result import GoalResult, Validation
+from phaze_opt.validation.serialize import validation_to_json
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+TOY = "phaze_opt.testing.toy_family:ToyFamily"
+TINY = "--model tiny --devices 8 --global-batch 16"
+COMMANDS = {
+    "evaluate": f"evaluate {TINY} --arch tpu-v4",
+    "search": f"search {TINY} --trials 1 --strategy random --no-tracking --work-dir WORK",
+    "evaluate-plans": f"evaluate {TINY} --arch a100-80g --pipeline 1 --top 1",
+    "validate": "validate --data MINE --dataset op_llmcompass --constants WORK/c.json",
+    "calibrate": "calibrate --data MINE --out WORK/c.json --no-held-out",
+    "network list": "network list",
+    "network show": "network show two-level",
+    "network optimise": "network optimise --model tiny --devices 8",
+    "models": "models",
+    "architectures": "architectures",
+    "strategies": "strategies",
+    "pruners": "pruners",
+    "space": "space --micro-batch 1 --hbm 32",
+    "schedule": f"schedule {ROOT / 'tests' / 'cli' / 'two_matmuls.json'}",
+    "place": f"place {ROOT / 'tests' / 'placement' / 'data' / '01_tiny4_w1_d8.json'}",
+}
+PROMISED = {
+    line: set(re.findall(r"`([^`]+)`", keys))
+    for line, keys in re.findall(r"^\| `([^`]+)` \| (`.*`) \|$", TEXT, re.MULTILINE)
+}
+
+
+def test_every_command_is_documented():
+    assert {re.split(r"[.\[]", line)[0] for line in PROMISED} == set(COMMANDS)
+
+
+def _refuse(constant):
+    raise AssertionError(constant)
+
+
+@pytest.fixture
+def printed(tmp_path, capsys, monkeypatch):
+    """Runs a command and gives the line that it printed."""
+    monkeypatch.setattr(registry, "FAMILIES", (TOY,))
+    mine = tmp_path / "mine.csv"
+    mine.write_text("\n".join([HEADER, *toy_lines()]) + "\n")
+
+    def run(command):
+        words = [word.replace("WORK", str(tmp_path)).replace("MINE", str(mine)) for word in COMMANDS[command].split()]
+        with pytest.raises(SystemExit) as stop:
+            main([*words, "--json"])
+        out, err = capsys.readouterr()
+        assert stop.value.code == 0, err
+        assert out.count("\n") == 1
+        return json.loads(out, parse_constant=_refuse)
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_lines_have_the_keys_that_are_promised(command, printed):
+    if command == "validate":
+        printed("calibrate")
+    value = printed(command)
+    lines = [line for line in PROMISED if re.split(r"[.\[]", line)[0] == command]
+    assert lines
+    for line in lines:
+        part = value
+        for name in line.removeprefix(command).removesuffix("[]").split("."):
+            part = part[name] if name else part
+        each = part if line.endswith("[]") else list(part.values()) if line in BY_NAME else [part]
+        for one in each:
+            assert set(one) == PROMISED[line], line
+
+
+def test_goals_have_the_keys_that_are_promised():
+    """Users' files have none, and the published sets take seconds."""
+    goal = GoalResult("op_tpu_gemm", "", "mape", 8.0, 6.3)
+    (line,) = validation_to_json(Validation(load_fitted(), (), (goal,)))["goals"]
+    assert set(line) == PROMISED["validate.goals[]"]
+
+
+BY_NAME = ("validate.datasets", "calibrate.families")
+"""Objects by name, of which every one has these keys."""
