@@ -165,6 +165,21 @@ def test_a_pass_that_only_waits_for_its_host_takes_its_launches(t, waits):
     assert found.launch_s == pytest.approx(found.seconds, rel=1e-9)
 
 
+def test_what_is_spared_is_not_launched_again():
+    """Free device: a block's backward takes three launches less, and only where its forward runs again."""
+    kept = ("mlp_down", "mlp_output_bias", "mlp_residual")
+
+    def seconds(recompute, names):
+        stack = replace(BARE, host_s_per_operator=1e-4, kept_operators=names)
+        plan = ParallelPlan(recompute=recompute)
+        step = compile_step(MODEL, TrainingSpec(1, 1024, 2), plan, stack=stack)
+        return price_step(step, serial_times(step, np.zeros(len(step.operators))), NODES).seconds
+
+    full = Recompute.FULL
+    assert seconds(full, ()) - seconds(full, kept) == pytest.approx(2 * MODEL.num_layers * 3 * 1e-4, rel=1e-9)
+    assert seconds(Recompute.NONE, kept) == seconds(Recompute.NONE, ())
+
+
 def test_launches_and_device_join_by_the_norm():
     """Embedding and head included: pass by pass (a^12 + b^12)^(1/12)."""
     stack = replace(BARE, host_s_per_operator=3e-5)
