@@ -150,9 +150,16 @@ def _values(span: Mapping[str, Any]) -> str:
 
 
 def _print_sources(rows: list[dict[str, Any]]) -> None:
-    """Where each entry comes from, a line each."""
+    """Where each entry comes from; long sources go on beneath their beginning."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column()
     for row in rows:
-        out().print(f"  {row['name']}: {row['source']}", style="dim")
+        table.add_row(f"  {row['name']}", Text(row["source"]))
+    out().print(table, style="dim")
 
 
 def _print_table(title: str, rows: list[dict[str, Any]]) -> None:
