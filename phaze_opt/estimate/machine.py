@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.machine_expectations import HOST, expected_values, maker_of
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, list_devices, load_device
 from phaze_opt.hardware.fitted import FittedConstants
 
@@ -22,6 +23,17 @@ Floats = NDArray[np.float64]
 
 KIN = MappingProxyType({MatrixStyle.TILES: "a100-80g", MatrixStyle.SYSTOLIC: "tpu-v6e"})
 """Machine whose fitted constants serve those that nothing was fitted for: the one with most operator measurements."""
+
+BEST_GROUP = "operators/best"
+"""Group of the share of the peak that the best shape of a search reaches, by maker."""
+
+EIGHT_BIT = "eight_bit_share"
+"""Constant of that group: the same with 8-bit operands, over 16-bit ones."""
+
+SUSTAINED_LOSS = 0.05
+"""Rate that a GPU's matmul of many milliseconds loses against a short one awaited alone: power is limited over
+milliseconds, and short calls leave pauses (assumption, 0.02 to 0.08; fitted alone A100 0.043, MI210 0.048: 0199).
+Training needs none: its operators follow one another, and its stacks' efficiencies are those of the lower clock."""
 
 ACCUMULATOR_BYTES = 4
 """Bytes of a result element of int8 operands: int32, which the libraries hand back."""
@@ -49,6 +61,7 @@ class MachineModel:
         result_bytes: bytes of a result's element; 0: those of an operand's.
         overlap_norm: order of the norm in which a matmul's compute and memory combine: infinite where the shorter
             hides wholly behind the longer.
+        sustained_loss: rate that a matmul of many milliseconds loses against a short one.
     """
 
     num_units: int
@@ -68,14 +81,14 @@ class MachineModel:
     exposed_store: float = 0.0
     result_bytes: int = 0
     overlap_norm: float = math.inf
+    sustained_loss: float = 0.0
 
 
 def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants, setting: str) -> MachineModel:
     """A device on one path with what was fitted to it under a setting.
 
-    Constants come from the group ``operators/<device>/<setting>``; where there is none, from the nearest kin's
-    (`KIN`) under the same setting, else from any machine's of the style; a constant that none has is neutral. An
-    efficiency fitted for one path alone has the path in its name (``matmul_efficiency.int8``).
+    Constants are those of `fitted_values`; one that is not among them is neutral. An efficiency fitted for one path
+    alone has the path in its name (``matmul_efficiency.int8``).
 
     Args:
         device: the machine.
@@ -109,16 +122,54 @@ def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants,
         exposed_store=value("exposed_store", 0.0),
         result_bytes=ACCUMULATOR_BYTES if path is ComputePath.INT8 else 0,
         overlap_norm=value("overlap_norm", math.inf),
+        sustained_loss=SUSTAINED_LOSS if is_awaited_gpu(device, setting) else 0.0,
     )
 
 
 def fitted_values(device: Device, *, fitted: FittedConstants, setting: str) -> dict[str, float]:
-    """What was fitted to a device under a setting, else to its kin, else to any of its style; empty if nothing was."""
-    for name in (device.name, KIN[device.style], *list_devices()):
+    """What was fitted to a device under a setting (``operators/<device>/<setting>``), completed where it was not.
+
+    A GPU under the host's clock lacks nothing: what was not fitted to it is that of a measured GPU of its maker
+    (`KIN` first), but for the share of the peak, which is the best of its maker's cards; without such kin, what
+    `machine_expectations` states. Other machines without constants of their own take those of their nearest kin, else
+    of any of their style; empty if nothing was fitted to one.
+    """
+    own = dict(fitted.groups.get(operator_group(device.name, setting), {}))
+    if not is_awaited_gpu(device, setting):
+        return own or _kin_values(device, fitted=fitted, setting=setting)
+    kin = _kin_values(device, fitted=fitted, setting=setting, has_maker=True)
+    filled = expected_values(device) | kin | _best_shares(device, fitted)
+    if own:
+        filled = {name: value for name, value in filled.items() if "." not in name}
+    return filled | own
+
+
+def is_awaited_gpu(device: Device, setting: str) -> bool:
+    """Whether `machine_expectations` holds: a GPU, every call awaited under the host's clock."""
+    return device.style is MatrixStyle.TILES and setting == HOST
+
+
+def _kin_values(device: Device, *, fitted: FittedConstants, setting: str, has_maker: bool = False) -> dict[str, float]:
+    """Constants of the nearest other machine of its style that has any, `KIN` first; of its maker alone if asked."""
+    for name in (KIN[device.style], *list_devices()):
         group = operator_group(name, setting)
-        if fitted.has(group) and load_device(name).style is device.style:
+        if name == device.name or not fitted.has(group):
+            continue
+        kin = load_device(name)
+        if kin.style is device.style and (not has_maker or maker_of(kin) == maker_of(device)):
             return dict(fitted.group(group))
     return {}
+
+
+def _best_shares(device: Device, fitted: FittedConstants) -> dict[str, float]:
+    """Share of the peak that the best matmuls of its maker reach, and with 8-bit operands; empty if unknown."""
+    best = fitted.groups.get(BEST_GROUP, {})
+    share = best.get(f"matmul_efficiency.{maker_of(device)}")
+    if share is None:
+        return {}
+    narrow = (path for path in ComputePath if element_bytes(path) == 1)
+    eight_bit = share * best.get(EIGHT_BIT, 1.0)
+    return {"matmul_efficiency": share} | {f"matmul_efficiency.{path}": eight_bit for path in narrow}
 
 
 def operator_group(device_name: str, setting: str) -> str:

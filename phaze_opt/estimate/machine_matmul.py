@@ -1,8 +1,9 @@
 """Matmuls on real machines: tiles in waves over multiprocessors, or folds over systolic arrays; memory beside them.
 
-A matmul is busy for norm(C + exposed x S, M): C computes, M moves operands and result once, S is what must come before
-or after the products themselves and so may not be hidden behind them. The norm's order says how well C and M overlap:
-infinite, the longer of both; lower, a little more where they are about equal.
+A matmul is busy for B = norm(C + exposed x S, M): C computes, M moves operands and result once, S is what must come
+before or after the products themselves and so may not be hidden behind them. The norm's order says how well C and M
+overlap: infinite, the longer of both; lower, a little more where they are about equal. One of many milliseconds alone
+loses rate besides, B x loss x B / (B + 5 ms): the limit of power acts over milliseconds.
 
 Tiles: C = 2 SM t_m t_n waves (k + k0) penalty / (peak e), waves = ceil(tiles / SM), minimised over the output tiles
 that libraries have; k0 is the k at which filling and draining doubles the time.
@@ -31,6 +32,10 @@ SPILL_STEEPNESS = 4.0
 """How sharply storing goes from cache to memory as the result outgrows the cache (assumption, 2 to 8: 0196)."""
 
 
+SUSTAINED_S = 5e-3
+"""Time in which half of the sustained loss shows (assumption, 1 to 10 ms: decision 0199)."""
+
+
 @dataclass(frozen=True, slots=True)
 class MatmulTerms:
     """What a matmul's time is made of; arrays of one shape, s.
@@ -42,6 +47,7 @@ class MatmulTerms:
         below_peak_s: what reaching only a share of the peak adds to the three.
         store_s: storing the result (and streaming through arrays), as far as compute waits for it.
         memory_s: operands and result moved at the bandwidth reached.
+        sustained_s: what the lower rate of long matmuls adds.
         busy_s: all of it, without the launch.
     """
 
@@ -51,6 +57,7 @@ class MatmulTerms:
     below_peak_s: Floats
     store_s: Floats
     memory_s: Floats
+    sustained_s: Floats
     busy_s: Floats
 
 
@@ -71,7 +78,9 @@ def matmul_terms(batch: Floats, m: Floats, n: Floats, k: Floats, machine: Machin
     store = machine.exposed_store * _exposed(batch * m * n, batch * m * k, machine)
     memory = memory_s(batch, m, n, k, machine)
     busy = power_norm(compute + store, memory, machine.overlap_norm)
-    return MatmulTerms(ideal, filled - ideal, ramp, compute - filled - ramp, store, memory, busy)
+    sustained = machine.sustained_loss * busy**2 / (busy + SUSTAINED_S)
+    waste, below = filled - ideal, compute - filled - ramp
+    return MatmulTerms(ideal, waste, ramp, below, store, memory, sustained, busy + sustained)
 
 
 def memory_s(batch: Floats, m: Floats, n: Floats, k: Floats, machine: MachineModel) -> Floats:

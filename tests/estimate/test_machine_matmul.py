@@ -193,3 +193,24 @@ def test_a_column_of_shapes_equals_one_by_one(machine):
     assert together.shape == (200,)
     np.testing.assert_array_equal(together, [at(shape, machine) for shape in shapes])
     assert math.isfinite(together.sum())
+
+
+def test_a_long_matmul_loses_rate_and_a_short_one_does_not():
+    machine = replace(GPU, sustained_loss=0.1)
+    sizes = np.array([512.0, 65536.0])
+    before, after = (matmul_terms(1.0, sizes, sizes, sizes, each) for each in (GPU, machine))
+    short, long = after.busy_s / before.busy_s - 1.0
+    assert 0 < short < 1e-3
+    assert 0.09 < long < 0.1
+    assert after.sustained_s == pytest.approx(after.busy_s - before.busy_s)
+
+
+def test_half_of_the_loss_shows_at_five_milliseconds():
+    depth = np.array([1e3, 1e5, 1e7])
+    before = matmul_terms(1.0, 4096.0, 4096.0, depth, GPU).busy_s
+    depth = np.interp(5e-3, before, depth)
+    plain, slower = (
+        float(matmul_terms(1.0, 4096.0, 4096.0, depth, each).busy_s) for each in (GPU, replace(GPU, sustained_loss=0.1))
+    )
+    assert plain == pytest.approx(5e-3, rel=1e-3)
+    assert slower == pytest.approx(5e-3 * 1.05, rel=1e-3)

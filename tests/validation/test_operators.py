@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from phaze_opt.estimate.machine import BEST_GROUP
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.folds import fold_by_cell
 from phaze_opt.validation.held_out import cells_of, predict_held_out
 from phaze_opt.validation.operators.family import DATASETS, OperatorFamily
-from phaze_opt.validation.operators.parameters import BEST_GROUP
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.row import Row
 

@@ -8,13 +8,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.machine import Floats, fitted_values, machine_model
+from phaze_opt.estimate.machine import BEST_GROUP, EIGHT_BIT, Floats, fitted_values, machine_model
+from phaze_opt.estimate.machine_expectations import maker_of
 from phaze_opt.estimate.machine_matmul import matmul_terms
 from phaze_opt.estimate.machine_vector import RowOperator, VectorMachine, row_operator_s
 from phaze_opt.hardware.device import ComputePath, Device, element_bytes
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Part
-from phaze_opt.validation.operators.parameters import BEST_GROUP, EIGHT_BIT, maker_of
 
 
 class Block(Protocol):
@@ -61,7 +61,8 @@ class MatmulBlock:
             Part("filling and draining", float(terms.ramp_s[row])),
             Part("below the peak", float(terms.below_peak_s[row])),
             Part("storing the result", float(terms.store_s[row])),
-            Part("memory beyond compute", float((terms.busy_s - compute)[row])),
+            Part("memory beyond compute", float((terms.busy_s - terms.sustained_s - compute)[row])),
+            Part("lower clock of long matmuls", float(terms.sustained_s[row])),
         )
 
     def _columns(self) -> tuple[Floats, Floats, Floats, Floats]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.machine import operator_group
+from phaze_opt.estimate.machine import BEST_GROUP, operator_group
+from phaze_opt.estimate.machine_expectations import HOST, maker_of
 from phaze_opt.estimate.machine_vector import RowOperator
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, load_device, path_of
 from phaze_opt.hardware.fitted import FittedConstants
@@ -18,11 +19,8 @@ from phaze_opt.validation.family import Parameter, Part
 from phaze_opt.validation.operators.all_reduce import all_reduce_block, all_reduce_refusal
 from phaze_opt.validation.operators.blocks import BestBlock, Block, MatmulBlock, RowBlock
 from phaze_opt.validation.operators.parameters import (
-    BEST_GROUP,
     DEVICE,
-    HOST,
     best_parameters,
-    maker_of,
     matmul_parameters,
     row_parameters,
 )

@@ -1,10 +1,9 @@
 """A weak pull of fitted constants towards what is expected, for those that the rows at hand do not determine.
 
 A fold that keeps out the one small matmul leaves the launch undetermined, and least squares would push it to a bound to
-gain a tenth of a per cent elsewhere. So a matmul's launch and efficiencies add a row of small weight each: the value
-against its start, or against a constant of the same device that is its kin (a matmul's memory efficiency against that
-of streams). Latencies of row operators differ more from machine to machine and are pulled less: enough that one which
-no row shows does not drift by a factor of ten (decision 0194).
+gain a tenth of a per cent elsewhere. So each launch, latency and efficiency adds a row of small weight: the value
+against its start, which is what `estimate.machine_expectations` states for a GPU, or against a constant of the same
+device that is its kin (a matmul's memory efficiency against that of streams). Weights: decision 0199.
 """
 
 from __future__ import annotations
@@ -16,25 +15,33 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.machine import is_awaited_gpu
+from phaze_opt.hardware.device import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import CompiledRows, Parameter, Part
 from phaze_opt.validation.fit import fit_parameters
 
 Floats = NDArray[np.float64]
-WEIGHT, LATENCY_WEIGHT = 0.1, 0.04
-"""Of a constant that is off by a factor of e, against a row that is: a row decides where it says anything at all."""
-EXPECTED = ("launch_s", "matmul_efficiency", "matmul_memory_efficiency", "overlap_norm")
-"""Constants that are near their start on every machine: launches, shares of a peak, orders of a norm."""
-LATENCIES = (
-    "softmax_start_s",
-    "softmax_loop_s",
-    "layernorm_start_s",
-    "layernorm_launch_s",
-    "layernorm_block_s",
-    "gelu_start_s",
-    "gelu_launch_s",
+WEIGHTS = MappingProxyType(
+    {
+        "launch_s": 0.1,
+        "matmul_efficiency": 0.1,
+        "matmul_memory_efficiency": 0.1,
+        "overlap_norm": 0.1,
+        "softmax_start_s": 0.1,
+        "softmax_loop_s": 0.2,
+        "layernorm_start_s": 0.1,
+        "layernorm_launch_s": 0.1,
+        "layernorm_block_s": 0.2,
+        "gelu_start_s": 0.1,
+        "gelu_launch_s": 0.1,
+    }
 )
-"""Constants of row operators that are within a factor of a few of their start."""
+"""Of a constant that is off by a factor of e from what is expected, against a row that is: the error of a row (3 to
+5 %) over the logarithm of the factor that machines differ by (1.2 to 1.3 for 0.2, 1.5 for 0.1). Rows that show a
+constant outweigh it."""
+GPU_LAUNCH_WEIGHT = 0.2
+"""Of the launch of a matmul on a GPU under the host's clock, which is the work of PyTorch and the host."""
 KIN = MappingProxyType({"matmul_memory_efficiency": "vector_memory_efficiency"})
 """Constants expected near another of the same group."""
 
@@ -73,7 +80,15 @@ def fit_with_expectations(
     compiled: CompiledRows, parameters: Sequence[Parameter], start: FittedConstants
 ) -> FittedConstants:
     """Fit as `fit_parameters`, with the weak pull of this module."""
-    expected = tuple(parameter for parameter in parameters if parameter.name in (*EXPECTED, *LATENCIES))
-    pulls = [WEIGHT if parameter.name in EXPECTED else LATENCY_WEIGHT for parameter in expected]
+    expected = tuple(parameter for parameter in parameters if parameter.name in WEIGHTS)
+    pulls = [_weight(parameter) for parameter in expected]
     weights = np.concatenate([np.ones(len(compiled.measured_s)), pulls])
     return fit_parameters(_WithExpectations(compiled, expected), parameters, start, weights=weights)
+
+
+def _weight(parameter: Parameter) -> float:
+    if parameter.name != "launch_s":
+        return WEIGHTS[parameter.name]
+    _, device_name, setting = parameter.group.split("/")
+    is_gpu = is_awaited_gpu(load_device(device_name), setting)
+    return GPU_LAUNCH_WEIGHT if is_gpu else WEIGHTS[parameter.name]
