@@ -69,8 +69,8 @@ def evaluate(
         str,
         typer.Option(
             "--arch",
-            help="A preset, a TOML or JSON file, or inline: "
-            "num_tc=4,num_vc=8,tc_width=128,tc_depth=128,glb_mb=64,hbm_gb=32.",
+            help="A preset, a TOML or JSON file, or inline in quotes: "
+            "'num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32'.",
             rich_help_panel=WORKLOAD,
         ),
     ],

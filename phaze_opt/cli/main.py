@@ -122,7 +122,7 @@ class LazyGroup(TyperGroup):
         if isinstance(function, typer.Typer):
             return get_command(function)
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        app.command(name=cmd_name, help=function.__doc__)(function)
+        app.command(name=cmd_name, help=_paragraphs(function.__doc__ or ""))(function)
         return get_command(app)
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
@@ -143,6 +143,11 @@ class LazyGroup(TyperGroup):
         """Format the group's help from the summaries alone."""
         object.__setattr__(ctx, "is_listing", True)
         super().format_help(ctx, formatter)
+
+
+def _paragraphs(text: str) -> str:
+    """A docstring with one line a paragraph, which the help wraps to the terminal's width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _print_version(value: bool) -> None:

@@ -46,6 +46,21 @@ def test_help_of_every_command(command, capsys):
     assert "--help" in out
 
 
+def test_help_wraps_whole_sentences(capsys, monkeypatch):
+    """No example is cut off at 80 columns, and paragraphs break where the terminal does."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    out, _ = run(["evaluate", "--help"], capsys)
+    words = " ".join(out.replace("│", " ").split())
+    assert "num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32" in words
+    assert (
+        "whole plans are priced instead, on a designed chip or on a real machine with the constants fitted to it"
+        in words
+    )
+    paragraph = [line.rstrip() for line in out.splitlines() if line.startswith(" With") or "designed chip or" in line]
+    assert all(60 < len(line) <= 80 for line in paragraph), paragraph
+
+
 def test_help_lists_every_command(capsys):
     out, _ = run(["--help"], capsys)
     for command in COMMANDS:
