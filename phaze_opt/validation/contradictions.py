@@ -38,6 +38,8 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     if data and group * data != devices:
         yield "dp", f"tp x pp x cp x dp = {group * data:,} are not the {devices:,} devices of the row; leave dp blank"
     replicas = max(1, devices // group)
+    if batch < replicas:
+        yield "global_batch", f"{batch:,} samples leave some of {replicas:,} replicas without any; more are needed"
     if micro_batch * replicas > batch:
         rule = f"{micro_batch:g} samples on each of {replicas:,} replicas are more than the global batch of {batch:,}"
         yield "micro_batch", rule

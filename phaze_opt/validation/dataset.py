@@ -226,7 +226,8 @@ def _fault(text: str, column: Column, *, may_lack: bool) -> str:
     if not is_fine:
         return f"value '{shown}' must be {column.type.value}"
     if value and not SMALLEST <= value <= column.most:
-        return f"value '{shown}' is beyond what can be measured; it must be from {SMALLEST:g} to {column.most:g}"
+        least = 1 if column.type is ColumnType.COUNT else SMALLEST
+        return f"value '{shown}' is beyond what can be measured; it must be from {least:g} to {column.most:g}"
     return ""
 
 

@@ -254,6 +254,7 @@ def test_a_file_with_one_wrong_column_keeps_its_kind(tmp_path, wrong, kind):
             "column 'micro_batch': 9 samples on each of 8 replicas are more than the global batch of 64",
         ),
         ("recompute", "ful", "column 'recompute': value 'ful' must be full, selective, none, custom or minimal"),
+        ("cp", "1", ""),
         ("note", "x", ""),
         ("tp,pp,dp,micro_batch,recompute", "2,2,2,32,Selective", ""),
     ],
@@ -291,3 +292,13 @@ def test_numbers_that_no_machine_has_are_refused(tmp_path, header, row, column):
     path.write_text(f"{header}\n{row}\n")
     with pytest.raises(InputError, match=f"column '{column}': value '.*' is beyond what can be measured"):
         read_dataset(path)
+
+
+def test_replicas_without_samples_are_refused_in_a_users_own_file(tmp_path):
+    path = tmp_path / "mine.csv"
+    header = "hardware,n_devices,layers,hidden,heads,seq,global_batch,iter_time_s"
+    path.write_text(f"{header}\nA100-SXM-80GB,8,4,1024,16,1024,7,1.0\n")
+    with pytest.raises(InputError, match="column 'global_batch': 7 samples leave some of 8 replicas without any"):
+        read_dataset(path)
+    path.write_text(f"{header},tp\nA100-SXM-80GB,8,4,1024,16,1024,7,1.0,2\n")
+    assert len(read_dataset(path).rows) == 1
