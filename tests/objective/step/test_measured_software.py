@@ -1,0 +1,135 @@
+"""What was measured of each software: the statement equals the public rows, and plans are held against it."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+
+import pytest
+
+from phaze_opt.hardware.device import load_device
+from phaze_opt.objective.step.measured_software import (
+    MeasuredOn,
+    SoftwareRows,
+    measured_rows,
+    plan_features,
+    software_measured_on,
+)
+from phaze_opt.objective.step.plan_coverage import machine_gap, shared_and_own, unmeasured_parts
+from phaze_opt.objective.step.stacks import list_stacks
+from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.registry import load_families
+from phaze_opt.validation.training.compiled import CompiledTraining, TrainingEntry
+from phaze_opt.workload.plan import ParallelPlan, Recompute
+
+SETS = [
+    "train_megatron_sc21",
+    "train_korthikanti22",
+    "layer_korthikanti22",
+    "train_megatron_h100",
+    "train_nemo_h100_fp8",
+    "train_llmfoundry_fsdp",
+    "train_maxtext_tpu",
+    "train_vtrain_singlenode",
+    "train_vtrain_multinode",
+    "train_megatron_tp_scaling",
+    "train_large_runs",
+]
+
+
+@cache
+def entries() -> dict[str, list[tuple[TrainingEntry, str]]]:
+    """Public rows by the software that predicts them."""
+    found: dict[str, list[tuple[TrainingEntry, str]]] = {}
+    for data in read_datasets(None, SETS)[0]:
+        family = next(each for each in load_families([]) if data.like in each.datasets)
+        compiled = family.compile(data.rows)
+        assert isinstance(compiled, CompiledTraining)
+        for entry in compiled.entries:
+            found.setdefault(entry.stack, []).append((entry, data.name))
+    return found
+
+
+def rows_of(software: str) -> SoftwareRows:
+    found = measured_rows(software)
+    assert found is not None
+    return found
+
+
+def test_every_measured_software_is_stated_and_no_other() -> None:
+    assert {name for name in list_stacks() if measured_rows(name) is not None} == set(entries())
+
+
+@pytest.mark.parametrize("software", [name for name in list_stacks() if measured_rows(name) is not None])
+def test_the_statement_equals_the_rows(software: str) -> None:
+    """Machines, formats and data sets, recomputation, degrees, and every pair of features that ran together."""
+    stated, rows = rows_of(software), entries()[software]
+    assert set(stated.rows) == {MeasuredOn(e.row.device.name, str(e.path), dataset) for e, dataset in rows}
+    plans = [entry.row.plan for entry, _ in rows]
+    assert stated.recompute == {plan.recompute for plan in plans}
+    used = [plan_features(plan) for plan in plans]
+    names = {name for each in used for name in each}
+    assert dict(stated.reach) == {name: max(each.get(name, 0) for each in used) for name in names}
+    ran = {frozenset(pair) for each in used for pair in combinations(each, 2)}
+    assert {frozenset(pair) for shape in stated.shapes for pair in combinations(shape, 2)} == ran
+
+
+@pytest.mark.parametrize("software", [name for name in list_stacks() if measured_rows(name) is not None])
+def test_what_was_measured_has_no_gap(software: str) -> None:
+    for entry, _ in entries()[software]:
+        assert unmeasured_parts(entry.row.plan, rows_of(software)) == ()
+        gap = machine_gap(rows_of(software), software=software, machine=entry.row.device.name, dtype=str(entry.path))
+        assert gap == ""
+
+
+@pytest.mark.parametrize(
+    ("plan", "parts"),
+    [
+        (ParallelPlan(tensor=8, pipeline=4, data=16, zero=1, interleave=5, is_sequence_parallel=True), ()),
+        (ParallelPlan(data=8, zero=3), ()),
+        (ParallelPlan(tensor=2, data=8, zero=3), ("ZeRO 3 with tensor parallel",)),
+        (ParallelPlan(data=16, zero=3), ()),
+        (ParallelPlan(data=32, zero=3), ("ZeRO 3 above 2 x 8",)),
+        (ParallelPlan(tensor=4, data=2, context=2, zero=1), ("context parallel",)),
+        (ParallelPlan(data=64), ("replicas without ZeRO",)),
+        (ParallelPlan(data=64, zero=1, state_shards=8), ("hybrid sharding",)),
+        (ParallelPlan(data=64, zero=1, recompute=Recompute.FULL), ("full recomputation",)),
+        (ParallelPlan(pipeline=33, data=2, zero=1), ("pipeline above 2 x 16",)),
+    ],
+)
+def test_what_no_row_of_megatron_core_has_is_named(plan: ParallelPlan, parts: tuple[str, ...]) -> None:
+    assert unmeasured_parts(plan, rows_of("megatron-core")) == parts
+
+
+def test_rows_of_2021_always_recompute() -> None:
+    assert unmeasured_parts(ParallelPlan(data=8), rows_of("megatron-2021")) == ("no recomputation",)
+
+
+def test_another_machine_or_format_is_one_sentence() -> None:
+    rows = rows_of("megatron-core")
+    assert "measured on h100, not on b200" in machine_gap(rows, software="megatron-core", machine="b200", dtype="bf16")
+    text = machine_gap(rows_of("llm-foundry"), software="llm-foundry", machine="a100-80g", dtype="fp8")
+    assert text == "llm-foundry was measured on a100-80g in bf16, not in fp8"
+    assert machine_gap(None, software="ideal", machine="b200", dtype="bf16") == ""
+
+
+@pytest.mark.parametrize(
+    ("machine", "software"),
+    [
+        ("h100", "megatron-core"),
+        ("a100-80g", "megatron-2022"),
+        ("tpu-v5p", "maxtext"),
+        ("tpu-v6e", "maxtext-offload"),
+        ("b200", None),
+    ],
+)
+def test_software_of_a_machine(machine: str, software: str | None) -> None:
+    assert load_device(machine).name == machine
+    assert software_measured_on(machine) == software
+
+
+def test_parts_that_all_plans_share_are_told_apart() -> None:
+    shared, others = shared_and_own([("a", "b"), ("a",), ("c", "a", "b")])
+    assert shared == ("a",)
+    assert others == (("b", 2), ("c", 1))
+    assert shared_and_own([]) == ((), ())
