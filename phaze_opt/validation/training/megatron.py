@@ -15,7 +15,6 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.networks import DEFAULT_NETWORK
 from phaze_opt.objective.step.stacks import PARENTS, stack_group
 from phaze_opt.validation.family import Parameter
-from phaze_opt.validation.fit import SOFT_ERROR
 from phaze_opt.validation.prior_fit import PULL, fit_with_prior
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.training.compiled import CompiledTraining, TrainingEntry
@@ -79,7 +78,6 @@ class TrainingFamily:
             start,
             pull=PULL * float(weights.max(initial=0.0)),
             weights=weights,
-            soft_error=SOFT_ERROR,
         )
 
     def regime(self, row: Row) -> str:
