@@ -45,7 +45,8 @@ def enumerate_plans(
     """Every plan that the choices, the devices and the model admit, in a fixed order.
 
     Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); a replica
-    has at least one micro-batch.
+    has at least one micro-batch. Of ZeRO stages and shards that come to the same, because nothing is sharded or nobody
+    shares it, only the first given is tried.
     """
     free = (choices.micro_batch, choices.interleave, choices.expert, choices.zero, choices.state_shards)
     for tensor, context in product(choices.tensor, choices.context):
@@ -69,8 +70,16 @@ def enumerate_plans(
                     )
                 except InputError:
                     continue
-                if plan_obstacle(model, training, plan) is None:
+                if plan_obstacle(model, training, plan) is None and not _is_repeated(plan, choices):
                     yield plan
+
+
+def _is_repeated(plan: ParallelPlan, choices: PlanChoices) -> bool:
+    """Whether another ZeRO stage or number of shards among the choices says the same."""
+    first_zero, first_shards = choices.zero[0], choices.state_shards[0]
+    if plan.data * plan.context == 1:
+        return (plan.zero, plan.state_shards) != (first_zero, first_shards)
+    return plan.zero == 0 and plan.state_shards != first_shards
 
 
 def plan_obstacle(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -23,7 +24,7 @@ def test_equals_brute_force_over_all_degrees() -> None:
     wanted = set()
     fields = product((1, 2, 4), range(1, 17), range(1, 17), (1, 2), (0, 1), (1, 3), Recompute)
     for tensor, pipeline, data, interleave, zero, micro_batch, recompute in fields:
-        if tensor * pipeline * data != 16 or (interleave > 1 and pipeline == 1):
+        if tensor * pipeline * data != 16 or (interleave > 1 and pipeline == 1) or (zero and data == 1):
             continue
         plan = ParallelPlan(
             tensor=tensor,
@@ -39,6 +40,16 @@ def test_equals_brute_force_over_all_degrees() -> None:
             wanted.add(plan)
     assert len(found) == len(set(found))
     assert set(found) == wanted
+
+
+def test_stages_of_zero_that_shard_nothing_are_tried_once() -> None:
+    """One replica has nothing to share, and without ZeRO there are no shards; whatever differs is kept."""
+    one = PlanChoices(tensor=(1,), pipeline=(4,), micro_batch=(1,), recompute=(Recompute.NONE,), zero=(2, 0, 3))
+    assert [plan.zero for plan in enumerate_plans(BERT, TRAINING, num_devices=4, choices=one)] == [2]
+    assert [plan.zero for plan in enumerate_plans(BERT, TRAINING, num_devices=8, choices=one)] == [2, 0, 3]
+    hybrid = replace(one, zero=(0, 1), state_shards=(0, 2))
+    found = [(plan.zero, plan.state_shards) for plan in enumerate_plans(BERT, TRAINING, num_devices=16, choices=hybrid)]
+    assert found == [(0, 0), (1, 0), (1, 2)]
 
 
 def test_fixed_degrees_may_leave_devices_idle_free_ones_may_not() -> None:
