@@ -126,8 +126,8 @@ _VECTOR_NAMES = (
 
 
 def library_of(device: Device) -> str:
-    """Whose libraries run on it: ``amd`` or ``nvidia``."""
-    return "amd" if device.name.startswith("mi") else "nvidia"
+    """Whose libraries run on it: ``amd`` or, of all others, ``nvidia``."""
+    return "amd" if device.maker == "amd" else "nvidia"
 
 
 def operators_of(constant: Fp32Constant) -> tuple[str, ...]:

@@ -64,10 +64,8 @@ _AMD = MappingProxyType(
 
 
 def maker_of(device: Device) -> str:
-    """Who makes a GPU, by its name."""
-    if device.name.startswith("mi"):
-        return "amd"
-    return "intel" if device.name.startswith("gaudi") else "nvidia"
+    """Who makes a machine; ``other`` where it does not say."""
+    return device.maker or "other"
 
 
 def expected_values(device: Device) -> dict[str, float]:

@@ -62,6 +62,8 @@ _FRIENDLY: Mapping[str, tuple[str, float]] = MappingProxyType(
 )
 """Exact keys that have a friendly one, and its unit."""
 _WORDS = ("name", "source", "note")
+ARCHITECTURE_KEYS = frozenset((*_KEYS, *_WORDS))
+"""All keys of a design; a file with keys of machines besides describes a machine (`hardware.device_file`)."""
 
 
 def read_architecture_file(path: Path) -> TomlDocument:

@@ -9,12 +9,14 @@ from enum import StrEnum
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import parse_toml, shorten
+from phaze_opt.hardware.toml_file import parse_toml
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, TERA
 
 
@@ -99,6 +101,8 @@ class Device:
     Attributes:
         name: preset name (``a100-80g``).
         data_names: what data sets call it (``A100-SXM-80GB``).
+        aliases: what its maker's tools print (``A100-SXM4-80GB``); one that several machines share names none.
+        maker: who makes it, in lower case, whose libraries run on it; empty where not said.
         style: how matmuls are laid on it.
         num_multiprocessors: SMs, CUs, or systolic arrays.
         array_width, array_depth: edge of a systolic array; 0 for tiles.
@@ -138,6 +142,8 @@ class Device:
     process: str = ""
     threads_per_multiprocessor: int = 2048
     cache_partitions: int = 1
+    aliases: tuple[str, ...] = ()
+    maker: str = ""
 
     def peak(self, path: ComputePath) -> float:
         """Dense peak of one path, FLOP/s.
@@ -158,87 +164,96 @@ class Device:
         return self.vector_peak_flops_per_s or self.peak_flops_per_s.get(ComputePath.FP32, 0.0)
 
 
-class _DeviceTable(BaseModel):
-    """One ``[name]`` table of devices.toml, in the units people use."""
+_MOST = 1e9
+"""Of any figure, in people's units: beyond it lies no machine but a slip of the pen."""
+_Amount = Annotated[float, Field(gt=0, le=_MOST)]
+_Rest = Annotated[float, Field(ge=0, le=_MOST)]
+
+
+class DeviceTable(BaseModel):
+    """One machine of devices.toml or of a file of a user's own, in the units people use."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    data_names: list[str]
-    style: str
-    num_multiprocessors: int
-    array_width: int = 0
-    array_depth: int = 0
-    peak_tflops: dict[str, float]
-    vector_tflops: float = 0.0
-    cache_mb: float
-    hbm_gb: float
-    hbm_gb_per_s: float
-    clock_ghz: float
-    tdp_w: float = 0.0
-    die_mm2: float = 0.0
+    data_names: list[str] = []
+    aliases: list[str] = []
+    maker: str = ""
+    style: MatrixStyle = Field(strict=False)
+    num_multiprocessors: PositiveInt
+    array_width: NonNegativeInt = 0
+    array_depth: NonNegativeInt = 0
+    peak_tflops: dict[Annotated[ComputePath, Field(strict=False)], _Amount] = Field(min_length=1)
+    vector_tflops: _Rest = 0.0
+    cache_mb: _Amount
+    hbm_gb: _Amount
+    hbm_gb_per_s: _Amount
+    clock_ghz: _Amount
+    tdp_w: _Rest = 0.0
+    die_mm2: _Rest = 0.0
     process: str = ""
-    threads_per_multiprocessor: int = 2048
-    cache_partitions: int = 1
+    threads_per_multiprocessor: PositiveInt = 2048
+    cache_partitions: PositiveInt = 1
     network: str = ""
-    num_tc: int
-    tc_width: int
-    tc_depth: int
-    num_vc: int
-    vc_width: int
-    local_kb: float = 0.0
-    glb_bytes_per_cycle: int = 0
-    source: str
+    num_tc: NonNegativeInt = 0
+    tc_width: NonNegativeInt = 0
+    tc_depth: NonNegativeInt = 0
+    num_vc: NonNegativeInt = 0
+    vc_width: NonNegativeInt = 0
+    local_kb: _Rest = 0.0
+    glb_bytes_per_cycle: NonNegativeInt = 0
+    source: str = ""
     note: str = ""
 
 
 def list_devices() -> tuple[str, ...]:
     """Names of the real machines, sorted."""
-    return tuple(sorted(_devices()))
+    return shipped_devices().names
 
 
 def list_data_names() -> tuple[str, ...]:
     """What data sets call the real machines, sorted."""
-    return tuple(sorted(name for device in _devices().values() for name in device.data_names))
+    return tuple(sorted(name for device in shipped_devices().devices for name in device.data_names))
 
 
 def load_device(name: str) -> Device:
-    """A real machine by preset name or by the name that data sets give it.
+    """A real machine by preset name, by the name that data sets give it, or by one that its maker's tools print.
 
     Raises:
-        InputError: an unknown name, with a near miss.
+        InputError: an unknown name, with a near miss, or one of several machines, which are named.
     """
-    device = find_device(name)
-    if device is None:
-        hint = suggest(name, list_devices(), aliases=list_data_names())
-        message = f"no machine is named {shorten(name)}; {hint}"
-        raise InputError(message, key="hardware")
-    return device
+    return shipped_devices().load(name)
 
 
 def find_device(name: str) -> Device | None:
-    """A real machine by preset name or by the name that data sets give it; None if there is none."""
-    devices = _devices()
-    if name in devices:
-        return devices[name]
-    return next((device for device in devices.values() if name in device.data_names), None)
+    """As `load_device`; None if the name is that of no machine or of several."""
+    return shipped_devices().find(name)
 
 
 @cache
-def _devices() -> Mapping[str, Device]:
+def shipped_devices() -> DeviceCatalogue:
+    """The machines of devices.toml."""
     text = resources.files("phaze_opt.hardware").joinpath("devices.toml").read_text(encoding="utf-8")
     tables = parse_toml(text, source="devices.toml").values
-    return MappingProxyType({name: _build(name, _DeviceTable.model_validate(table)) for name, table in tables.items()})
+    return DeviceCatalogue(
+        tuple(build_device(name, DeviceTable.model_validate(table)) for name, table in tables.items())
+    )
 
 
-def _build(name: str, table: _DeviceTable) -> Device:
+def build_device(name: str, table: DeviceTable) -> Device:
+    """A machine in SI units.
+
+    Args:
+        name: preset name.
+        table: its figures in the units people use.
+    """
     return Device(
         name=name,
         data_names=tuple(table.data_names),
-        style=MatrixStyle(table.style),
+        style=table.style,
         num_multiprocessors=table.num_multiprocessors,
         array_width=table.array_width,
         array_depth=table.array_depth,
-        peak_flops_per_s=MappingProxyType({ComputePath(k): v * TERA for k, v in table.peak_tflops.items()}),
+        peak_flops_per_s=MappingProxyType({path: rate * TERA for path, rate in table.peak_tflops.items()}),
         cache_bytes=table.cache_mb * MEBI,
         hbm_bytes=table.hbm_gb * GIBI,
         hbm_bandwidth_bytes_per_s=table.hbm_gb_per_s * GIGA,
@@ -248,15 +263,17 @@ def _build(name: str, table: _DeviceTable) -> Device:
         network=table.network,
         source=table.source,
         note=table.note,
-        layout=_layout(table),
+        layout=_layout(table) if table.num_tc else None,
         vector_peak_flops_per_s=table.vector_tflops * TERA,
         process=table.process,
         threads_per_multiprocessor=table.threads_per_multiprocessor,
         cache_partitions=table.cache_partitions,
+        aliases=tuple(table.aliases),
+        maker=table.maker,
     )
 
 
-def _layout(table: _DeviceTable) -> ChipLayout:
+def _layout(table: DeviceTable) -> ChipLayout:
     return ChipLayout(
         num_tc=table.num_tc,
         tc_width=table.tc_width,

@@ -11,8 +11,9 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.architecture_file import check_architecture, parse_inline, read_architecture_file
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.design import DTYPE_BYTES, HbmForm, build_accelerator
-from phaze_opt.hardware.device import find_device, list_data_names, list_devices, load_device
+from phaze_opt.hardware.device import Device, find_device, list_data_names, list_devices, load_device, shipped_devices
 from phaze_opt.hardware.device_chip import accelerator_of
+from phaze_opt.hardware.device_file import device_of, is_device_document
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.hardware.toml_file import TomlDocument, parse_toml, shorten
 
@@ -45,7 +46,8 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
     ``architecture`` object that ``--json`` prints, and the whole printed line, are accepted as files too.
 
     Args:
-        text: ``tpu-v4``, ``mi210`` (or what data sets call it, ``MI210``), a file, or ``num_tc=4,num_vc=8,...``.
+        text: ``tpu-v4``, ``mi210`` (or what data sets and its maker's tools call it), a file of a design or of a machine, or
+            ``num_tc=4,num_vc=8,...``.
         constants: what the description leaves open; the package's own unless given.
         hbm_form: how HBM bandwidth follows from the capacity where it is not given.
 
@@ -53,11 +55,10 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
         InputError: an unknown preset (with a near miss), a faulty file, or a faulty, missing, unknown or repeated key.
     """
     known = constants if constants is not None else load_constants()
-    device = find_device(text)
     if text in _list_files():
         document = _read_preset(text)
         default_name = text
-    elif device is not None:
+    elif (device := find_machine(text)) is not None:
         return accelerator_of(device, known)
     elif _looks_like_file(text):
         document = read_architecture_file(Path(text))
@@ -65,11 +66,31 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
     elif "=" in text:
         document = TomlDocument(values=parse_inline(text), text="", source="architecture")
         default_name = ""
+    elif shipped_devices().named(text):
+        raise InputError(shipped_devices().explain(text))
     else:
         hint = suggest(text, list_architectures(), aliases=list_data_names())
         message = f"no architecture is named {shorten(text)}; {hint} or give a file or num_tc=...,num_vc=..."
         raise InputError(message)
     return _build(document, constants=known, hbm_form=hbm_form, default_name=default_name)
+
+
+def find_machine(text: str) -> Device | None:
+    """The machine that exists of an architecture's name or file; None if it is a design's, or nothing's.
+
+    Args:
+        text: as of `load_architecture`; a preset with a file of its own (``tpu-v4``) is a design.
+
+    Raises:
+        InputError: a faulty file of a machine, by line and key.
+    """
+    if text in _list_files() and text not in list_devices():
+        return None
+    device = find_device(text)
+    if device is not None or not _looks_like_file(text):
+        return device
+    document = read_architecture_file(Path(text))
+    return device_of(document, Path(text)) if is_device_document(document) else None
 
 
 def _looks_like_file(text: str) -> bool:

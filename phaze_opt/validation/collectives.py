@@ -95,7 +95,8 @@ class CompiledCollectives:
 
 def read_case(row: Row) -> Case | str:
     """Which curve a row lies on, or why there is none."""
-    hardware, words = row.text("hardware"), row.text("fabric", "")
+    device, words = row.find_device(), row.text("fabric", "")
+    hardware = row.text("hardware") if device is None else device.name
     devices = row.integer("n_devices")
     nodes = row.integer("n_nodes", 1)
     name = row.text("collective", CollectiveKind.ALL_REDUCE.value)

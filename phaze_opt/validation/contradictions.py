@@ -30,7 +30,8 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     if not word.lower().startswith(RECOMPUTE_WORDS):
         shown = " ".join(word.split())[:40]
         yield "recompute", f"value '{shown}' must be {', '.join(RECOMPUTE_WORDS[:-1])} or {RECOMPUTE_WORDS[-1]}"
-    if row.text("hardware").lower().startswith("tpu"):
+    device = row.find_device()
+    if row.text("hardware").lower().startswith("tpu") if device is None else device.maker == "google":
         return
     devices, batch = row.integer("n_devices"), row.integer("global_batch")
     group = row.integer("tp", 1) * row.integer("pp", 1) * row.integer("cp", 1)

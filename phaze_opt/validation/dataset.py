@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.input_files import read_text_file, shorten_path
 from phaze_opt.validation.contradictions import check_training_rows
@@ -52,13 +53,14 @@ class Dataset:
     rows: tuple[Row, ...]
 
 
-def read_dataset(path: Path, *, like: str | None = None) -> Dataset:
+def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalogue | None = None) -> Dataset:
     """Read one file.
 
     Args:
         path: the file; byte-order mark and any line ends are fine.
         like: published data set whose columns and models it has; by default the one of its name, else one that its
             columns and devices suggest.
+        machines: what its rows may name; the package's machines unless given.
 
     Raises:
         InputError: the file or a value is faulty; names file, line and column.
@@ -81,8 +83,8 @@ def read_dataset(path: Path, *, like: str | None = None) -> Dataset:
     if not parsed:
         message = f"has a header but no rows; give {KIND}"
         raise InputError(message, source=source, line=line)
-    model = like or (stem if stem in DATASET_SCHEMAS else guess_like(schema, [values for _, values in parsed]))
-    rows = tuple(Row(dataset=model, source=source, line=number, values=values) for number, values in parsed)
+    model = like or (stem if stem in DATASET_SCHEMAS else guess_like(schema, parsed[0][1], machines))
+    rows = tuple(Row(model, source, number, values, machines) for number, values in parsed)
     if not may_lack:
         # Ids of the published sets are hashes of key columns of their own, which need not tell all rows apart.
         _check_ids(rows, schema)
@@ -91,12 +93,15 @@ def read_dataset(path: Path, *, like: str | None = None) -> Dataset:
     return Dataset(name=stem, like=model, schema=schema, rows=rows)
 
 
-def read_datasets(path: Path | None, names: Sequence[str] = ()) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
+def read_datasets(
+    path: Path | None, names: Sequence[str] = (), *, machines: DeviceCatalogue | None = None
+) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
     """Read a folder of files, one file, or the package's own data.
 
     Args:
         path: a folder, a file, or None for the public measurements that come with the package.
         names: data sets wanted; of a folder which files, of one file as which published set it is predicted.
+        machines: what rows may name; the package's machines unless given.
 
     Returns:
         The data sets in the order of reports, and sentences about files of the folder that were passed over.
@@ -107,20 +112,22 @@ def read_datasets(path: Path | None, names: Sequence[str] = ()) -> tuple[tuple[D
     if path is None:
         return _own(tuple(names)), ()
     if path.is_dir():
-        return _read_folder(path, names)
+        return _read_folder(path, names, machines)
     if len(names) > 1:
         message = f"one file is one data set, but {len(names)} names were given; give the one it is like, or a folder"
         raise InputError(message, source="--dataset")
-    return (read_dataset(path, like=names[0] if names else None),), ()
+    return (read_dataset(path, like=names[0] if names else None, machines=machines),), ()
 
 
 def _own(names: Sequence[str]) -> tuple[Dataset, ...]:
     """The package's measurements."""
     with resources.as_file(resources.files("phaze_opt.validation").joinpath("data")) as folder:
-        return _read_folder(folder, names)[0]
+        return _read_folder(folder, names, None)[0]
 
 
-def _read_folder(folder: Path, names: Sequence[str]) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
+def _read_folder(
+    folder: Path, names: Sequence[str], machines: DeviceCatalogue | None
+) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
     try:
         files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     except OSError as error:
@@ -136,7 +143,7 @@ def _read_folder(folder: Path, names: Sequence[str]) -> tuple[tuple[Dataset, ...
             raise InputError(message, source="--dataset")
     order = {name: index for index, name in enumerate(DATASET_SCHEMAS)}
     wanted = sorted(names or known, key=lambda name: (order.get(name, len(order)), name))
-    datasets = tuple(read_dataset(known[name]) for name in dict.fromkeys(wanted))
+    datasets = tuple(read_dataset(known[name], machines=machines) for name in dict.fromkeys(wanted))
     ignored = [file.name for file in files if file not in known.values()]
     note = f"{shorten_path(folder)}: not measurements, passed over: {_few(ignored)}"
     return datasets, (note,) if ignored else ()

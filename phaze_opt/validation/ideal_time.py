@@ -6,7 +6,7 @@ import math
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import Device, element_bytes, load_device, path_of
+from phaze_opt.hardware.device import Device, element_bytes, path_of
 from phaze_opt.validation.row import Row
 
 _PASSES = MappingProxyType({"add": 3.0})
@@ -22,7 +22,7 @@ def ideal_seconds(row: Row, kind: str) -> float:
     try:
         if kind == "collectives":
             return ring_bytes(row)
-        device = load_device(row.text("hardware"))
+        device = row.device()
         return {
             "operators": roofline_seconds,
             "training": training_seconds,

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import ComputePath, path_of
+from phaze_opt.hardware.device import ComputePath, Device, list_devices, path_of, shipped_devices
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Schema
 from phaze_opt.validation.training.row import zero_stage
+
+HOPPERS = ("h100", "h200", "gh200", "b200", "b300")
+"""Beginnings of the names of NVIDIA's machines from Hopper on, whose runs are of Megatron-Core."""
 
 
 def guess_schema(header: Sequence[str]) -> Schema:
@@ -22,38 +26,47 @@ def guess_schema(header: Sequence[str]) -> Schema:
     return max(SCHEMAS, key=lambda schema: (len(given & set(schema.columns)), len(given & set(schema.required))))
 
 
-def guess_like(schema: Schema, values: Sequence[Mapping[str, str]]) -> str:
-    """The published set whose models suit a user's file: by its kind, then by machine and software of its first row."""
-    first = values[0]
+def guess_like(schema: Schema, first: Mapping[str, str], machines: DeviceCatalogue | None = None) -> str:
+    """The published set whose models suit a user's file: by its kind, then by machine and software of its first row.
+
+    Args:
+        schema: kind of the file.
+        first: values of its first row.
+        machines: what the row may name; the package's machines unless given.
+    """
+    device = (machines or shipped_devices()).find(first.get("hardware", ""))
     if schema.kind == "operators":
-        return _like_operators(first)
+        return _like_operators(first, device)
     if schema.kind == "training":
-        return _like_training(first)
+        return _like_training(first, device)
     return next(name for name, kind in DATASET_SCHEMAS.items() if kind is schema)
 
 
-def _like_operators(values: Mapping[str, str]) -> str:
-    if _is_tpu(values):
+def _like_operators(values: Mapping[str, str], device: Device | None) -> str:
+    if _is_tpu(values, device):
         return "op_tpu_gemm"
     is_device_clock = "host" not in values.get("timing", "")
     is_fp32 = _path(values) is ComputePath.FP32
     return "op_neusight_fp32" if is_fp32 and is_device_clock else "op_llmcompass"
 
 
-def _like_training(values: Mapping[str, str]) -> str:
-    if _is_tpu(values):
+def _like_training(values: Mapping[str, str], device: Device | None) -> str:
+    if _is_tpu(values, device):
         return "train_maxtext_tpu"
     sharding = values.get("sharding", "").lower()
     if "shard" in sharding or zero_stage(sharding) == 3:
         return "train_llmfoundry_fsdp"
     if _path(values) is ComputePath.FP8:
         return "train_nemo_h100_fp8"
-    is_hopper = values["hardware"].lower().startswith(("h100", "h200", "gh200", "b200", "b300"))
-    return "train_megatron_h100" if is_hopper else "train_megatron_sc21"
+    name = values["hardware"].lower() if device is None else device.name
+    is_own_with_fp8 = device is not None and name not in list_devices() and ComputePath.FP8 in device.peak_flops_per_s
+    is_like_hopper = is_own_with_fp8 or name.startswith(HOPPERS)
+    return "train_megatron_h100" if is_like_hopper else "train_megatron_sc21"
 
 
-def _is_tpu(values: Mapping[str, str]) -> bool:
-    return values["hardware"].lower().startswith("tpu")
+def _is_tpu(values: Mapping[str, str], device: Device | None) -> bool:
+    """Whether a row is of a TPU, by its maker; of an unknown machine, by its name."""
+    return values["hardware"].lower().startswith("tpu") if device is None else device.maker == "google"
 
 
 def _path(values: Mapping[str, str]) -> ComputePath | None:

@@ -8,16 +8,26 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import Device, shipped_devices
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a CSV file; ``values`` are its texts by column, stripped, empty where not published."""
+    """One line of a CSV file.
+
+    Attributes:
+        dataset: published set whose models predict it.
+        source, line: file and line.
+        values: its texts by column, stripped, empty where not published.
+        machines: what its ``hardware`` may name; the package's machines unless given.
+    """
 
     dataset: str
     source: str
     line: int
     values: Mapping[str, str]
+    machines: DeviceCatalogue | None = None
 
     @property
     def id(self) -> str:
@@ -64,6 +74,22 @@ class Row:
         if value != int(value):
             raise self._fault(column, f"value {value} must be a whole number")
         return int(value)
+
+    def device(self) -> Device:
+        """The machine of its ``hardware`` column.
+
+        Raises:
+            InputError: the column is empty (with its line), or names no one machine (without).
+        """
+        return self._catalogue.load(self.text("hardware"))
+
+    def find_device(self) -> Device | None:
+        """As `device`; None if the column names no one machine."""
+        return self._catalogue.find(self.text("hardware"))
+
+    @property
+    def _catalogue(self) -> DeviceCatalogue:
+        return shipped_devices() if self.machines is None else self.machines
 
     def _fault(self, column: str, rule: str) -> InputError:
         return InputError(f"column '{column}': {rule}", source=self.source, line=self.line)

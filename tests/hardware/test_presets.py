@@ -108,7 +108,8 @@ def test_friendly_and_exact_figures_must_agree() -> None:
     [
         ("tpu-v5", "tpu-v5p"),
         ("A100-SXM-80", "did you mean A100-SXM-80GB"),
-        ("A100-80g", "did you mean a100-80g"),
+        ("A100-81g", "did you mean a100-80g"),
+        ("NVIDIA A100", "may be a100-80g, a100-40g, a100-pcie-40g or a100-pcie-80g; name one of them"),
         ("", "known: a10, a100-40g"),
         (INLINE.replace("num_vc=8,", ""), "'num_vc'.*is missing"),
         (INLINE.replace("num_vc", "num_vcs"), "did you mean num_vc"),

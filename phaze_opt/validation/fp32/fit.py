@@ -23,7 +23,7 @@ from phaze_opt.estimate.fp32_machine import (
     matmul_efficiency,
     operators_of,
 )
-from phaze_opt.hardware.device import Device, find_device
+from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Parameter
 from phaze_opt.validation.fit import fit_parameters
@@ -53,7 +53,7 @@ def law_parameters(rows: Sequence[Row]) -> tuple[Parameter, ...]:
 
 def device_parameters(device: Device, rows: Sequence[Row]) -> tuple[Parameter, ...]:
     """Constants of its own that a device's rows tell something about."""
-    parts = {part_of(row.text("op").lower()) for row in rows if find_device(row.text("hardware")) is device}
+    parts = {part_of(row.text("op").lower()) for row in rows if row.find_device() is device}
     own = [c for c in FP32_CONSTANTS if c.scope is Scope.DEVICE and parts.intersection(operators_of(c))]
     return tuple(_parameter(constant, group_of(constant, device)) for constant in own)
 
@@ -73,14 +73,14 @@ def fit_fp32(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
 
 def devices_of(rows: Iterable[Row]) -> tuple[Device, ...]:
     """Known devices of rows, in order of name."""
-    names = {row.text("hardware") for row in rows}
-    found = {device.name: device for name in names if (device := find_device(name)) is not None}
+    first = {row.text("hardware"): row for row in rows}
+    found = {device.name: device for row in first.values() if (device := row.find_device()) is not None}
     return tuple(found[name] for name in sorted(found))
 
 
 def _fit_device(device: Device, rows: Sequence[Row], fitted: FittedConstants) -> FittedConstants:
     """The best of a few fits: from the law, and from libraries with slow narrow tiles or much overlap."""
-    compiled = CompiledFp32([row for row in rows if find_device(row.text("hardware")) is device])
+    compiled = CompiledFp32([row for row in rows if row.find_device() is device])
     parameters = device_parameters(device, rows)
     group, law = f"fp32/{device.name}", fitted.groups.get(f"fp32/{library_of(device)}", {})
     efficiency = matmul_efficiency(device, fitted)

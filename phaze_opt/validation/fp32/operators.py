@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from phaze_opt.hardware.device import find_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Parameter
@@ -50,7 +49,7 @@ class NeusightFamily:
     def regime(self, row: Row) -> str:
         """Operator, and launch, compute or memory by what the data sheet says bounds it."""
         kind = row.text("op").lower()
-        device = find_device(row.text("hardware"))
+        device = row.find_device()
         if row.number("latency_us") * MICRO < LAUNCH_BOUND_S:
             return f"{kind}, launch"
         if device is None or part_of(kind) != "matmul":

@@ -8,10 +8,11 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.errors import InputError
 from phaze_opt.estimate.fp32_machine import Fp32Machines
 from phaze_opt.estimate.machine_simt import SimtMachine, simt_matmul
 from phaze_opt.estimate.machine_vector import elementwise_s, layer_norm_s, softmax_s
-from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, find_device
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Part
@@ -46,7 +47,7 @@ class CompiledFp32:
         self._kinds = [row.text("op").lower() for row in rows]
         self.unscored = {index: reason for index, row in enumerate(rows) if (reason := _refusal(row))}
         names = [row.text("hardware") for row in rows]
-        found = {name: find_device(name) for name in dict.fromkeys(names)}
+        found = {name: row.find_device() for name, row in dict(zip(names, rows, strict=True)).items()}
         known = {name: device for name, device in found.items() if device is not None}
         by_preset = {device.name: device for device in known.values()}
         self._devices = tuple(by_preset.values())
@@ -130,10 +131,12 @@ def _refusal(row: Row) -> str:
     dtype = row.text("dtype", "fp32").lower()
     if dtype not in DTYPES:
         return f"operators in {dtype} are not priced here"
-    device: Device | None = find_device(row.text("hardware"))
-    if device is None:
-        return f"device '{row.text('hardware')}' is not known"
-    return device_refusal(device)
+    try:
+        return device_refusal(row.device())
+    except InputError as error:
+        if error.line is not None:
+            raise
+        return str(error)
 
 
 def device_refusal(device: Device) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import Device, load_device
+from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
@@ -62,7 +62,7 @@ def read_run(row: Row) -> ModelRun:
     if dtype not in DTYPES:
         message = f"models in {dtype} are not priced here"
         raise InputError(message)
-    device = load_device(row.text("hardware"))
+    device = row.device()
     refusal = device_refusal(device)
     if refusal:
         raise InputError(refusal)

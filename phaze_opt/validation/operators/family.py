@@ -13,7 +13,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.machine import BEST_GROUP, operator_group
 from phaze_opt.estimate.machine_expectations import HOST, maker_of
 from phaze_opt.estimate.machine_vector import RowOperator
-from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, load_device, path_of
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, path_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Parameter, Part
 from phaze_opt.validation.operators.all_reduce import all_reduce_block, all_reduce_refusal
@@ -119,7 +119,8 @@ class OperatorFamily:
         for group in dict.fromkeys(parameter.group for parameter in parameters):
             own_rows = [row for row in rows if not _refusal(row) and _group_of(_case_of(row)) == group]
             own = [parameter for parameter in parameters if parameter.group == group]
-            fitted = fit_with_expectations(self.compile(own_rows), own, fitted)
+            machines = own_rows[0].machines
+            fitted = fit_with_expectations(self.compile(own_rows), own, fitted, machines=machines)
         return fitted
 
     def regime(self, row: Row) -> str:
@@ -176,7 +177,7 @@ def _setting_of(row: Row) -> str:
 
 
 def _case_of(row: Row) -> _Case:
-    return _Case(load_device(row.text("hardware")), path_of(row.text("dtype")), _setting_of(row), _operator_of(row))
+    return _Case(row.device(), path_of(row.text("dtype")), _setting_of(row), _operator_of(row))
 
 
 def _group_of(case: _Case) -> str:

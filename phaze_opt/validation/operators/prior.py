@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.machine import is_awaited_gpu
-from phaze_opt.hardware.device import load_device
+from phaze_opt.hardware.device import shipped_devices
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import CompiledRows, Parameter, Part
 from phaze_opt.validation.fit import fit_parameters
@@ -77,18 +78,30 @@ class _WithExpectations:
 
 
 def fit_with_expectations(
-    compiled: CompiledRows, parameters: Sequence[Parameter], start: FittedConstants
+    compiled: CompiledRows,
+    parameters: Sequence[Parameter],
+    start: FittedConstants,
+    *,
+    machines: DeviceCatalogue | None = None,
 ) -> FittedConstants:
-    """Fit as `fit_parameters`, with the weak pull of this module."""
+    """Fit as `fit_parameters`, with the weak pull of this module.
+
+    Args:
+        compiled: rows, as of `fit_parameters`.
+        parameters: what may move.
+        start: constants that stay, and starting values.
+        machines: those that the groups of constants name; the package's unless given.
+    """
+    known = shipped_devices() if machines is None else machines
     expected = tuple(parameter for parameter in parameters if parameter.name in WEIGHTS)
-    pulls = [_weight(parameter) for parameter in expected]
+    pulls = [_weight(parameter, known) for parameter in expected]
     weights = np.concatenate([np.ones(len(compiled.measured_s)), pulls])
     return fit_parameters(_WithExpectations(compiled, expected), parameters, start, weights=weights)
 
 
-def _weight(parameter: Parameter) -> float:
+def _weight(parameter: Parameter, known: DeviceCatalogue) -> float:
     if parameter.name != "launch_s":
         return WEIGHTS[parameter.name]
     _, device_name, setting = parameter.group.split("/")
-    is_gpu = is_awaited_gpu(load_device(device_name), setting)
+    is_gpu = is_awaited_gpu(known.load(device_name), setting)
     return GPU_LAUNCH_WEIGHT if is_gpu else WEIGHTS[parameter.name]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import Device, load_device
+from phaze_opt.hardware.device import Device
 from phaze_opt.units import MICRO
 from phaze_opt.validation.row import Row
 from phaze_opt.workload.model import ModelFamily, ModelSpec, NormKind
@@ -58,7 +58,7 @@ def read_training_row(
     """
     measured_s = row.number(measured)
     try:
-        device = load_device(row.text("hardware"))
+        device = row.device()
         model = read_model(row)
         plan = _read_plan(row, micro_batch=micro_batch, interleave=interleave)
         training = TrainingSpec(
@@ -163,7 +163,7 @@ def read_layer_row(row: Row) -> TrainingRow | str:
     """
     both_s = (row.number("forward_ms") + row.number("backward_ms")) * 1e3 * MICRO
     try:
-        device = load_device(row.text("hardware"))
+        device = row.device()
         model = read_model(row)
         plan = ParallelPlan(
             tensor=row.integer("tp", 1),

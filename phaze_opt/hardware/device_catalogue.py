@@ -1,0 +1,114 @@
+"""Which machine a name means: presets, what data sets write, and what makers' tools print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.hardware.toml_file import shorten
+
+if TYPE_CHECKING:
+    from phaze_opt.hardware.device import Device
+
+BRANDS = ("nvidia", "tesla", "amd", "instinct", "intel", "google", "cloud")
+"""Words before a machine's name that tools print or leave out (``NVIDIA A100-SXM4-80GB``, ``Tesla T4``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCatalogue:
+    """Machines that can be named; given to what reads names, and never changed."""
+
+    devices: tuple[Device, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Preset names, sorted."""
+        return tuple(sorted(device.name for device in self.devices))
+
+    def find(self, name: str) -> Device | None:
+        """The machine of a name; None if it is that of none or of several."""
+        found = self.named(name)
+        return found[0] if len(found) == 1 else None
+
+    def load(self, name: str) -> Device:
+        """The machine of a name.
+
+        Raises:
+            InputError: an unknown name, with a near miss, or one of several machines, which are named.
+        """
+        found = self.named(name)
+        if len(found) == 1:
+            return found[0]
+        raise InputError(self.explain(name), key="hardware")
+
+    def explain(self, name: str) -> str:
+        """Why a name means no one machine: a sentence."""
+        found = self.named(name)
+        if found:
+            *others, last = (device.name for device in found)
+            return f"{shorten(name)} may be {', '.join(others)} or {last}; name one of them"
+        words = name.split()
+        while len(words) > 1 and words[0].lower() in BRANDS:
+            words.pop(0)
+        data_names = [alias for device in self.devices for alias in (*device.data_names, *device.aliases)]
+        return f"no machine is named {shorten(name)}; {suggest(' '.join(words), self.names, aliases=data_names)}"
+
+    def named(self, name: str) -> tuple[Device, ...]:
+        """Machines that a name may mean, in order of the catalogue.
+
+        The exact name decides, of a preset before that of a data set; else any name, without case, punctuation and
+        brands.
+        """
+        for names in (_own_name, _data_names):
+            exact = tuple(device for device in self.devices if name in names(device))
+            if exact:
+                return exact
+        key = plain(name)
+        if not key:
+            return ()
+        for names in (_own_name, _data_names, _aliases):
+            near = tuple(device for device in self.devices if key in map(plain, names(device)))
+            if near:
+                return near
+        return ()
+
+    def extended(self, own: Sequence[Device]) -> DeviceCatalogue:
+        """These machines and others.
+
+        Raises:
+            InputError: a name of an added one is taken.
+        """
+        known = self
+        for device in own:
+            for name in (device.name, *device.data_names, *device.aliases):
+                taken = known.named(name)
+                if taken:
+                    message = f"{shorten(name)} is a name of {taken[0].name} already; choose another"
+                    raise InputError(message, key="name")
+            known = DeviceCatalogue((*known.devices, device))
+        return known
+
+
+@lru_cache(maxsize=4096)
+def plain(name: str) -> str:
+    """Letters and digits of a name in lower case, without the brands before it."""
+    text = "".join(letter for letter in name.lower() if letter.isalnum())
+    while brand := next((word for word in BRANDS if text.startswith(word) and text != word), ""):
+        text = text.removeprefix(brand)
+    return text
+
+
+def _own_name(device: Device) -> tuple[str, ...]:
+    return (device.name,)
+
+
+def _data_names(device: Device) -> tuple[str, ...]:
+    return device.data_names
+
+
+def _aliases(device: Device) -> tuple[str, ...]:
+    return device.aliases
