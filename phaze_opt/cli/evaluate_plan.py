@@ -13,23 +13,21 @@ from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.options import DEFAULT_ESTIMATOR, DEFAULT_SCHEDULE_GAP
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.cli.plan_options import PlanTexts, parse_choices, training_length
+from phaze_opt.cli.plan_software import choose_software, fitted_errors
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.device import ComputePath
-    from phaze_opt.hardware.fitted import FittedConstants
     from phaze_opt.objective.step.clocks import LayerClock
     from phaze_opt.objective.step.plan_search import Machine, PlanRanking, RankedPlan
     from phaze_opt.report.plans import PlanSetting
     from phaze_opt.workload.model import ModelSpec
-    from phaze_opt.workload.stack import TrainingStack
     from phaze_opt.workload.training import TrainingSpec
 
 DEFAULT_DTYPE = "bf16"
 PLAN_RECOMPUTE = ("none", "selective", "full")
 """Words of ``--recompute`` that only whole plans know."""
 DEFAULT_EXCLUSIVITY = "chip"
-DEFAULT_ATTENTION = "fused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +129,17 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
     from phaze_opt.objective.step.clocks import MachineClock
     from phaze_opt.objective.step.plan_search import Machine
+    from phaze_opt.report.plan_notes import software_notes
     from phaze_opt.report.plans import PlanSetting
     from phaze_opt.workload.stack import IDEAL_STACK
 
     fitted = load_fitted(request.texts.constants)
-    stack = _load_stack(request, fitted)
     clock: LayerClock
     path = _path(request.texts.dtype or DEFAULT_DTYPE)
     device = find_device(request.arch)
+    real = None if device is None else device.name
+    software = choose_software(request.texts.software, machine=real, attention=request.attention, fitted=fitted)
+    stack = software.stack
     if device is not None:
         _refuse_schedule_options(request, device.name)
         peak, memory_bytes, name = device.peak(path), device.hbm_bytes, device.name
@@ -160,6 +161,13 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
         peak_flops_per_s=peak,
         peak_type=str(path),
         is_ideal=device is not None and stack.name == IDEAL_STACK.name,
+        notes=software_notes(
+            stack.name,
+            machine=name,
+            dtype=str(path),
+            is_chosen=software.is_chosen,
+            errors=fitted_errors(request.texts.constants),
+        ),
     )
     return Machine(clock, memory_bytes, network, stack), setting
 
@@ -205,29 +213,6 @@ def _path(dtype: str) -> ComputePath:
     return path
 
 
-def _load_stack(request: EvaluateRequest, fitted: FittedConstants) -> TrainingStack:
-    """The software asked for; an ideal one takes its attention form from the command line."""
-    from dataclasses import replace
-
-    from phaze_opt.hardware.suggestion import suggest
-    from phaze_opt.objective.step.stacks import list_stacks, load_stack
-    from phaze_opt.workload.stack import IDEAL_STACK
-    from phaze_opt.workload.training import AttentionForm
-
-    name = IDEAL_STACK.name if request.texts.software is None else request.texts.software
-    if name not in list_stacks():
-        message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
-        raise InputError(message, source="--software")
-    if name == IDEAL_STACK.name:
-        form = parse_choice(AttentionForm, request.attention, option="--attention")
-        return replace(IDEAL_STACK, attention=form)
-    stack = load_stack(name, fitted)
-    if request.attention not in (DEFAULT_ATTENTION, stack.attention.value):
-        message = f"is for ideal software; {name} has {stack.attention.value} attention; leave it out"
-        raise InputError(message, source="--attention")
-    return stack
-
-
 def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, str]:
     """Clock, peak, memory and name of an accelerator that is no real machine."""
     from phaze_opt.hardware.presets import load_architecture
@@ -260,8 +245,13 @@ def _to_json(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> dict[st
 
 
 def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
+    from phaze_opt.objective.step.measured_software import measured_rows
+    from phaze_opt.objective.step.plan_coverage import unmeasured_parts
+
+    rows = measured_rows(setting.software)
     return {
         **asdict(ranked.plan),
+        "unmeasured": [] if rows is None else list(unmeasured_parts(ranked.plan, rows)),
         "iteration_time_s": ranked.time.seconds,
         "throughput_tokens_per_s": setting.tokens_per_s(ranked.time),
         "mfu": setting.mfu(ranked),
@@ -272,6 +262,7 @@ def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
 
 
 def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> None:
+    from phaze_opt.report.plan_notes import coverage_note
     from phaze_opt.report.plans import RESERVE_NOTE, memory_table, plans_table, step_table
     from phaze_opt.report.tables import draw_table
 
@@ -285,3 +276,8 @@ def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> No
         rate, mfu = setting.tokens_per_s(best.time), setting.mfu(best)
         share = f"MFU {100 * mfu:.1f} % of the {setting.peak_type} peak"
         screen.print(f"{best.time.seconds:.4g} s a step, {rate:,.0f} tokens/s, {share}; {RESERVE_NOTE}", soft_wrap=True)
+        coverage, _ = coverage_note([best], setting.software)
+        if coverage:
+            screen.print(coverage)
+    for note in setting.notes:
+        screen.print(note)

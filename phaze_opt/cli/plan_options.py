@@ -77,7 +77,7 @@ SoftwareOption = Annotated[
         "--software",
         help="Training software whose fitted constants and overlaps apply (see `phaze-opt software`).",
         rich_help_panel=PLAN,
-        show_default="ideal",
+        show_default="on a real machine the one measured on it, else ideal",
     ),
 ]
 DtypeOption = Annotated[

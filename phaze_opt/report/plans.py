@@ -10,6 +10,7 @@ from phaze_opt.objective.step.plan_search import PlanRanking, RankedPlan
 from phaze_opt.placement.plan_memory import RESERVE_SHARE
 from phaze_opt.placement.step_time import StepTime
 from phaze_opt.report.content import Column, TableContent, pairs_table
+from phaze_opt.report.plan_notes import coverage_note
 from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.units import bytes_to_gib
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -51,6 +52,7 @@ class PlanSetting:
         peak_flops_per_s: of one device.
         peak_type: number format that the peak is of.
         is_ideal: whether a real machine is priced with ideal software.
+        notes: sentences on what the prices rest on.
     """
 
     machine: str
@@ -63,6 +65,7 @@ class PlanSetting:
     peak_flops_per_s: float
     peak_type: str = "bf16"
     is_ideal: bool = False
+    notes: tuple[str, ...] = ()
 
     def tokens_per_s(self, time: StepTime) -> float:
         """Tokens a second over the whole cluster."""
@@ -74,8 +77,12 @@ class PlanSetting:
 
 
 def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> TableContent:
-    """The ``top`` fastest plans; degrees that are 1, or 0, in all of them have no column."""
+    """The ``top`` fastest plans; degrees that are 1, or 0, in all of them have no column.
+
+    A mark beside its rank says that a plan has parts which no measurement of the software covers.
+    """
     best = ranking.ranked[:top]
+    coverage, marks = coverage_note(best, setting.software)
     degrees = [each for each in _DEGREES if any(each.text(ranked.plan) != each.neutral for ranked in best)]
     columns = (
         Column("#", is_number=True),
@@ -86,7 +93,7 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
     )
     rows = tuple(
         (
-            str(rank),
+            f"{rank}{mark}",
             f"{ranked.plan.tensor} x {ranked.plan.pipeline} x {ranked.plan.data}",
             *(each.text(ranked.plan) for each in degrees),
             _RECOMPUTE[ranked.plan.recompute],
@@ -95,7 +102,7 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
             format_share(setting.mfu(ranked)),
             _gib(ranked.memory.peak_bytes),
         )
-        for rank, ranked in enumerate(best, start=1)
+        for rank, (ranked, mark) in enumerate(zip(best, marks, strict=True), start=1)
     )
     meanings = "".join(f"{each.heading} {each.meaning}, " for each in degrees)
     note = (
@@ -106,6 +113,8 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
     idle = max((setting.num_devices - ranked.plan.num_devices for ranked in best), default=0)
     if idle:
         note += f"; up to {idle:,} devices idle, which MFU leaves out"
+    if coverage:
+        note += f"; {coverage}"
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return TableContent(title, columns, rows, note, emphasised=frozenset({0}))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import resources
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from phaze_opt.cli.main import main
 
 BASE = ["evaluate", "--model", "gpt2-xl", "--global-batch", "64", "--sequence-length", "1024"]
+BERT = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence-length", "512"]
 A100 = [*BASE, "--arch", "a100-80g", "--devices", "32", "--software", "megatron-2021"]
 
 
@@ -100,7 +102,7 @@ def test_tables_with_every_common_column_fit_80_characters(capsys, monkeypatch):
     for heading in (" c ", " v ", " mb ", " zero ", " rec. ", " step ", " tokens/s ", " MFU ", " GiB"):
         assert heading in lines[start]
     rows = lines[start + 2 : start + 12]
-    assert [row.split()[0] for row in rows] == [str(rank) for rank in range(1, 11)]
+    assert [row.split()[0].rstrip("*") for row in rows] == [str(rank) for rank in range(1, 11)]
     assert all(" sel. " in row for row in rows)
     assert "…" not in out
     note = " ".join(" ".join(lines[start + 12 :]).split())
@@ -122,7 +124,7 @@ def test_the_table_names_the_network_and_devices_left_idle(capsys):
 def test_one_plan_says_its_peak_and_ideal_software_what_it_leaves_out(capsys):
     fixed = ["--tensor-parallel", "1", "--pipeline", "2", "--data", "16", "--micro-batch", "1", "--recompute", "none"]
     h100 = [*BASE, "--arch", "h100", "--devices", "32", *fixed, "--dtype", "fp8"]
-    (code, ideal, _), (_, real, _) = run(h100, capsys), run([*h100, "--software", "megatron-core"], capsys)
+    (code, ideal, _), (_, real, _) = run([*h100, "--software", "ideal"], capsys), run(h100, capsys)
     assert code == 0
     assert "of the fp8 peak" in ideal
     assert "ideal software: rates of the data sheet" in ideal
@@ -186,3 +188,40 @@ def test_designed_chips_take_plans_with_calibrated_operators(capsys):
     assert code == 2
     assert "--estimator" in err
     assert "a100-80g" in err
+
+
+def test_a_real_machine_is_priced_with_the_software_measured_on_it(capsys):
+    """Which one, why and how well it predicts is said; one that the user names is not explained as a choice."""
+    fixed = ["--tensor-parallel", "2", "--pipeline", "1", "--micro-batch", "1", "--recompute", "none", "--zero", "1"]
+    h100 = [*BERT, "--arch", "h100", "--devices", "32", *fixed]
+    default, named, ideal = (
+        run_json([*h100, *more], capsys) for more in ([], ["--software", "megatron-core"], ["--software", "ideal"])
+    )
+    assert default["plans"] == named["plans"]
+    assert ideal["plans"][0]["iteration_time_s"] < default["plans"][0]["iteration_time_s"]
+    assert default["setting"]["software"] == "megatron-core"
+    (choice, error), named_notes = default["setting"]["notes"], named["setting"]["notes"]
+    assert "as measured on h100" in choice
+    assert named_notes == [error]
+    assert re.fullmatch(r".* mean error of \d+\.\d % \(megatron_h100\), \d+\.\d % \(nemo_h100_fp8\)", error)
+    assert (ideal["setting"]["software"], ideal["setting"]["notes"]) == ("ideal", [])
+    b200 = run_json([*BERT, "--arch", "b200", "--devices", "32", *fixed, "--software", "megatron-core"], capsys)
+    assert "measured on h100, not on b200" in b200["setting"]["notes"][0]
+
+
+def test_parts_of_plans_that_were_never_measured_are_marked(capsys):
+    h100 = [*BERT, "--arch", "h100", "--devices", "8", "--pipeline", "1", "--micro-batch", "1", "--recompute", "none"]
+    free = ["--tensor-parallel", "1,2", "--zero", "3"]
+    by_tensor = {plan["tensor"]: plan["unmeasured"] for plan in run_json([*h100, *free], capsys)["plans"]}
+    assert by_tensor == {1: [], 2: ["ZeRO 3 with tensor parallel"]}
+    _, out, _ = run([*h100, *free], capsys)
+    lines = out.splitlines()
+    start = next(number for number, line in enumerate(lines) if "t x p x d" in line)
+    ranks = {row.split()[1]: row.split()[0] for row in lines[start + 2 : start + 4]}
+    assert ranks["2"].endswith("*")
+    assert not ranks["1"].endswith("*")
+    assert "* has parts that no measurement of megatron-core covers: ZeRO 3 with tensor parallel (1)" in " ".join(
+        out.split()
+    )
+    _, alone, _ = run([*h100, "--tensor-parallel", "2", "--zero", "3"], capsys)
+    assert "it has what no measurement of megatron-core covers: ZeRO 3 with tensor parallel" in " ".join(alone.split())

@@ -1,0 +1,72 @@
+"""The training software that plans are priced with: as named, or the one measured on the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from phaze_opt.cli.choices import parse_choice
+from phaze_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.workload.stack import TrainingStack
+
+DEFAULT_ATTENTION = "fused"
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSoftware:
+    """A software, and whether the machine decided on it because the user named none."""
+
+    stack: TrainingStack
+    is_chosen: bool
+
+
+def choose_software(
+    named: str | None, *, machine: str | None, attention: str, fitted: FittedConstants
+) -> ChosenSoftware:
+    """The software asked for, else the one measured on a real machine, else the ideal one.
+
+    Args:
+        named: what the user wrote for ``--software``.
+        machine: name of a real machine; None for a designed chip, whose software is ideal unless named.
+        attention: attention form of the command line, which only the ideal one takes.
+        fitted: constants of the software.
+
+    Raises:
+        InputError: no software goes by the name, or it has another attention form than the one asked for.
+    """
+    from dataclasses import replace
+
+    from phaze_opt.hardware.suggestion import suggest
+    from phaze_opt.objective.step.measured_software import software_measured_on
+    from phaze_opt.objective.step.stacks import list_stacks, load_stack
+    from phaze_opt.workload.stack import IDEAL_STACK
+    from phaze_opt.workload.training import AttentionForm
+
+    measured = software_measured_on(machine) if named is None and machine is not None else None
+    name = named if named is not None else measured or IDEAL_STACK.name
+    if name not in list_stacks():
+        message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
+        raise InputError(message, source="--software")
+    if name == IDEAL_STACK.name:
+        form = parse_choice(AttentionForm, attention, option="--attention")
+        return ChosenSoftware(replace(IDEAL_STACK, attention=form), is_chosen=False)
+    stack = load_stack(name, fitted)
+    if attention not in (DEFAULT_ATTENTION, stack.attention.value):
+        message = (
+            f"is for ideal software; {name} has {stack.attention.value} attention; leave it out or give "
+            "--software ideal"
+        )
+        raise InputError(message, source="--attention")
+    return ChosenSoftware(stack, is_chosen=measured is not None)
+
+
+def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
+    """Errors of rows kept out by data set, from the file of constants in force."""
+    from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
+
+    return (read_own_file() if constants is None else read_fitted_file(constants)).sets

@@ -1,0 +1,75 @@
+"""What the prices of plans rest on: measurements of the software, in sentences for tables and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from phaze_opt.objective.step.measured_software import SoftwareRows, measured_rows
+from phaze_opt.objective.step.plan_coverage import machine_gap, shared_and_own, unmeasured_parts
+from phaze_opt.objective.step.plan_search import RankedPlan
+
+ERROR = "cross_validated_mape"
+"""Figure of a data set in the file of constants: mean error of rows that were kept out of the fit, per cent."""
+MARK = "*"
+MOST_NAMED = 4
+
+
+def coverage_note(plans: Sequence[RankedPlan], software: str) -> tuple[str, tuple[str, ...]]:
+    """Which plans rest on what was never measured with a software.
+
+    Returns:
+        one clause, empty if every part of every plan was measured or the software is measured nowhere, and for each
+        plan a mark, or nothing; what all of them share marks none.
+    """
+    rows = measured_rows(software)
+    if rows is None or not plans:
+        return "", ("",) * len(plans)
+    parts = [unmeasured_parts(each.plan, rows) for each in plans]
+    shared, others = shared_and_own(parts)
+    marks = tuple(MARK if set(each) - set(shared) else "" for each in parts)
+    clauses = []
+    if others:
+        clauses.append(f"{MARK} has parts that no measurement of {software} covers: {_named(others)}")
+    if shared:
+        who = "all of these have" if len(plans) > 1 else "it has"
+        clauses.append(f"{who} what no measurement of {software} covers: {', '.join(shared)}")
+    return "; ".join(clauses), marks
+
+
+def _named(counts: Sequence[tuple[str, int]]) -> str:
+    shown = [f"{part} ({count})" for part, count in counts[:MOST_NAMED]]
+    rest = len(counts) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more (--json names all)" if rest else "")
+
+
+def software_notes(
+    software: str, *, machine: str, dtype: str, is_chosen: bool, errors: Mapping[str, Mapping[str, float]]
+) -> tuple[str, ...]:
+    """Sentences on a software that plans on a real machine are priced with.
+
+    Args:
+        software: its name.
+        machine: what plans are priced on.
+        dtype: format of its matmuls.
+        is_chosen: whether the machine decided on it, as the user named none.
+        errors: figures by data set, as the file of constants holds them.
+    """
+    rows = measured_rows(software)
+    if rows is None:
+        return ()
+    notes = []
+    if is_chosen:
+        notes.append(f"software {software}, as measured on {machine}; --software names another, ideal among them")
+    gap = machine_gap(rows, software=software, machine=machine, dtype=dtype)
+    if gap:
+        notes.append(gap)
+    error = error_note(rows, errors)
+    if error:
+        notes.append(f"steps of {software} that were kept out of its fit are predicted with a mean error of {error}")
+    return tuple(notes)
+
+
+def error_note(rows: SoftwareRows, errors: Mapping[str, Mapping[str, float]]) -> str:
+    """Errors of rows kept out, by data set; empty if the file of constants has none."""
+    found = [(name, errors[name][ERROR]) for name in rows.datasets if ERROR in errors.get(name, {})]
+    return ", ".join(f"{value:.1f} % ({name.removeprefix('train_')})" for name, value in found)
