@@ -116,22 +116,26 @@ def _required() -> tuple[str, ...]:
 
 def _check_layout(table: DeviceTable, document: TomlDocument) -> None:
     """Arrays and lanes: all or none, and as fast as the peak says."""
-
-    def refuse(key: str, message: str) -> InputError:
-        return InputError(message, source=document.source, line=document.line_of((key,)), key=key)
-
     if table.style is MatrixStyle.SYSTOLIC and not (table.array_width and table.array_depth):
-        raise refuse("style", "value 'systolic' needs array_width and array_depth, the edges of one array")
+        rule = "value 'systolic' needs array_width and array_depth, the edges of one array"
+        raise _refusal(document, "style", rule)
     sizes: dict[str, Any] = {key: getattr(table, key) for key in LAYOUT_KEYS}
     blank = [key for key, size in sizes.items() if not size]
     if blank and len(blank) < len(sizes):
         given = next(key for key, size in sizes.items() if size)
-        raise refuse(given, f"needs {', '.join(blank)} beside it; give all of {', '.join(LAYOUT_KEYS)} or none")
+        raise _refusal(
+            document, given, f"needs {', '.join(blank)} beside it; give all of {', '.join(LAYOUT_KEYS)} or none"
+        )
     peak = table.peak_tflops.get(ComputePath.BF16)
     rate = 2e-3 * table.num_tc * table.tc_width * table.tc_depth * table.clock_ghz
     if rate and peak and not math.isclose(rate, peak, rel_tol=LAYOUT_TOLERANCE):
         rule = f"2 x num_tc x tc_width x tc_depth x clock_ghz is {rate:.4g} TFLOP/s, but peak_tflops.bf16 is {peak:.4g}"
-        raise refuse("num_tc", f"{rule}; make them agree within {LAYOUT_TOLERANCE:.0%}, or leave the arrays out")
+        rule = f"{rule}; make them agree within {LAYOUT_TOLERANCE:.0%}, or leave the arrays out"
+        raise _refusal(document, LAYOUT_KEYS[0], rule)
+
+
+def _refusal(document: TomlDocument, key: str, rule: str) -> InputError:
+    return InputError(rule, source=document.source, line=document.line_of((key,)), key=key)
 
 
 def _network(name: str, document: TomlDocument, folder: Path) -> str:

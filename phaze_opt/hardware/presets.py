@@ -46,8 +46,8 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
     ``architecture`` object that ``--json`` prints, and the whole printed line, are accepted as files too.
 
     Args:
-        text: ``tpu-v4``, ``mi210`` (or what data sets and its maker's tools call it), a file of a design or of a machine, or
-            ``num_tc=4,num_vc=8,...``.
+        text: ``tpu-v4``, ``mi210`` (or what data sets and its maker's tools call it), a file of a design or
+            of a machine, or ``num_tc=4,num_vc=8,...``.
         constants: what the description leaves open; the package's own unless given.
         hbm_form: how HBM bandwidth follows from the capacity where it is not given.
 
