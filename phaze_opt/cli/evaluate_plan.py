@@ -124,9 +124,9 @@ def _training(request: EvaluateRequest) -> TrainingSpec:
 def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     """The machine that plans are priced on, real or designed, and what its report says about it."""
     from phaze_opt.graph.flops import model_flops
-    from phaze_opt.hardware.device import find_device
     from phaze_opt.hardware.fitted import load_fitted
     from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
+    from phaze_opt.hardware.presets import find_machine
     from phaze_opt.objective.step.clocks import MachineClock
     from phaze_opt.objective.step.plan_search import Machine
     from phaze_opt.report.plan_notes import software_notes
@@ -136,7 +136,7 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     fitted = load_fitted(request.texts.constants)
     clock: LayerClock
     path = _path(request.texts.dtype or DEFAULT_DTYPE)
-    device = find_device(request.arch)
+    device = find_machine(request.arch)
     real = None if device is None else device.name
     software = choose_software(request.texts.software, machine=real, attention=request.attention, fitted=fitted)
     stack = software.stack
