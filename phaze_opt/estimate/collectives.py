@@ -234,6 +234,33 @@ def boundary_level(network: Network, *, position: int) -> int:
     return len(network.dimensions) - 1
 
 
+def exchange_level(network: Network, *, first: int, width: int, distance: int = 0) -> int:
+    """Index of the innermost dimension that holds every pair of an exchange between two blocks of devices.
+
+    Device i of ``width`` devices from ``first`` on exchanges with device i + distance, all at once, so the pair that is
+    farthest out decides. Between neighbouring blocks whose width divides an island this is their `boundary_level`.
+
+    Args:
+        network: dimensions from the innermost outwards.
+        first: first device of the first block, at least 0.
+        width: devices of a block, at least 1.
+        distance: from one block to the other, at least 1; 0 for the next block, ``width`` away.
+
+    Raises:
+        InputError: a number below what it is at least.
+    """
+    if first < 0 or width < 1 or distance < 0:
+        message = f"first = {first} and distance = {distance} must be at least 0 and width = {width} at least 1"
+        raise InputError(message)
+    last = first + width - 1 + (distance or width)
+    island = 1
+    for index, dimension in enumerate(network.dimensions[:-1]):
+        island *= dimension.size
+        if first // island == last // island:
+            return index
+    return len(network.dimensions) - 1
+
+
 def _boundary_dimension(network: Network, position: int) -> NetworkDimension:
     return network.dimensions[boundary_level(network, position=position)]
 

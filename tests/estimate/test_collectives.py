@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import (
+    boundary_level,
     collective_coefficients,
     collective_s,
+    exchange_level,
     group_dimensions,
     sent_bytes,
     transfer_coefficients,
@@ -180,3 +182,23 @@ def test_sent_bytes_are_what_the_bandwidth_term_moves(kind, dimension, payload):
     cost = collective_coefficients(kind, [dimension])
     moved = cost.s_per_byte * dimension.bandwidth_bytes_per_s * payload
     assert sent_bytes(kind, payload, [dimension]) == pytest.approx(moved, rel=1e-12)
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=3), st.integers(0, 40), st.integers(1, 40), st.integers(0, 40))
+def test_an_exchange_of_blocks_crosses_what_its_farthest_pair_crosses(sizes, first, width, distance):
+    """Brute force over the pairs; where blocks fill islands evenly, the boundary between them says the same."""
+    network = Network("n", tuple(NetworkDimension(Topology.SWITCH, size, 1e9, 0.0) for size in sizes))
+    islands = np.cumprod(sizes)[:-1]
+
+    def crossed(one: int, other: int) -> int:
+        inside = [index for index, island in enumerate(islands) if one // island == other // island]
+        return min(inside, default=len(sizes) - 1)
+
+    level = exchange_level(network, first=first, width=width, distance=distance)
+    assert level == max(crossed(each, each + (distance or width)) for each in range(first, first + width))
+    if all(island % width == 0 or width % island == 0 for island in islands):
+        start = first * width
+        assert exchange_level(network, first=start, width=width) == boundary_level(network, position=start + width)
+    for wrong in ({"first": -1, "width": 1}, {"first": 0, "width": 0}):
+        with pytest.raises(InputError):
+            exchange_level(network, **wrong)

@@ -256,8 +256,9 @@ def _with_backward(stages: StageLoads, forward_s: Floats) -> StageLoads:
 def _traffic_s(traffic: Traffic, stack: StackColumns, *, has_own_latency: bool = False) -> Floats:
     """Traffic at the rates that the stack reaches, same shape as its fields, s."""
     shape = (-1,) + (1,) * (traffic.count.ndim - 1)
-    seconds = traffic.latency_s + traffic.inner_s / stack.collective_efficiency.reshape(shape)
-    seconds = seconds + traffic.outer_s / stack.network_efficiency.reshape(shape)
+    links, adapters = stack.collective_efficiency.reshape(shape), stack.network_efficiency.reshape(shape)
+    seconds = traffic.latency_s + traffic.inner_s / links + traffic.outer_s / adapters
+    seconds = seconds + np.maximum(traffic.ring_inner_s / links, traffic.ring_outer_s / adapters)
     if has_own_latency:
         seconds = seconds + traffic.count * stack.collective_latency_s.reshape(shape)
         seconds = seconds + traffic.outer_count * stack.network_latency_s.reshape(shape)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from phaze_opt.estimate.collective_load import GroupCollective
-from phaze_opt.estimate.collectives import boundary_level
+from phaze_opt.estimate.collectives import exchange_level
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension
 from phaze_opt.objective.step.compiled_step import CompiledStep
@@ -78,7 +78,7 @@ def _transfers(step: CompiledStep, network: Network) -> Iterator[GroupCollective
     if plan.pipeline == 1:
         return
     width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
-    level = boundary_level(network, position=width)
+    level = exchange_level(network, first=0, width=width)
     pair = tuple(_pair(dimension, index == level) for index, dimension in enumerate(network.dimensions))
     payload = 2.0 * step.layers[_BLOCK].graph.output_bytes
     count = 2.0 * plan.interleave * step.num_micro_batches

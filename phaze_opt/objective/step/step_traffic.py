@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.collective_curves import ring_pass, runs_as_one_ring
 from phaze_opt.estimate.collectives import (
     collective_coefficients,
     collective_s,
+    exchange_level,
     group_dimensions,
-    transfer_coefficients,
 )
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
@@ -38,7 +39,9 @@ class Traffic:
         outer_count: those of them that leave the innermost dimension.
         latency_s: the networks' own latencies.
         inner_s: time of the bytes on the innermost dimension.
-        outer_s: the same on all others.
+        outer_s: the same on all others, one after the other.
+        ring_inner_s, ring_outer_s: time of rings through measured levels on the innermost level, and on the slowest of
+            the others; the slower of the two counts.
     """
 
     count: Floats
@@ -46,24 +49,36 @@ class Traffic:
     latency_s: Floats
     inner_s: Floats
     outer_s: Floats
+    ring_inner_s: Floats
+    ring_outer_s: Floats
 
 
-Cost = tuple[float, float, float, float, float]
+Cost = tuple[float, ...]
 """Fields of `Traffic` for one or some collectives."""
-NO_COST: Cost = (0.0, 0.0, 0.0, 0.0, 0.0)
+NO_COST: Cost = (0.0,) * len(fields(Traffic))
 
 
 def _cost(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]) -> Cost:
     """A collective's latency (and what a measured curve adds), and its time on the innermost and outer dimensions."""
     moving_s = collective_coefficients(kind, dimensions).s_per_byte * payload_bytes
-    inner_s = min(moving_s, collective_coefficients(kind, dimensions[:1]).s_per_byte * payload_bytes)
     fixed_s = collective_s(kind, payload_bytes, dimensions) - moving_s
-    return (1.0, float(moving_s > inner_s), fixed_s, inner_s, moving_s - inner_s)
+    if kind is not CollectiveKind.ALL_TO_ALL and runs_as_one_ring(dimensions):
+        inner_s, outer_s = _ring_levels_s(moving_s, dimensions)
+        return (1.0, float(outer_s > 0.0), fixed_s, 0.0, 0.0, inner_s, outer_s)
+    inner_s = min(moving_s, collective_coefficients(kind, dimensions[:1]).s_per_byte * payload_bytes)
+    return (1.0, float(moving_s > inner_s), fixed_s, inner_s, moving_s - inner_s, 0.0, 0.0)
+
+
+def _ring_levels_s(moving_s: float, dimensions: Sequence[NetworkDimension]) -> tuple[float, float]:
+    """Time on the innermost level and on the slowest other one of a ring that takes ``moving_s`` on its slowest."""
+    ring = ring_pass(dimensions)
+    levels = [moving_s * per_byte / ring.s_per_byte for per_byte, _ in ring.levels]
+    inside = int(dimensions[0].size > 1)
+    return sum(levels[:inside]), max(levels[inside:], default=0.0)
 
 
 def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
-    count, leaving, latency, inner, outer = (factor * sum(column) for column in zip(NO_COST, *costs, strict=True))
-    return (count, leaving, latency, inner, outer)
+    return tuple(factor * sum(column) for column in zip(NO_COST, *costs, strict=True))
 
 
 def collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bool) -> list[list[Cost]]:
@@ -108,7 +123,7 @@ def transfer_costs(step: CompiledStep, network: Network) -> list[Cost]:
     share = payload / plan.tensor if is_scattered else payload
     group = group_dimensions(network, size=plan.tensor, stride=1)
     gather = _cost(CollectiveKind.ALL_GATHER, payload, group) if is_scattered else NO_COST
-    inner = [_add([_boundary_cost(network, edge * width, share), gather]) for edge in range(1, num_stages)]
+    inner = [_add([_boundary_cost(network, edge, width, share), gather]) for edge in range(1, num_stages)]
     # The way back crosses the farthest of the boundaries that lie between the two ends.
     back = max(inner, key=lambda cost: (cost[1], sum(cost[2:])), default=NO_COST)
     round_trip = [_add([back], (plan.interleave - 1) / plan.interleave)]
@@ -116,11 +131,13 @@ def transfer_costs(step: CompiledStep, network: Network) -> list[Cost]:
     return [_add(edges[number : number + 2], plan.interleave) for number in range(num_stages)]
 
 
-def _boundary_cost(network: Network, position: int, payload_bytes: float) -> Cost:
-    cost = transfer_coefficients(network, position=position)
-    seconds = cost.s_per_byte * payload_bytes
-    is_inner = len(network.dimensions) > 1 and position % network.dimensions[0].size != 0
-    return (1.0, 0.0, cost.latency_s, seconds, 0.0) if is_inner else (1.0, 1.0, cost.latency_s, 0.0, seconds)
+def _boundary_cost(network: Network, edge: int, width: int, payload_bytes: float) -> Cost:
+    level = exchange_level(network, first=(edge - 1) * width, width=width)
+    dimension = network.dimensions[level]
+    seconds = payload_bytes / dimension.bandwidth_bytes_per_s
+    is_inner = level == 0 and len(network.dimensions) > 1
+    inner_s, outer_s = (seconds, 0.0) if is_inner else (0.0, seconds)
+    return (1.0, float(not is_inner), dimension.latency_s, inner_s, outer_s, 0.0, 0.0)
 
 
 def parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
@@ -211,5 +228,6 @@ def _tied_cost(step: CompiledStep, network: Network) -> Cost:
         return NO_COST
     plan = step.plan
     width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
-    group = group_dimensions(network, size=2, stride=width * (len(step.blocks) - 1), is_aligned=True)
-    return _cost(CollectiveKind.ALL_REDUCE, payload, group)
+    level = exchange_level(network, first=0, width=width, distance=width * (len(step.blocks) - 1))
+    pair = [replace(dimension, size=1 + (index == level)) for index, dimension in enumerate(network.dimensions)]
+    return _cost(CollectiveKind.ALL_REDUCE, payload, pair)

@@ -1,6 +1,7 @@
 """What software adds to a step, each term against a closed form worked out here; one step and many agree."""
 
 from dataclasses import fields, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import load_device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
 from phaze_opt.objective.step.compiled_step import compile_step
 from phaze_opt.objective.step.estimate_step import estimate_step
 from phaze_opt.objective.step.price_step import LAUNCH_NORM, StackColumns, price_batch, price_step, serial_times
@@ -312,3 +313,51 @@ def test_unknown_software_and_unknown_constants_are_refused():
         load_stack("megatron-2012", NOTHING)
     with pytest.raises(InputError, match="has no constant 'matmul_eficiency'"):
         load_stack("megatron-2021", FittedConstants({"stack/megatron-2021": {"matmul_eficiency": 0.5}}))
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("efficiencies", [(1.0, 0.8), (0.5, 0.9)])
+@pytest.mark.parametrize(
+    "plan", [ParallelPlan(data=32), ParallelPlan(tensor=2, data=16, zero=1), ParallelPlan(tensor=16), PLANS[3]]
+)
+def test_more_bandwidth_on_either_level_never_slows_a_step_down(plan, efficiencies, level):
+    """Measured levels run as one ring: the slower of links and adapters, each at its own share, sets the pace."""
+    links, adapters = efficiencies
+    stack = replace(BARE, collective_efficiency=links, network_efficiency=adapters)
+    times = []
+    for factor in (1.0, 1.05, 1.5, 10.0):
+        rates = [NVLINK, ADAPTER]
+        rates[level] *= factor
+        curved = [
+            MeasuredDimension(Topology.SWITCH, size, rate, 0.0, CollectiveCurve(rate, 1e-6))
+            for size, rate in zip((8, 64), rates, strict=True)
+        ]
+        times.append(priced(plan, stack=stack, batch=32, network=Network("curved", tuple(curved))).seconds)
+    assert all(after <= before * (1 + 1e-12) for before, after in pairwise(times))
+
+
+def test_a_ring_over_nodes_takes_what_its_slowest_level_takes():
+    """32 replicas, 8 a node: 31/32 of twice the gradients at the links' share, or at that of the node's 8 adapters."""
+    curved = [
+        MeasuredDimension(Topology.SWITCH, size, rate, 0.0, CollectiveCurve(rate, 0.0))
+        for size, rate in ((8, NVLINK), (64, ADAPTER))
+    ]
+    plan = ParallelPlan(data=32)
+    for links, adapters in ((1.0, 0.8), (0.2, 0.9)):
+        stack = replace(BARE, collective_efficiency=links, network_efficiency=adapters)
+        step = compile_step(MODEL, TrainingSpec(1, 1024, 32), plan, stack=stack)
+        held = sum(layer.graph.num_parameters * count for layer, count in zip(step.layers, (1, 4, 1), strict=True))
+        payload = stack.gradient_bytes * (held - step.layers[2].graph.num_tied_parameters)
+        expected = 2 * 31 / 32 * payload / min(links * NVLINK, 8 * adapters * ADAPTER)
+        found = priced(plan, stack=stack, batch=32, network=Network("curved", tuple(curved))).gradient_s
+        assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("order", list(RankOrder))
+@pytest.mark.parametrize("plan", [ParallelPlan(pipeline=4), ParallelPlan(tensor=2, pipeline=4), PLANS[3]])
+def test_a_step_inside_one_node_is_priced_as_if_there_were_no_other(plan, order):
+    """The first stage and the last of four, which add up a tied table, are three stages apart in one node."""
+    inside = Network("node", (NetworkDimension(Topology.SWITCH, 32, NVLINK, 1e-6),))
+    cluster = Network("cluster", (*inside.dimensions, NetworkDimension(Topology.SWITCH, 4, 1e9, 1e-3)))
+    alone, among = (priced(plan, stack=replace(BARE, order=order), batch=32, network=n) for n in (inside, cluster))
+    assert alone.seconds == pytest.approx(among.seconds, rel=1e-12)
