@@ -39,6 +39,7 @@ from phaze_opt.cli.plan_options import (
     DataOption,
     DtypeOption,
     ExpertOption,
+    GradientBitsOption,
     InterleaveOption,
     PipelineOption,
     PlanRecomputeOption,
@@ -69,7 +70,7 @@ def evaluate(
         str,
         typer.Option(
             "--arch",
-            help="A preset, a TOML or JSON file, or inline in quotes: "
+            help="A preset, a TOML or JSON file of a design or of a machine of your own, or inline in quotes: "
             "'num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32'.",
             rich_help_panel=WORKLOAD,
         ),
@@ -111,6 +112,7 @@ def evaluate(
     zero: ZeroOption = None,
     state_shards: StateShardsOption = None,
     software: SoftwareOption = None,
+    gradient_bits: GradientBitsOption = None,
     dtype: DtypeOption = None,
     constants: ConstantsOption = None,
     top: TopOption = DEFAULT_TOP,
@@ -139,6 +141,7 @@ def evaluate(
         zero=zero,
         state_shards=state_shards,
         software=software,
+        gradient_bits=gradient_bits,
         dtype=dtype,
         constants=constants,
     )
@@ -197,6 +200,7 @@ def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
         constants=known,
     )
     samples = _one_micro_batch(request.micro_batch)
+    _say_machine_of_file(request.arch)
     accelerator = load_architecture(request.arch, constants=known)
     evaluation = Objective(scenario).evaluate_accelerator(accelerator, samples)
     rows: list[SensitivityRow] = []
@@ -212,6 +216,20 @@ def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
     if not evaluation.is_feasible:
         console().print(f"infeasible: {evaluation.reason}", style="bold red", soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _say_machine_of_file(arch: str) -> None:
+    """That a machine of a user's file is priced as a design; tables say so of the package's machines."""
+    from phaze_opt.hardware.device import find_device
+    from phaze_opt.hardware.presets import find_machine
+
+    machine = find_machine(arch)
+    if machine is not None and find_device(machine.name) is None:
+        message = (
+            f"note: {machine.name} is priced here as if designed, area and TDP at 22 nm; evaluate with --software "
+            "prices training plans on the machine itself"
+        )
+        console().print(message, markup=False, soft_wrap=True)
 
 
 def _one_micro_batch(text: str | None) -> int:

@@ -13,7 +13,7 @@ from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.options import DEFAULT_ESTIMATOR, DEFAULT_SCHEDULE_GAP
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.cli.plan_options import PlanTexts, parse_choices, training_length
-from phaze_opt.cli.plan_software import choose_software, fitted_errors
+from phaze_opt.cli.plan_software import choose_software, fitted_errors, with_gradients
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     device = find_machine(request.arch)
     real = None if device is None else device.name
     software = choose_software(request.texts.software, machine=real, attention=request.attention, fitted=fitted)
-    stack = software.stack
+    stack = with_gradients(software, request.texts.gradient_bits).stack
     if device is not None:
         _refuse_schedule_options(request, device.name)
         peak, memory_bytes, name = device.peak(path), device.hbm_bytes, device.name
@@ -166,6 +166,7 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
             machine=name,
             dtype=str(path),
             is_chosen=software.is_chosen,
+            gradients=(stack.gradient_bytes, software.stack.gradient_bytes, stack.gradient_source),
             errors=fitted_errors(request.texts.constants),
         ),
     )

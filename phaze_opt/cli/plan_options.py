@@ -80,6 +80,15 @@ SoftwareOption = Annotated[
         show_default="on a real machine the one measured on it, else ideal",
     ),
 ]
+GradientBitsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gradient-bits",
+        help="16 or 32: width of gradients, as held and as sent.",
+        rich_help_panel=PLAN,
+        show_default="the software's",
+    ),
+]
 DtypeOption = Annotated[
     str | None,
     typer.Option("--dtype", help="bf16, fp16 or fp8.", rich_help_panel=PLAN, show_default="bf16"),
@@ -118,6 +127,7 @@ class PlanTexts:
     zero: str | None
     state_shards: str | None
     software: str | None
+    gradient_bits: str | None
     dtype: str | None
     constants: Path | None
 
@@ -135,6 +145,7 @@ class PlanTexts:
                 self.zero,
                 self.state_shards,
                 self.software,
+                self.gradient_bits,
                 self.dtype,
                 self.constants,
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from phaze_opt.cli.choices import parse_choice
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from phaze_opt.workload.stack import TrainingStack
 
 DEFAULT_ATTENTION = "fused"
+GRADIENT_BYTES = MappingProxyType({"16": 2, "32": 4})
+"""Words of ``--gradient-bits``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,6 @@ def choose_software(
     Raises:
         InputError: no software goes by the name, or it has another attention form than the one asked for.
     """
-    from dataclasses import replace
-
     from phaze_opt.hardware.suggestion import suggest
     from phaze_opt.objective.step.measured_software import software_measured_on
     from phaze_opt.objective.step.stacks import list_stacks, load_stack
@@ -63,6 +64,20 @@ def choose_software(
         )
         raise InputError(message, source="--attention")
     return ChosenSoftware(stack, is_chosen=measured is not None)
+
+
+def with_gradients(software: ChosenSoftware, bits: str | None) -> ChosenSoftware:
+    """The software with gradients as wide as ``--gradient-bits`` says, held and sent; as it is unless given.
+
+    Raises:
+        InputError: another width than 16 or 32.
+    """
+    if bits is None:
+        return software
+    if bits not in GRADIENT_BYTES:
+        message = f"'{bits[:60]}' must be 16 or 32, the bits of a gradient"
+        raise InputError(message, source="--gradient-bits")
+    return replace(software, stack=replace(software.stack, gradient_bytes=GRADIENT_BYTES[bits]))
 
 
 def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:

@@ -43,7 +43,13 @@ def _named(counts: Sequence[tuple[str, int]]) -> str:
 
 
 def software_notes(
-    software: str, *, machine: str, dtype: str, is_chosen: bool, errors: Mapping[str, Mapping[str, float]]
+    software: str,
+    *,
+    machine: str,
+    dtype: str,
+    is_chosen: bool,
+    gradients: tuple[int, int, str],
+    errors: Mapping[str, Mapping[str, float]],
 ) -> tuple[str, ...]:
     """Sentences on a software that plans on a real machine are priced with.
 
@@ -52,6 +58,7 @@ def software_notes(
         machine: what plans are priced on.
         dtype: format of its matmuls.
         is_chosen: whether the machine decided on it, as the user named none.
+        gradients: bytes of a gradient, as priced and as the software has them, and where the latter is known from.
         errors: figures by data set, as the file of constants holds them.
     """
     rows = measured_rows(software)
@@ -63,10 +70,19 @@ def software_notes(
     gap = machine_gap(rows, software=software, machine=machine, dtype=dtype)
     if gap:
         notes.append(gap)
+    notes.append(gradient_note(*gradients))
     error = error_note(rows, errors)
     if error:
         notes.append(f"steps of {software} that were kept out of its fit are predicted with a mean error of {error}")
     return tuple(notes)
+
+
+def gradient_note(priced: int, own: int, source: str) -> str:
+    """How wide gradients are, held and sent."""
+    if priced != own:
+        return f"gradients are held and sent in {8 * priced} bits as asked; the software was measured with {8 * own}"
+    other = {2: 32, 4: 16}[own]
+    return f"gradients are held and sent in {8 * own} bits ({source}); --gradient-bits {other} for the other width"
 
 
 def error_note(rows: SoftwareRows, errors: Mapping[str, Mapping[str, float]]) -> str:

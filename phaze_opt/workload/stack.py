@@ -31,7 +31,8 @@ class TrainingStack:
         name: name of the stack.
         fusion, attention: how its blocks are lowered to kernels.
         order: layout of the ranks.
-        gradient_bytes: bytes of a gradient element on the wire.
+        gradient_bytes: bytes of a gradient element, as replicas send it and as memory holds it.
+        gradient_source: where that is known from.
         has_scatter_gather: a stage boundary is crossed by each device of the tensor group with its own share, then
             gathered inside the group (Narayanan et al. 2021, section 4.1).
         is_parameter_ring_flat: ZeRO 3 traffic runs in one ring over all devices, through one adapter of each node,
@@ -83,6 +84,7 @@ class TrainingStack:
     attention: AttentionForm = AttentionForm.FUSED
     order: RankOrder = RankOrder.PIPELINE_INNER
     gradient_bytes: int = 2
+    gradient_source: str = "assumption"
     has_scatter_gather: bool = False
     is_parameter_ring_flat: bool = False
     prefetches_forward: bool = False

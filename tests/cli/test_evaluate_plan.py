@@ -200,9 +200,9 @@ def test_a_real_machine_is_priced_with_the_software_measured_on_it(capsys):
     assert default["plans"] == named["plans"]
     assert ideal["plans"][0]["iteration_time_s"] < default["plans"][0]["iteration_time_s"]
     assert default["setting"]["software"] == "megatron-core"
-    (choice, error), named_notes = default["setting"]["notes"], named["setting"]["notes"]
+    (choice, width, error), named_notes = default["setting"]["notes"], named["setting"]["notes"]
     assert "as measured on h100" in choice
-    assert named_notes == [error]
+    assert named_notes == [width, error]
     assert re.fullmatch(r".* mean error of \d+\.\d % \(megatron_h100\), \d+\.\d % \(nemo_h100_fp8\)", error)
     assert (ideal["setting"]["software"], ideal["setting"]["notes"]) == ("ideal", [])
     b200 = run_json([*BERT, "--arch", "b200", "--devices", "32", *fixed, "--software", "megatron-core"], capsys)
@@ -225,3 +225,27 @@ def test_parts_of_plans_that_were_never_measured_are_marked(capsys):
     )
     _, alone, _ = run([*h100, "--tensor-parallel", "2", "--zero", "3"], capsys)
     assert "it has what no measurement of megatron-core covers: ZeRO 3 with tensor parallel" in " ".join(alone.split())
+
+
+def test_wider_gradients_take_memory_and_traffic(capsys):
+    """32 bits for 16: twice the memory, more time to send, nothing else; the default says what it rests on."""
+    fixed = ["--tensor-parallel", "4", "--pipeline", "1", "--zero", "0", "--micro-batch", "1", "--recompute", "none"]
+    h100 = [*BERT, "--arch", "h100", "--devices", "64", *fixed]
+    default, narrow, wide = (
+        run_json([*h100, *more], capsys) for more in ([], ["--gradient-bits", "16"], ["--gradient-bits", "32"])
+    )
+    assert default["plans"] == narrow["plans"]
+    (before,), (after,) = narrow["plans"], wide["plans"]
+    assert after["stages"][0]["gradient_bytes"] == 2 * before["stages"][0]["gradient_bytes"]
+    assert after["stages"][0]["weight_bytes"] == before["stages"][0]["weight_bytes"]
+    assert after["breakdown"]["gradient_s"] > 1.5 * before["breakdown"]["gradient_s"]
+    ideal = [*h100, "--software", "ideal", "--gradient-bits"]
+    bare = [run_json([*ideal, bits], capsys)["plans"][0]["breakdown"]["gradient_s"] for bits in ("16", "32")]
+    assert 1.8 < bare[1] / bare[0] < 2.001
+    others = {name for name in before["breakdown"] if name not in ("gradient_s", "waiting_s")}
+    assert all(after["breakdown"][name] == pytest.approx(before["breakdown"][name]) for name in others)
+    assert "in 16 bits (the measured runs" in default["setting"]["notes"][1]
+    assert "in 32 bits as asked" in wide["setting"]["notes"][1]
+    code, _, err = run([*h100, "--gradient-bits", "8"], capsys)
+    assert code == 2
+    assert "'8' must be 16 or 32" in err

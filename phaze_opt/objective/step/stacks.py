@@ -17,6 +17,7 @@ _MEGATRON_2021 = TrainingStack(
     attention=AttentionForm.UNFUSED,
     order=RankOrder.DATA_INNER,
     gradient_bytes=2,
+    gradient_source="Megatron-LM's default for fp16",
     has_scatter_gather=True,
     attention_efficiency=0.5,
     vector_efficiency=0.85,
@@ -32,7 +33,11 @@ not, loss in fp32, gradients added up every micro-batch (6 bytes in 16 bits, 10 
 one, stage boundaries scattered over the tensor group. Figures here are round: fits barely depend on them (0173)."""
 
 _DEEPSPEED_2021 = replace(
-    _MEGATRON_2021, name="deepspeed-zero3-2021", is_parameter_ring_flat=True, prefetches_forward=True
+    _MEGATRON_2021,
+    name="deepspeed-zero3-2021",
+    gradient_source="DeepSpeed's default for fp16",
+    is_parameter_ring_flat=True,
+    prefetches_forward=True,
 )
 """DeepSpeed's ZeRO 3 of 2021 with the kernels of Megatron-LM: parameters are fetched ahead in the order of forward;
 in backward, gathers, recomputation and reductions of gradients take turns (decision 0202)."""
@@ -42,6 +47,7 @@ _MEGATRON_CORE = TrainingStack(
     fusion=FusionLevel.NONE,
     order=RankOrder.DATA_INNER,
     gradient_bytes=2,
+    gradient_source="the measured runs: NeMo's scripts say so, and 32 bits would not fit; Megatron-LM's default is 32",
     scores_share=0.5,
     tensor_overlap=0.5,
     data_overlap=0.5,
@@ -56,12 +62,13 @@ _MEGATRON_CORE = TrainingStack(
 )
 """Megatron-Core and NeMo on H100 (2024): causal fused attention, distributed optimizer, 16-bit gradients, every kind
 of collective overlapped, loss in fp32. Norms, casts and activations each read and write memory: leaving them unfused
-predicts better than chains do. With fp8, attention and the output matmul stay in bf16."""
+predicts better than chains do. With fp8, attention and the output matmul stay in bf16. Gradients: decision 0217."""
 
 _LLM_FOUNDRY = TrainingStack(
     name="llm-foundry",
     fusion=FusionLevel.NONE,
     gradient_bytes=4,
+    gradient_source="FSDP's mixed precision as the measured runs set it",
     scores_share=0.5,
     data_overlap=0.7,
     loss_traffic=2.0,
