@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +13,11 @@ from phaze_opt.cli.measurements import (
     CONSTANTS_HELP,
     MEASUREMENTS,
     DatasetOption,
+    MachineOption,
     NamesArgument,
     check_file_to_write,
     dataset_names,
+    read_machines,
     read_measurements,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
@@ -23,6 +26,8 @@ from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.validation.calibrate import Calibration
+    from phaze_opt.validation.dataset import Dataset
+    from phaze_opt.validation.family import Family
 
 SOURCE = "phaze-opt calibrate"
 OF_PLANS = ("stack/", "collectives/")
@@ -40,6 +45,7 @@ def calibrate(
         Path, typer.Option("--out", help="File of fitted constants to write (JSON).", rich_help_panel=RECORDS)
     ],
     dataset: DatasetOption = None,
+    machine: MachineOption = None,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", help="Families of models to fit (repeat); all that suit.", rich_help_panel=MEASUREMENTS),
@@ -62,24 +68,29 @@ def calibrate(
     The file is written at the end and at once: an interrupted run leaves what was there before.
     """
     check_file_to_write(output, option="--out", example="my_constants.json")
-    found = _run(data, dataset_names(dataset, names), tuple(only or ()), constants, has_held_out=held_out)
+    families, machines = _load_families(tuple(only or ())), read_machines(machine)
+    datasets = read_measurements(data, dataset_names(dataset, names), machines=machines)
+    found = _run(families, datasets, constants, has_held_out=held_out)
     _write(found, output, constants)
     if json:
         print_json(_to_json(found, output))
         return
-    _print(found, output, data)
+    _print(found, output, data, machine or ())
+
+
+def _load_families(only: tuple[str, ...]) -> tuple[Family, ...]:
+    from phaze_opt.validation.registry import load_families
+
+    return load_families(only)
 
 
 def _run(
-    data: Path, names: tuple[str, ...], only: tuple[str, ...], constants: Path | None, *, has_held_out: bool
+    families: tuple[Family, ...], datasets: tuple[Dataset, ...], constants: Path | None, *, has_held_out: bool
 ) -> Calibration:
     from phaze_opt.hardware.fitted import load_fitted
     from phaze_opt.validation.calibrate import calibrate as fit
-    from phaze_opt.validation.registry import load_families
 
-    families = load_families(only)
     start = load_fitted(constants)
-    datasets = read_measurements(data, names)
     with console().status("fitting") as status:
         found = fit(
             families,
@@ -136,7 +147,7 @@ def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
     }
 
 
-def _print(found: Calibration, path: Path, data: Path) -> None:
+def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path]) -> None:
     """Tables of fits and constants."""
     from rich.table import Table
 
@@ -154,7 +165,8 @@ def _print(found: Calibration, path: Path, data: Path) -> None:
     for sentence in few_rows_sentences(found):
         console().print(f"warning: {sentence}", markup=False, soft_wrap=True)
     source, file = quote(str(data)), quote(str(path))
-    uses = f"`phaze-opt validate --data {source} --constants {file}`"
+    own = "".join(f" --machine {quote(str(machine))}" for machine in machines)
+    uses = f"`phaze-opt validate --data {source}{own} --constants {file}`"
     if any(group.startswith(OF_PLANS) for group in found.groups):
         uses = f"{uses}, or price plans by `evaluate --constants {file}`"
     screen.print(f"constants: {path}; use them by {uses}", markup=False, soft_wrap=True)

@@ -13,6 +13,8 @@ from phaze_opt.cli.output import console
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
+    from phaze_opt.hardware.device_catalogue import DeviceCatalogue
+    from phaze_opt.hardware.fitted import FittedConstants
     from phaze_opt.validation.dataset import Dataset
 
 MEASUREMENTS = "Measurements"
@@ -31,16 +33,32 @@ NamesArgument = Annotated[
 ]
 CONSTANTS_HELP = "File of fitted constants that `phaze-opt calibrate` wrote; the package's own unless given."
 
+MachineOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--machine",
+        help="TOML file of a machine of your own that the column hardware names (repeat); see docs/files.md.",
+        rich_help_panel=MEASUREMENTS,
+    ),
+]
 
-def read_measurements(path: Path | None, names: Sequence[str]) -> tuple[Dataset, ...]:
+
+def read_measurements(
+    path: Path | None, names: Sequence[str], *, machines: DeviceCatalogue | None = None
+) -> tuple[Dataset, ...]:
     """Read data sets, and say on standard error what was passed over.
+
+    Args:
+        path: folder or file; the package's measurements unless given.
+        names: data sets wanted.
+        machines: what rows may name; the package's machines unless given.
 
     Raises:
         InputError: a fault of a file, by line and column.
     """
     from phaze_opt.validation.dataset import read_datasets
 
-    datasets, notes = read_datasets(path, names)
+    datasets, notes = read_datasets(path, names, machines=machines)
     for note in notes:
         console().print(f"note: {note}", markup=False, soft_wrap=True)
     for dataset in datasets:
@@ -48,6 +66,32 @@ def read_measurements(path: Path | None, names: Sequence[str]) -> tuple[Dataset,
             message = f"note: {dataset.name} is predicted as {dataset.like}; choose another set by --dataset"
             console().print(message, markup=False, soft_wrap=True)
     return datasets
+
+
+def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:
+    """The package's machines with those of files; None without files.
+
+    Raises:
+        InputError: a fault of a file, by line and key.
+    """
+    from phaze_opt.hardware.device_file import read_devices
+
+    return read_devices(files) if files else None
+
+
+def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants) -> None:
+    """Say of which machines of a user's files no constants were fitted."""
+    from phaze_opt.hardware.device import list_devices
+
+    rows = [row for dataset in datasets for row in dataset.rows if row.machines is not None]
+    found = {device.name for row in rows if (device := row.find_device()) is not None}
+    measured = {group.split("/")[1] for group in fitted.groups if group.count("/")}
+    for name in sorted(found - measured - set(list_devices())):
+        message = (
+            f"note: no constants were fitted to {name}; its operators are priced as those of any machine nobody "
+            "measured, until `phaze-opt calibrate` fits them"
+        )
+        console().print(message, markup=False, soft_wrap=True)
 
 
 def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:

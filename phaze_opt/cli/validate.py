@@ -11,16 +11,20 @@ from phaze_opt.cli.measurements import (
     CONSTANTS_HELP,
     MEASUREMENTS,
     DatasetOption,
+    MachineOption,
     NamesArgument,
     check_file_to_write,
     dataset_names,
+    read_machines,
     read_measurements,
+    say_unmeasured,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
 from phaze_opt.cli.output import console, print_json
 from phaze_opt.cli.validate_output import print_validation
 
 if TYPE_CHECKING:
+    from phaze_opt.hardware.device_catalogue import DeviceCatalogue
     from phaze_opt.validation.result import Validation
 
 
@@ -36,6 +40,7 @@ def validate(
         ),
     ] = None,
     dataset: DatasetOption = None,
+    machine: MachineOption = None,
     constants: Annotated[
         Path | None, typer.Option("--constants", help=CONSTANTS_HELP, rich_help_panel=MEASUREMENTS)
     ] = None,
@@ -50,7 +55,8 @@ def validate(
     Errors are in per cent of the measured time. A goal that is missed is said and changes no exit code.
     """
     check_file_to_write(report, option="--report", example="validation.html")
-    result = _run(data, dataset_names(dataset, names), constants)
+    machines = read_machines(machine)
+    result = _run(data, dataset_names(dataset, names), constants, machines)
     if report is not None:
         _write_page(result, report, constants)
     if json:
@@ -63,7 +69,9 @@ def validate(
         console().print(f"report: {report}", markup=False, soft_wrap=True)
 
 
-def _run(data: Path | None, names: tuple[str, ...], constants: Path | None) -> Validation:
+def _run(
+    data: Path | None, names: tuple[str, ...], constants: Path | None, machines: DeviceCatalogue | None
+) -> Validation:
     from phaze_opt.hardware.fitted import load_fitted
     from phaze_opt.validation.baselines import fit_baselines
     from phaze_opt.validation.dataset import read_datasets
@@ -71,7 +79,8 @@ def _run(data: Path | None, names: tuple[str, ...], constants: Path | None) -> V
     from phaze_opt.validation.validate import validate as score_models
 
     fitted = load_fitted(constants)
-    datasets = read_measurements(data, names)
+    datasets = read_measurements(data, names, machines=machines)
+    say_unmeasured(datasets, fitted)
     with console().status("reading measurements") as status:
         own, _ = read_datasets(None)
         return score_models(

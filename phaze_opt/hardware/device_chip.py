@@ -24,8 +24,11 @@ def accelerator_of(device: Device, constants: Constants) -> Accelerator:
     """
     layout = device.layout
     if layout is None:
-        message = f"{device.name} has no layout of arrays and lanes, so it is no architecture"
-        raise InputError(message, key="arch")
+        message = (
+            f"{device.name} has no arrays and lanes to price it as a design; give num_tc, tc_width, tc_depth, num_vc "
+            "and vc_width in its file, or price training plans (evaluate --software), which need none"
+        )
+        raise InputError(message, source="--arch")
     per_cycle: float | None = layout.glb_bytes_per_cycle or None
     if per_cycle is None and device.style is MatrixStyle.TILES:
         per_cycle = CACHE_BYTES_PER_CYCLE * device.num_multiprocessors

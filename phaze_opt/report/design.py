@@ -55,7 +55,7 @@ def design_table(evaluation: Evaluation) -> TableContent:
 def _machine_note(chip: Accelerator) -> str:
     """That a machine that exists is priced here like a design; empty for designs."""
     device = find_device(chip.name)
-    if device is None or device.layout is None or device.layout.num_tc != chip.num_tc:
+    if device is None or device.name != chip.name or device.layout is None or device.layout.num_tc != chip.num_tc:
         return ""
     published = (
         *((f"{format_number(device.die_mm2)} mm2",) if device.die_mm2 else ()),

@@ -30,7 +30,7 @@ from phaze_opt.validation.held_out import (
     splits_of,
     with_starts,
 )
-from phaze_opt.validation.predict import predict_rows
+from phaze_opt.validation.predict import predict_rows, why_none_predicted
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
@@ -109,20 +109,23 @@ def calibrate(
     unfitted: list[str] = []
     for family in families:
         own = [dataset for dataset in datasets if dataset.like in family.datasets]
-        parameters = family.parameters(_rows_of(own)) if own else ()
-        if not parameters:
+        if not own:
             continue
-        reason = _why_unfitted(family, _rows_of(own), with_starts(constants, parameters))
+        parameters = family.parameters(_rows_of(own))
+        reason = _why_unfitted(family, _rows_of(own), with_starts(constants, parameters) if parameters else None)
         if reason:
             unfitted.append(reason)
+        if reason or not parameters:
             continue
         constants, fit = _calibrate_family(family, own, parameters, constants, options)
         fits.append(fit)
     return Calibration(constants=constants, families=tuple(fits), unfitted=tuple(unfitted))
 
 
-def _why_unfitted(family: Family, rows: Sequence[Row], constants: FittedConstants) -> str:
-    """Why no row says anything of the family's constants; empty if some do."""
+def _why_unfitted(family: Family, rows: Sequence[Row], constants: FittedConstants | None) -> str:
+    """Why no row says anything of the family's constants; empty if some do, or if it has none to fit (None)."""
+    if constants is None:
+        return why_none_predicted(family, rows)
     if not predict_rows(family, rows[:1], constants).unscored:
         return ""
     unscored = predict_rows(family, rows, constants).unscored

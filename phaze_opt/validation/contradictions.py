@@ -30,6 +30,12 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
     if not word.lower().startswith(RECOMPUTE_WORDS):
         shown = " ".join(word.split())[:40]
         yield "recompute", f"value '{shown}' must be {', '.join(RECOMPUTE_WORDS[:-1])} or {RECOMPUTE_WORDS[-1]}"
+    num_shared, heads = row.integer("kv_heads", 0), row.integer("heads")
+    if not row.text("mlp_matrices", "") and 0 < num_shared < heads:
+        rule = (
+            f"is blank beside {num_shared} kv_heads of {heads} heads; state 3 (a gated MLP, as Llama's) or 2 (a GPT's)"
+        )
+        yield "mlp_matrices", rule
     device = row.find_device()
     if row.text("hardware").lower().startswith("tpu") if device is None else device.maker == "google":
         return

@@ -71,6 +71,15 @@ def predict_rows(family: Family | None, rows: Sequence[Row], fitted: FittedConst
     return Predictions(predicted_s, measured_s, unscored, compiled, tuple(places))
 
 
+def why_none_predicted(family: Family, rows: Sequence[Row]) -> str:
+    """Why no row can be predicted, whatever the constants: the sentence of the first; empty if one can or none is."""
+    compiled, kept, refused = _compile(family, rows)
+    if not rows or compiled is not None and len(compiled.unscored) < len(kept):
+        return ""
+    first = refused.get(0) or (compiled.unscored[0] if compiled is not None else "")
+    return f"{family.name}: none of {len(rows):,} rows can be predicted; line {rows[0].line}: {first}"
+
+
 def _reason(compiled: CompiledRows, place: int, seconds: float, measured_s: float) -> str:
     if place in compiled.unscored:
         return compiled.unscored[place]

@@ -81,7 +81,11 @@ class Row:
         Raises:
             InputError: the column is empty (with its line), or names no one machine (without).
         """
-        return self._catalogue.load(self.text("hardware"))
+        name, known = self.text("hardware"), self._catalogue
+        if known.named(name):
+            return known.load(name)
+        message = f"{known.explain(name)} or describe it in a file of its own (--machine)"
+        raise InputError(message, key="hardware")
 
     def find_device(self) -> Device | None:
         """As `device`; None if the column names no one machine."""
