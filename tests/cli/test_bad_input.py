@@ -36,7 +36,7 @@ def check(arguments, capsys, *words):
         (["serch"], ["serch", "search"]),
         ([*EVALUATE, *TPU, "--model", "bert-larg"], ["bert-larg", "bert-large"]),
         ([*EVALUATE, *TPU, "--model", ""], ["--model"]),
-        ([*EVALUATE, *TINY, "--arch", "tpuv4"], ["tpuv4", "tpu-v4"]),
+        ([*EVALUATE, *TINY, "--arch", "tpu-v44"], ["tpu-v44", "did you mean tpu-v4"]),
         ([*EVALUATE, *TINY, "--arch", "num_tc=4"], ["num_vc"]),
         ([*EVALUATE, *TINY, "--arch", "num_tc=0,num_vc=8,tc_width=8,tc_depth=8,glb_mb=2,hbm_gb=32"], ["num_tc", "0"]),
         ([*EVALUATE, *TINY, "--arch", "num_tc=4,num_vc=8,tc_width=8,tc_depth=8,glb_mb=nan,hbm_gb=32"], ["glb_mb"]),
