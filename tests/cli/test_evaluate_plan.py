@@ -31,12 +31,12 @@ def run_json(arguments, capsys):
 
 def test_a_fixed_plan_is_priced_alone(capsys):
     fixed = ["--tensor-parallel", "5", "--pipeline", "2", "--data", "3", "--micro-batch", "2", "--recompute", "full"]
-    answer = run_json([*A100, *fixed], capsys)
+    answer = run_json([*A100, *fixed, "--global-batch", "66"], capsys)
     (plan,) = answer["plans"]
     degrees = ("tensor", "pipeline", "data", "micro_batch", "recompute")
     assert tuple(plan[name] for name in degrees) == (5, 2, 3, 2, "full")
     assert plan["iteration_time_s"] == pytest.approx(sum(plan["breakdown"].values()))
-    assert plan["throughput_tokens_per_s"] == pytest.approx(64 * 1024 / plan["iteration_time_s"])
+    assert plan["throughput_tokens_per_s"] == pytest.approx(66 * 1024 / plan["iteration_time_s"])
     assert plan["peak_memory_bytes"] < 80 * 2**30
     assert 0 < plan["mfu"] < 1
 
@@ -114,11 +114,12 @@ def test_tables_with_every_common_column_fit_80_characters(capsys, monkeypatch):
 
 def test_the_table_names_the_network_and_devices_left_idle(capsys):
     degrees = ["--tensor-parallel", "5", "--pipeline", "2", "--micro-batch", "1,2", "--recompute", "none"]
-    (_, whole, _), (_, part, _) = run([*A100, "--zero", "1"], capsys), run([*A100, *degrees, "--data", "3"], capsys)
-    words, idle = (" ".join(out.split()) for out in (whole, part))
+    idle = ["--data", "3", "--global-batch", "66"]
+    (_, whole, _), (_, part, _) = run([*A100, "--zero", "1"], capsys), run([*A100, *degrees, *idle], capsys)
+    words, rest = (" ".join(out.split()) for out in (whole, part))
     assert "65,536 tokens a step, network dgx-a100" in words
     assert "idle" not in words
-    assert "up to 2 devices idle" in idle
+    assert "up to 2 devices idle" in rest
 
 
 def test_one_plan_says_its_peak_and_ideal_software_what_it_leaves_out(capsys):
@@ -147,6 +148,7 @@ def test_what_does_not_fit_ends_with_code_3(capsys):
         (["--pipeline", "3"], ["does not divide 32 devices"]),
         (["--tensor-parallel", "3"], ["attention heads"]),
         (["--data", "64"], ["64 devices of 32"]),
+        (["--data", "15"], ["64 does not divide into 15 replicas", "give 60 or 75"]),
         (["--recompute", "some"], ["some"]),
         (["--software", "megatron-2020"], ["--software: ", "megatron-2021"]),
         (["--dtype", "fp4"], ["--dtype: ", "fp4"]),

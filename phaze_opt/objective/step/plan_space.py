@@ -44,9 +44,9 @@ def enumerate_plans(
 ) -> Iterator[ParallelPlan]:
     """Every plan that the choices, the devices and the model admit, in a fixed order.
 
-    Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); a replica
-    has at least one micro-batch. Of ZeRO stages and shards that come to the same, because nothing is sharded or nobody
-    shares it, only the first given is tried.
+    Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); the batch
+    divides into replicas and micro-batches, as training software demands. Of ZeRO stages and shards that come to the
+    same, because nothing is sharded or nobody shares it, only the first given is tried.
     """
     free = (choices.micro_batch, choices.interleave, choices.expert, choices.zero, choices.state_shards)
     for tensor, context in product(choices.tensor, choices.context):
@@ -95,7 +95,18 @@ def plan_obstacle(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) 
             f"{plan.data} replicas of {plan.micro_batch} sequences need a global batch of {samples}, "
             f"not {training.global_batch}"
         )
+    if training.global_batch % samples:
+        return _uneven_batch(training.global_batch, plan.data, plan.micro_batch)
     return _pipeline_obstacle(model, plan, num_micro_batches=plan.num_micro_batches(training.global_batch))
+
+
+def _uneven_batch(global_batch: int, data: int, micro_batch: int) -> str:
+    """That a batch leaves some replicas with less, which training software refuses, and the nearest that do not."""
+    samples = data * micro_batch
+    below = global_batch // samples * samples
+    nearest = " or ".join(str(each) for each in (below, below + samples) if each)
+    whole = f"{data} replicas of {micro_batch} sequences"
+    return f"a global batch of {global_batch} does not divide into {whole}; give {nearest}"
 
 
 def _pipeline_obstacle(model: ModelSpec, plan: ParallelPlan, *, num_micro_batches: int) -> str | None:
@@ -147,6 +158,12 @@ def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: in
     except InputError as error:
         return str(error)
     obstacle = plan_obstacle(model, training, plan)
+    if obstacle == _uneven_batch(training.global_batch, plan.data, plan.micro_batch):
+        # Larger tensor and context degrees leave fewer replicas, whose multiples lie closer together.
+        sizes = product(choices.tensor, choices.context)
+        rest = [num_devices // (tensor * context) for tensor, context in sizes]
+        fewest = min((data for devices in rest for _, data in _pipeline_and_data(model, devices, choices)), default=1)
+        return _uneven_batch(training.global_batch, fewest, plan.micro_batch)
     return obstacle or "no combination of the degrees given fits the devices and the batch; leave more of them free"
 
 

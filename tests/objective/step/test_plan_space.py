@@ -56,7 +56,8 @@ def test_fixed_degrees_may_leave_devices_idle_free_ones_may_not() -> None:
     fixed = PlanChoices(tensor=(2,), pipeline=(3,), data=(2,), micro_batch=(1,), recompute=(Recompute.NONE,))
     assert [plan.num_devices for plan in enumerate_plans(BERT, TRAINING, num_devices=16, choices=fixed)] == [12]
     free = PlanChoices(tensor=(2,), micro_batch=(1,), recompute=(Recompute.NONE,))
-    plans = list(enumerate_plans(BERT, TRAINING, num_devices=24, choices=free))
+    training = replace(TRAINING, global_batch=192)
+    plans = list(enumerate_plans(BERT, training, num_devices=24, choices=free))
     assert {plan.num_devices for plan in plans} == {24}
     assert {plan.pipeline for plan in plans} == {1, 2, 3, 4, 6, 12}
 
@@ -70,6 +71,8 @@ def test_fixed_degrees_may_leave_devices_idle_free_ones_may_not() -> None:
         (ParallelPlan(pipeline=5, interleave=2), "do not divide into 5 stages of 2 chunks"),
         (ParallelPlan(data=65), "65 replicas of 1 sequences need a global batch of 65"),
         (ParallelPlan(pipeline=2, interleave=2, data=64), "multiples of 2 stages"),
+        (ParallelPlan(data=15), "64 does not divide into 15 replicas of 1 sequences; give 60 or 75"),
+        (ParallelPlan(data=2, micro_batch=5), "64 does not divide into 2 replicas of 5 sequences; give 60 or 70"),
     ],
 )
 def test_obstacles_are_sentences(plan: ParallelPlan, words: str) -> None:
@@ -86,6 +89,15 @@ def test_explains_why_nothing_is_left() -> None:
     assert "attention heads" in explain(PlanChoices(tensor=(3,), data=(1,), pipeline=(1,)))
     assert "state_shards = 3" in explain(PlanChoices(tensor=(1,), pipeline=(2,), zero=(3,), state_shards=(3,)))
     assert "global batch" in explain(PlanChoices(tensor=(1,), micro_batch=(128,)))
+    uneven = PlanChoices(tensor=(1, 2, 4), pipeline=(2,), micro_batch=(7,))
+    assert explain(uneven) == "a global batch of 64 does not divide into 2 replicas of 7 sequences; give 56 or 70"
+
+
+def test_batches_that_leave_replicas_unequal_are_skipped() -> None:
+    """Every plan gives all replicas whole micro-batches, as many each; with a batch of 60 over 16 devices few do."""
+    training = replace(TRAINING, global_batch=60)
+    found = list(enumerate_plans(BERT, training, num_devices=16, choices=PlanChoices()))
+    assert {(plan.data, plan.micro_batch) for plan in found} == {(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)}
 
 
 def test_no_degree_below_one() -> None:
