@@ -1,4 +1,4 @@
-"""What there is to choose from: models, architectures, strategies, pruners, spaces."""
+"""What there is to choose from: models, strategies, pruners, spaces."""
 
 from __future__ import annotations
 
@@ -37,40 +37,6 @@ def models(*, json: JsonOption = False) -> None:
         return
     _print_table("Models", [{key: row[key] for key in ("name", "parameters", "layers", "hidden")} for row in rows])
     _print_sources(rows)
-
-
-def architectures(*, json: JsonOption = False) -> None:
-    """List the architecture presets, with area, peak rate and sources."""
-    from phaze_opt.hardware.area import area_mm2
-    from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.hardware.presets import architecture_source, list_architectures, load_architecture
-    from phaze_opt.objective.serialize import architecture_to_json
-
-    rows = []
-    for name in list_architectures():
-        accelerator = load_architecture(name, constants=load_constants())
-        row = {"name": name, **architecture_to_json(accelerator)}
-        row["peak_tflops"] = round(accelerator.peak_flops_per_s / 1e12, 1)
-        row["area_mm2"] = area_mm2(accelerator)
-        row["source"] = architecture_source(name)
-        rows.append(row)
-    if json:
-        print_json(rows)
-        return
-    _print_table("Architectures", [_architecture_row(row) for row in rows])
-    _print_sources(rows)
-
-
-def _architecture_row(row: dict[str, Any]) -> dict[str, Any]:
-    """What a person compares architectures by."""
-    return {
-        "name": row["name"],
-        "tensor cores": f"{row['num_tc']:,} {row['tc_width']}x{row['tc_depth']}",
-        "vector cores": f"{row['num_vc']:,} x {row['vc_width']:,}",
-        "GLB, MB": row["glb_mb"],
-        "HBM, GB": row["hbm_gb"],
-        "peak, TFLOP/s": row["peak_tflops"] if row["peak_tflops"] < 100 else round(row["peak_tflops"]),
-    }
 
 
 def strategies(*, json: JsonOption = False) -> None:

@@ -77,7 +77,9 @@ COMMANDS = {
     ),
     "place": LazyCommand("phaze_opt.cli.place", "place", "Solve one placement instance exactly."),
     "models": LazyCommand("phaze_opt.cli.catalogue", "models", "List the models of the zoo."),
-    "architectures": LazyCommand("phaze_opt.cli.catalogue", "architectures", "List the architecture presets."),
+    "architectures": LazyCommand(
+        "phaze_opt.cli.architectures", "architectures", "List the architecture presets, or all that is known of one."
+    ),
     "software": LazyCommand("phaze_opt.cli.software", "software", "List the training software with fitted constants."),
     "network": LazyCommand(
         "phaze_opt.cli.network", "app", "List and show networks; allocate bandwidth to their levels."

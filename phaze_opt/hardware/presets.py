@@ -66,13 +66,20 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
     elif "=" in text:
         document = TomlDocument(values=parse_inline(text), text="", source="architecture")
         default_name = ""
-    elif shipped_devices().named(text):
-        raise InputError(shipped_devices().explain(text))
     else:
-        hint = suggest(text, list_architectures(), aliases=list_data_names())
-        message = f"no architecture is named {shorten(text)}; {hint} or give a file or num_tc=...,num_vc=..."
+        message = explain_name(text)
+        if not shipped_devices().named(text):
+            message = f"{message} or give a file or num_tc=...,num_vc=..."
         raise InputError(message)
     return _build(document, constants=known, hbm_form=hbm_form, default_name=default_name)
+
+
+def explain_name(text: str) -> str:
+    """Why a text names no one architecture: a sentence."""
+    if shipped_devices().named(text):
+        return shipped_devices().explain(text)
+    hint = suggest(text, list_architectures(), aliases=list_data_names())
+    return f"no architecture is named {shorten(text)}; {hint}"
 
 
 def find_machine(text: str) -> Device | None:
