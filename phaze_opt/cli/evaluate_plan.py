@@ -78,7 +78,7 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
     Raises:
         InputError: an option breaks a rule, or no plan is left.
     """
-    from phaze_opt.objective.step.plan_search import rank_plans
+    from phaze_opt.objective.step.plan_search import rank_plans, without_vain_recompute
     from phaze_opt.objective.step.plan_space import enumerate_plans, explain_no_plan
 
     _refuse_chip_options(request)
@@ -93,7 +93,7 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
     plans = tuple(enumerate_plans(request.model, training, num_devices=request.devices, choices=choices))
     if not plans:
         raise InputError(explain_no_plan(request.model, training, num_devices=request.devices, choices=choices))
-    ranking = rank_plans(request.model, training, plans, machine=machine)
+    ranking = without_vain_recompute(rank_plans(request.model, training, plans, machine=machine))
     if json:
         print_json(_to_json(ranking, setting, top=request.top))
     elif ranking.ranked:
@@ -241,6 +241,7 @@ def _to_json(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> dict[st
         "setting": asdict(setting),
         "num_fitting": len(ranking.ranked),
         "num_misfits": ranking.num_misfits,
+        "num_dominated": ranking.num_dominated,
         "plans": [_plan_to_json(each, setting) for each in ranking.ranked[:top]],
     }
 

@@ -106,9 +106,9 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
     )
     meanings = "".join(f"{each.heading} {each.meaning}, " for each in degrees)
     note = (
-        f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not; t tensor, p pipeline, "
-        f"d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, GiB of the fullest "
-        f"stage; {RESERVE_NOTE}; {setting.tokens:,} tokens a step, network {setting.network}"
+        f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not{_left_out(ranking)}; "
+        f"t tensor, p pipeline, d data parallel, {meanings}rec. recomputation, MFU of the {setting.peak_type} peak, "
+        f"GiB of the fullest stage; {RESERVE_NOTE}; {setting.tokens:,} tokens a step, network {setting.network}"
     )
     idle = max((setting.num_devices - ranked.plan.num_devices for ranked in best), default=0)
     if idle:
@@ -117,6 +117,12 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
         note += f"; {coverage}"
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
     return TableContent(title, columns, rows, note, emphasised=frozenset({0}))
+
+
+def _left_out(ranking: PlanRanking) -> str:
+    """Plans that recompute in vain, in words."""
+    number = ranking.num_dominated
+    return f", {number:,} more recompute without saving memory" if number else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -59,11 +60,13 @@ class PlanRanking:
         ranked: the plans.
         num_misfits: plans that do not fit the memory.
         least_bytes: what the smallest of those needs, 0 if there is none.
+        num_dominated: plans left out because they recompute more than another in vain (`without_vain_recompute`).
     """
 
     ranked: tuple[RankedPlan, ...]
     num_misfits: int
     least_bytes: float
+    num_dominated: int = 0
 
     def rank_of(self, plan: ParallelPlan) -> int | None:
         """One-based rank of a plan, None if it is not among them."""
@@ -110,6 +113,22 @@ def rank_plans(
     ranked = [RankedPlan(step.plan, time, memory) for (step, _, memory), time in zip(fitting, priced, strict=True)]
     ranked.sort(key=lambda each: each.time.seconds)
     return PlanRanking(tuple(ranked), len(misfits), min(misfits, default=0.0))
+
+
+def without_vain_recompute(ranking: PlanRanking) -> PlanRanking:
+    """The ranking without plans that another recomputation beats: as fast or faster, in no more memory.
+
+    Fused attention keeps no scores, so that selective recomputation under it takes time and saves nothing. Of plans
+    that are equal in both, the first stays.
+    """
+    least: dict[ParallelPlan, float] = {}
+    kept = []
+    for each in ranking.ranked:
+        twin = replace(each.plan, recompute=Recompute.NONE)
+        if each.memory.peak_bytes < least.get(twin, math.inf):
+            least[twin] = each.memory.peak_bytes
+            kept.append(each)
+    return replace(ranking, ranked=tuple(kept), num_dominated=len(ranking.ranked) - len(kept))
 
 
 def step_memory(step: CompiledStep) -> PlanMemory:

@@ -13,7 +13,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.clocks import MachineClock
 from phaze_opt.objective.step.estimate_step import estimate_step
 from phaze_opt.objective.step.plan_network import plan_network
-from phaze_opt.objective.step.plan_search import Machine, PlanRanking, rank_plans
+from phaze_opt.objective.step.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
 from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.workload.config import load_model
@@ -87,6 +87,27 @@ def test_full_recomputation_costs_time_and_saves_memory() -> None:
     for without, full in pairs:
         assert full.time.seconds > without.time.seconds
         assert full.memory.peak_bytes < without.memory.peak_bytes
+
+
+def test_plans_that_recompute_in_vain_are_left_out() -> None:
+    """By brute force over pairs: gone is what another recomputation beats, no more; softmax of 2021 keeps scores."""
+    for software in ("megatron-2021", "megatron-core"):
+        machine = Machine(MachineClock(DEVICE, ComputePath.BF16, FITTED), 1e15, NETWORK, load_stack(software, FITTED))
+        ranking = rank_plans(MODEL, TRAINING, PLANS, machine=machine)
+        kept = without_vain_recompute(ranking)
+        beaten = {
+            one.plan
+            for one in ranking.ranked
+            for other in ranking.ranked
+            if replace(one.plan, recompute=other.plan.recompute) == other.plan != one.plan
+            and other.time.seconds <= one.time.seconds
+            and other.memory.peak_bytes <= one.memory.peak_bytes
+        }
+        assert [each.plan for each in kept.ranked] == [each.plan for each in ranking.ranked if each.plan not in beaten]
+        assert kept.num_dominated == len(beaten)
+        in_vain = {plan for plan in beaten if plan.recompute is Recompute.SELECTIVE}
+        everything = [plan for plan in PLANS if plan.recompute is Recompute.SELECTIVE]
+        assert len(in_vain) == (len(everything) if software == "megatron-core" else 0)
 
 
 def test_no_plan_is_refused() -> None:
