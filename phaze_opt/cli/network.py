@@ -229,7 +229,33 @@ def _compile(
     obstacle = plan_obstacle(model, training, plan)
     if obstacle is not None:
         raise InputError(obstacle)
-    return compile_step(model, training, plan, stack=IDEAL_STACK)
+    step = compile_step(model, training, plan, stack=IDEAL_STACK)
+    if degrees == (1, 1, None):
+        _refuse_unfit(step)
+    return step
+
+
+def _refuse_unfit(step: CompiledStep) -> None:
+    """Plain data parallelism, where no degree is given, is for models that some machine could hold.
+
+    Raises:
+        InputError: none could, even if every block were computed again.
+    """
+    from dataclasses import replace
+
+    from phaze_opt.hardware.device import list_devices, load_device
+    from phaze_opt.objective.step.plan_search import step_memory
+    from phaze_opt.units import bytes_to_gib
+    from phaze_opt.workload.plan import Recompute
+
+    least = step_memory(replace(step, plan=replace(step.plan, recompute=Recompute.FULL))).peak_bytes
+    largest = max(load_device(name).hbm_bytes for name in list_devices())
+    if least > largest:
+        message = (
+            f"{step.model.name} whole on every device takes {bytes_to_gib(least):,.0f} GiB, more than any machine has "
+            f"({bytes_to_gib(largest):,.0f}); give --tensor-parallel and --pipeline (`evaluate` finds degrees that fit)"
+        )
+        raise InputError(message, source="--model")
 
 
 def _costs(text: str | None) -> tuple[float, ...]:

@@ -111,6 +111,7 @@ def test_costs_move_bandwidth_to_cheaper_levels(capsys):
         (["network", "show", "dgx-a10"], ["dgx-a10", "dgx-a100"]),
         (["network", "show", "dgx-a100", "--devices", "0"], ["--devices", "0"]),
         ([*OPTIMISE, "--tensor-parallel", "3"], ["64 devices"]),
+        (["network", "optimise", "--model", "llama-3-70b", "--devices", "512"], ["GiB", "--tensor-parallel and"]),
         ([*OPTIMISE, "--tensor-parallel", "8", "--data", "4"], ["data 4", "64 devices"]),
         ([*OPTIMISE, "--tensor-parallel", "0"], ["--tensor-parallel"]),
         ([*OPTIMISE, "--chunking", "thermis"], ["--chunking", "themis"]),
@@ -152,3 +153,10 @@ def test_numbers_without_measure_are_refused_before_they_overflow(option, value,
     assert (stop.value.code, out) == (2, "")
     assert err.startswith(f"phaze-opt: {option}: ")
     assert err.count("\n") == 1
+
+
+def test_a_large_model_needs_degrees_a_small_one_none(capsys):
+    """The refusal is for what is given no degree: with some, and where a whole model fits, the split is found."""
+    large = ["network", "optimise", "--model", "llama-3-70b", "--devices", "512"]
+    assert run_json([*large, "--tensor-parallel", "8", "--pipeline", "4"], capsys)["best"]["seconds"] > 0
+    assert run_json(OPTIMISE, capsys)["plan"]["data"] == 64
