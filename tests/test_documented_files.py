@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from phaze_opt.hardware.device import ComputePath, DeviceTable
+from phaze_opt.hardware.device_file import read_devices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.schedule.instance import parse_instance
@@ -30,12 +32,32 @@ def write(tmp_path):
 
 
 def test_there_is_one_example_of_each():
-    assert set(TOMLS) == {"architecture", "network", "space", "study"}
+    assert set(TOMLS) == {"architecture", "machine", "network", "space", "study"}
 
 
 def test_architecture(write):
     accelerator = load_architecture(str(write("architecture")))
     assert (accelerator.num_tc, accelerator.num_vc, accelerator.hbm_bandwidth_bytes_per_s) == (16, 64, 2e12)
+
+
+def test_machine(write):
+    """As a machine and, by its arrays, as a design; what the text calls optional is."""
+    path = write("machine")
+    device = read_devices([path]).devices[-1]
+    assert (device.name, device.maker, device.network) == ("zeus-1", "olympus", "dgx-a100")
+    assert device.peak(ComputePath.BF16) == 196.6e12
+    chip = load_architecture(str(path))
+    assert (chip.name, chip.hbm_bandwidth_bytes_per_s) == ("zeus-1", 1.2e12)
+    assert chip.peak_flops_per_s == pytest.approx(196.6e12, rel=0.001)
+    needed, _ = TOMLS["machine"].split("# All below may be left out.")
+    path.write_text(needed, encoding="utf-8")
+    assert read_devices([path]).load("zeus-1").layout is None
+
+
+def test_machine_lists_every_key():
+    _, _, section = TEXT.partition("## A machine of your own")
+    section = section.split("\n## ")[0]
+    assert [key for key in DeviceTable.model_fields if not re.search(rf"\b{key}\b", section)] == []
 
 
 def test_network(write):

@@ -12,6 +12,7 @@ import typer
 from phaze_opt.cli.measurements import (
     CONSTANTS_HELP,
     MEASUREMENTS,
+    NEEDED_COLUMNS,
     DatasetOption,
     MachineOption,
     NamesArgument,
@@ -39,7 +40,11 @@ def calibrate(
     *,
     data: Annotated[
         Path,
-        typer.Option("--data", help="Folder of CSV files, or one CSV file.", rich_help_panel=MEASUREMENTS),
+        typer.Option(
+            "--data",
+            help=f"Folder of CSV files, or one CSV file. {NEEDED_COLUMNS}",
+            rich_help_panel=MEASUREMENTS,
+        ),
     ],
     output: Annotated[
         Path, typer.Option("--out", help="File of fitted constants to write (JSON).", rich_help_panel=RECORDS)

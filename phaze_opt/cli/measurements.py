@@ -33,6 +33,13 @@ NamesArgument = Annotated[
 ]
 CONSTANTS_HELP = "File of fitted constants that `phaze-opt calibrate` wrote; the package's own unless given."
 
+NEEDED_COLUMNS = (
+    "Columns needed: operators hardware, op, m, n, dtype, latency_us (and k of a matmul); collectives hardware, "
+    "n_devices, bytes, latency_us; training hardware, n_devices, layers, hidden, heads, seq, global_batch, "
+    "iter_time_s. docs/validation.md has the others, with examples."
+)
+"""Of the common kinds of files, as the schemas have them."""
+
 MachineOption = Annotated[
     list[Path] | None,
     typer.Option(

@@ -10,6 +10,7 @@ import typer
 from phaze_opt.cli.measurements import (
     CONSTANTS_HELP,
     MEASUREMENTS,
+    NEEDED_COLUMNS,
     DatasetOption,
     MachineOption,
     NamesArgument,
@@ -35,7 +36,8 @@ def validate(
         Path | None,
         typer.Option(
             "--data",
-            help="Folder of CSV files, or one CSV file; the public measurements of the package unless given.",
+            help="Folder of CSV files, or one CSV file; the public measurements of the package unless given. "
+            f"{NEEDED_COLUMNS}",
             rich_help_panel=MEASUREMENTS,
         ),
     ] = None,

@@ -13,7 +13,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device import ComputePath, MatrixStyle, find_device, list_data_names, list_devices, load_device
 from phaze_opt.hardware.device_chip import CACHE_BYTES_PER_CYCLE, accelerator_of
 from phaze_opt.hardware.networks import list_networks
-from phaze_opt.hardware.presets import architecture_source, load_architecture
+from phaze_opt.hardware.presets import architecture_source, find_machine, load_architecture
 
 CONSTANTS = load_constants()
 DATA = Path(phaze_opt.validation.__file__).parent / "data"
@@ -104,3 +104,54 @@ def test_unknown_machines_are_refused_with_a_near_miss(name: str, says: str) -> 
 def test_a_path_that_a_machine_lacks_is_refused() -> None:
     with pytest.raises(InputError, match="has no fp8 path; it has fp32, tf32, bf16, int8"):
         load_device("a100-80g").peak(ComputePath.FP8)
+
+
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100-80g"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40g"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80g"),
+        ("A100-PCIE-40GB", "a100-pcie-40g"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("nvidia h100 pcie", "h100-pcie"),
+        ("Tesla V100-SXM2-16GB", "v100"),
+        ("Tesla T4", "t4"),
+        ("AMD Instinct MI250X", "mi250x"),
+        ("mi250-gcd", "mi250"),
+        ("TPU v5 lite", "tpu-v5e"),
+        ("TPU v4", "tpu-v4-published"),
+    ],
+)
+def test_names_that_tools_print_are_known(printed: str, name: str) -> None:
+    assert load_device(printed).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("A100", "may be a100-80g, a100-40g, a100-pcie-40g or a100-pcie-80g; name one of them"),
+        ("NVIDIA A100 40GB", "may be a100-40g or a100-pcie-40g"),
+        ("TPU7x", "may be tpu-v7 or tpu-v7-chiplet"),
+        ("NVIDIA H100 PCIE 80", "did you mean H100-PCIe"),
+    ],
+)
+def test_a_name_of_several_machines_names_none(text: str, says: str) -> None:
+    assert find_device(text) is None
+    with pytest.raises(InputError, match=says):
+        load_device(text)
+
+
+@pytest.mark.parametrize("name", list_devices())
+def test_no_alias_hides_a_name(name: str) -> None:
+    """Every preset and data name means its machine in upper and lower case, and every machine has a maker."""
+    device = load_device(name)
+    assert device.maker in ("nvidia", "amd", "intel", "google")
+    for own in (device.name, *device.data_names):
+        assert load_device(own.lower()) is load_device(own.upper()) is device
+
+
+def test_tpu_v4_as_an_architecture_is_phazes_design() -> None:
+    assert load_architecture("tpu-v4", constants=CONSTANTS).hbm_bandwidth_bytes_per_s == 800e9
+    assert find_machine("tpu-v4") is None
+    assert find_machine("TPUv4") is load_device("tpu-v4-published")

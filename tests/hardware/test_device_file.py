@@ -1,0 +1,124 @@
+"""Machines of a user's own: read as the package's are, refused by file, line and key, and never mistaken for them."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import find_device, list_devices, load_device, shipped_devices
+from phaze_opt.hardware.device_file import LAYOUT_KEYS, device_of, read_devices
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.presets import find_machine, load_architecture
+from phaze_opt.hardware.toml_file import TomlDocument, parse_toml
+
+ZEUS = """name = "zeus-1"
+maker = "Olympus"
+style = "tiles"
+num_multiprocessors = 64
+peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
+cache_mb = 32
+hbm_gb = 48
+hbm_gb_per_s = 1200
+clock_ghz = 1.5
+network = "dgx-a100"
+"""
+ARRAYS = "num_tc = 256\ntc_width = 16\ntc_depth = 16\nnum_vc = 64\nvc_width = 128\n"
+
+
+def write(folder: Path, text: str, name: str = "zeus.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", list_devices())
+def test_a_shipped_machine_under_another_name_is_the_same_machine(name: str, tmp_path: Path) -> None:
+    """One loader: the table of devices.toml, copied into a file, gives the same figures."""
+    text = resources.files("phaze_opt.hardware").joinpath("devices.toml").read_text(encoding="utf-8")
+    table = dict(parse_toml(text, source="").values[name])
+    table.update(data_names=[], aliases=[])
+    found = device_of(TomlDocument(table | {"name": "my-own"}, "", "mine.toml"), tmp_path / "mine.toml")
+    shipped = load_device(name)
+    for field in shipped.__dataclass_fields__:
+        if field not in ("name", "data_names", "aliases"):
+            assert getattr(found, field) == getattr(shipped, field), field
+
+
+def test_a_machine_of_a_file_is_added_to_the_others_and_to_nothing_else(tmp_path: Path) -> None:
+    known = read_devices([write(tmp_path, ZEUS + 'data_names = ["Zeus 1 48GB"]\n')])
+    device = known.load("ZEUS_1")
+    assert (device.name, device.maker, device.hbm_bytes) == ("zeus-1", "olympus", 48 * 2**30)
+    assert known.load("zeus 1 (48gb)") is device
+    assert known.load("h100") is load_device("h100")
+    assert find_device("zeus-1") is None
+    assert len(known.devices) == len(shipped_devices().devices) + 1
+    assert find_machine(str(tmp_path / "zeus.toml")) == device
+
+
+def test_several_files_may_not_share_a_name(tmp_path: Path) -> None:
+    first, second = write(tmp_path, ZEUS), write(tmp_path, "\n" + ZEUS.replace("zeus-1", "Zeus 1"), "b.toml")
+    with pytest.raises(InputError, match=r"b.toml:2: key 'name': 'Zeus 1' is a name of zeus-1 already"):
+        read_devices([first, second])
+
+
+def test_the_name_is_that_of_the_file_unless_given(tmp_path: Path) -> None:
+    assert read_devices([write(tmp_path, ZEUS.partition("\n")[2], "hera.toml")]).load("hera").num_multiprocessors == 64
+
+
+def test_a_network_may_be_a_file_beside_it(tmp_path: Path) -> None:
+    dimension = '[[dimensions]]\ntopology = "ring"\nsize = 4\nbandwidth_gb_per_s = 10\nlatency_us = 1\n'
+    write(tmp_path, 'name = "four"\n' + dimension, "four.toml")
+    (tmp_path / "machines").mkdir()
+    text = ZEUS.replace("dgx-a100", "../four.toml")
+    device = read_devices([write(tmp_path / "machines", text)]).load("zeus-1")
+    assert load_network(device.network, num_devices=4).name == "four"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("hbm_gb = 48", "hbm_gb = -48", r"zeus.toml:7: key 'hbm_gb': value -48 must be greater than 0"),
+        ("hbm_gb = 48", "hbm_gb = 1e300", r"zeus.toml:7: key 'hbm_gb': value 1e\+300 must be less than or equal"),
+        ("hbm_gb = 48", "hbm_gb = nan", r"key 'hbm_gb'"),
+        ("cache_mb = 32", 'cache_mb = "32"', r"zeus.toml:6: key 'cache_mb': value '32' must be a valid number"),
+        ("cache_mb = 32\n", "", r"zeus.toml: key 'cache_mb': is missing; a machine needs style"),
+        ("cache_mb", "cach_mb", r"key 'cach"),
+        ('"tiles"', '"tile"', r"zeus.toml:3: key 'style': value 'tile' must be 'tiles' or 'systolic'"),
+        ('"tiles"', '"systolic"', r"zeus.toml:3: key 'style': .* needs array_width"),
+        ("bf16 =", "bf61 =", r"zeus.toml:5: key 'peak_tflops.bf61': is no type of a rate; did you mean bf16"),
+        ("{ fp32 = 24.6, bf16 = 196.6 }", "{}", r"zeus.toml:5: key 'peak_tflops'"),
+        ("= 64", "= 64.5", r"zeus.toml:4: key 'num_multiprocessors': value 64.5 must be a valid integer"),
+        ("= 64", "= 0", r"zeus.toml:4: key 'num_multiprocessors': value 0 must be greater than 0"),
+        ("dgx-a100", "dgx-a200", r"zeus.toml:10: key 'network': .* did you mean dgx-.*dgx-a100"),
+        ("zeus-1", "A100-SXM", r"zeus.toml:1: key 'name': 'A100-SXM' is a name of a100-80g already"),
+        ("zeus-1", "NVIDIA A100", r"zeus.toml:1: key 'name': 'NVIDIA A100' is a name of a100-80g already"),
+        ("zeus-1", "a/b", r"zeus.toml:1: key 'name': value 'a/b' must be a name"),
+        ('"zeus-1"', "7", r"zeus.toml:1: key 'name': value 7 must be a name"),
+        ("clock_ghz = 1.5", "clock_ghz = 1.5\nnum_tc = 256", r"zeus.toml:10: key 'num_tc': needs tc_width, tc_depth"),
+        ("clock_ghz = 1.5", "clock_ghz = 3\n" + ARRAYS, r"zeus.toml:10: key 'num_tc': .* is 393.2 TFLOP/s, but"),
+    ],
+)
+def test_faults_are_one_sentence_by_file_line_and_key(old: str, new: str, says: str, tmp_path: Path) -> None:
+    assert old in ZEUS
+    path = write(tmp_path, ZEUS.replace(old, new, 1))
+    for read in (lambda: read_devices([path]), lambda: find_machine(str(path)), lambda: load_architecture(str(path))):
+        with pytest.raises(InputError, match=says) as caught:
+            read()
+        assert "\n" not in str(caught.value)
+        assert "pydantic" not in str(caught.value)
+
+
+def test_a_design_is_no_machine_and_a_machine_without_arrays_is_no_design(tmp_path: Path) -> None:
+    design = write(tmp_path, "num_tc = 1\nnum_vc = 1\ntc_width = 8\ntc_depth = 8\nglb_mb = 1\nhbm_gb = 8\n", "d.toml")
+    assert find_machine(str(design)) is None
+    assert load_architecture(str(design)).num_tc == 1
+    with pytest.raises(InputError, match=r"d.toml: describes no machine; needed are name, style"):
+        read_devices([design])
+    bare = write(tmp_path, ZEUS)
+    with pytest.raises(InputError, match="zeus-1 has no arrays and lanes") as caught:
+        load_architecture(str(bare))
+    assert all(key in str(caught.value) for key in LAYOUT_KEYS)
+    assert load_architecture(str(write(tmp_path, ZEUS + ARRAYS))).num_vc == 64
