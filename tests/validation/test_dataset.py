@@ -254,6 +254,13 @@ def test_a_file_with_one_wrong_column_keeps_its_kind(tmp_path, wrong, kind):
             "column 'micro_batch': 9 samples on each of 8 replicas are more than the global batch of 64",
         ),
         ("recompute", "ful", "column 'recompute': value 'ful' must be full, selective, none, custom or minimal"),
+        (
+            "kv_heads",
+            "4",
+            "column 'mlp_matrices': is blank beside 4 kv_heads of 16 heads; state 3 (a gated MLP, as Llama's)",
+        ),
+        ("kv_heads,mlp_matrices", "4,2", ""),
+        ("kv_heads", "16", ""),
         ("cp", "1", ""),
         ("note", "x", ""),
         ("tp,pp,dp,micro_batch,recompute", "2,2,2,32,Selective", ""),

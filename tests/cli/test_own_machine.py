@@ -1,0 +1,164 @@
+"""A machine of a user's own from data sheet to constants, and names of machines, as the command line has them."""
+
+import json
+import shlex
+
+import pytest
+
+from phaze_opt.cli.main import main
+from phaze_opt.cli.measurements import NEEDED_COLUMNS
+from phaze_opt.validation.schema import COLLECTIVES, OPERATORS, TRAINING
+
+ZEUS = """name = "zeus-1"
+style = "tiles"
+num_multiprocessors = 64
+peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
+cache_mb = 32
+hbm_gb = 48
+hbm_gb_per_s = 1200
+clock_ghz = 1.5
+network = "dgx-a100"
+"""
+ARRAYS = "num_tc = 256\ntc_width = 16\ntc_depth = 16\nnum_vc = 64\nvc_width = 128\n"
+SHARE, LAUNCH_S = 0.7, 6e-5
+"""What the measurements below are made of: a share of the peak, and a launch."""
+TRAINING_FILE = (
+    "hardware,n_devices,layers,hidden,heads,kv_heads,ffn,mlp_matrices,vocab,seq,global_batch,micro_batch,tp,iter_time_s\n"
+    "zeus-1,8,24,2048,16,8,8192,{},50304,2048,64,4,2,2.0\n"
+)
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return stop.value.code, captured.out, captured.err
+
+
+def run_json(arguments, capsys):
+    code, out, err = run([*arguments, "--json"], capsys)
+    assert code == 0, err
+    return json.loads(out)
+
+
+@pytest.fixture
+def zeus(tmp_path):
+    path = tmp_path / "zeus 1.toml"
+    path.write_text(ZEUS)
+    return path
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Matmuls of whole waves, bound by compute, and small ones, bound by launches."""
+    lines = ["hardware,op,m,n,k,dtype,latency_us"]
+    for m, n, k in ((8192, 8192, 8192), (8192, 8192, 4096), (16384, 8192, 8192), (128, 128, 128), (128, 256, 128)):
+        seconds = LAUNCH_S + 2.0 * m * n * k / (SHARE * 196.6e12)
+        lines.append(f"zeus-1,matmul,{m},{n},{k},bf16,{seconds * 1e6:.2f}")
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_constants_are_fitted_to_a_machine_of_a_file(zeus, data, tmp_path, capsys):
+    out = tmp_path / "c.json"
+    code, text, err = run(["calibrate", "--data", data, "--machine", zeus, "--out", out, "--no-held-out"], capsys)
+    assert code == 0, err
+    constants = json.loads(out.read_text())["groups"]["operators/zeus-1/host"]["constants"]
+    assert constants["matmul_efficiency"]["value"] == pytest.approx(SHARE, rel=0.08)
+    assert constants["launch_s"]["value"] == pytest.approx(LAUNCH_S, rel=0.05)
+    command = text.rstrip().splitlines()[-1].partition("`phaze-opt ")[2].partition("`")[0]
+    assert run_json(shlex.split(command), capsys)["datasets"]["mine"]["mape"] < 2.0
+
+
+def test_a_machine_without_constants_is_priced_and_said(zeus, data, tmp_path, capsys):
+    code, _, err = run(["validate", "--data", data, "--machine", zeus], capsys)
+    assert code == 0
+    assert "note: no constants were fitted to zeus-1" in err
+    out = tmp_path / "c.json"
+    run(["calibrate", "--data", data, "--machine", zeus, "--out", out, "--no-held-out"], capsys)
+    _, _, err = run(["validate", "--data", data, "--machine", zeus, "--constants", out], capsys)
+    assert "no constants" not in err
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("zeus-1", "no machine is named 'zeus-1'"),
+        ("A100", "'A100' may be a100-80g, a100-40g, a100-pcie-40g or a100-pcie-80g; name one of them"),
+    ],
+)
+def test_calibrate_and_validate_give_the_same_reason(name, reason, data, tmp_path, capsys):
+    data.write_text(data.read_text().replace("zeus-1", name))
+    code, _, err = run(["calibrate", "--data", data, "--out", tmp_path / "c.json"], capsys)
+    assert (code, reason in err) == (2, True), err
+    assert "nothing to fit: operators: none of 5 rows can be predicted; line 2: " in err
+    assert ("--machine" in err) is (name == "zeus-1")
+    assert not (tmp_path / "c.json").exists()
+    reasons = run_json(["validate", "--data", data], capsys)["datasets"]["mine"]["unscored_reasons"]
+    assert [reason in text for text in reasons] == [True]
+
+
+def test_training_rows_of_the_machine_are_scored_and_a_llama_says_its_matrices(zeus, tmp_path, capsys):
+    path = tmp_path / "steps.csv"
+    path.write_text(TRAINING_FILE.format(3))
+    found = run_json(["validate", "--data", path, "--machine", zeus], capsys)["datasets"]["steps"]
+    assert (found["rows"], found["scored"]) == (1, 1)
+    path.write_text(TRAINING_FILE.format(""))
+    code, _, err = run(["validate", "--data", path, "--machine", zeus], capsys)
+    assert code == 2
+    assert "steps.csv:2: column 'mlp_matrices': is blank beside 8 kv_heads of 16 heads; state 3" in err
+
+
+def test_evaluate_prices_plans_and_a_design_on_the_machine(zeus, capsys):
+    case = ["evaluate", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--arch", zeus]
+    found = run_json([*case, "--software", "megatron-core", "--top", "1"], capsys)
+    assert found["setting"]["machine"] == "zeus-1"
+    assert found["setting"]["peak_flops_per_s"] == 196.6e12
+    assert found["setting"]["network"] == "dgx-a100"
+    code, text, _ = run([*case, "--software", "megatron-core", "--top", "1"], capsys)
+    assert code == 0
+    assert "not on zeus-1" in " ".join(text.split())
+    code, _, err = run(case, capsys)
+    assert code == 2
+    assert "zeus-1 has no arrays and lanes" in err
+    zeus.write_text(ZEUS + ARRAYS)
+    code, _, err = run(case, capsys)
+    assert code == 0
+    assert "note: zeus-1 is priced here as if designed" in err
+
+
+def test_help_lists_the_columns_that_the_schemas_need(capsys):
+    for schema in (OPERATORS, COLLECTIVES, TRAINING):
+        _, _, rest = NEEDED_COLUMNS.partition(f"{schema.kind} ")
+        columns = rest.partition(";")[0].partition(" (")[0].partition(". ")[0]
+        assert columns.split(", ") == list(schema.required)
+    for command in ("validate", "calibrate"):
+        _, text, _ = run([command, "--help"], capsys)
+        assert "Columns needed" in text
+        assert "iter_time_s" in text
+
+
+def test_architectures_fit_a_terminal_and_tell_all_of_one(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, text, _ = run(["architectures"], capsys)
+    assert code == 0
+    lines = text.splitlines()
+    (h100,) = (line for line in lines if line.startswith("h100 "))
+    assert h100.split() == ["h100", "nvidia", "989.4", "80", "3,350", "dgx-h100", "814", "700"]
+    assert len([line for line in lines if line.strip()]) < 55
+    _, text, _ = run(["architectures", "NVIDIA H100 80GB HBM3"], capsys)
+    assert text.split()[0] == "h100"
+    assert "white paper" in text
+    assert "dgx-h100" in text
+    (row,) = run_json(["architectures", "H100-SXM"], capsys)
+    assert (row["name"], row["maker"], row["network"]) == ("h100", "nvidia", "dgx-h100")
+    assert (row["machine_tflops"]["fp8"], row["published_tdp_w"]) == (1979.0, 700.0)
+    designs = [row for row in run_json(["architectures"], capsys) if row["kind"] == "design"]
+    assert [row["name"] for row in designs] == ["nvdla-like", "tpu-v4"]
+
+
+@pytest.mark.parametrize(("name", "says"), [("A100", "name one of them"), ("h1000", "did you mean h100")])
+def test_architectures_of_no_one_machine(name, says, capsys):
+    code, _, err = run(["architectures", name], capsys)
+    assert (code, says in err, err.count("\n")) == (2, True, 1)
