@@ -25,7 +25,7 @@ def _share(stack: str, name: str, bounds: tuple[float, float, float], meaning: s
 
 
 PARAMETERS = (
-    _share(CORE, "matmul_efficiency", (0.4, 0.95, 0.6), _MATMUL),
+    _share(CORE, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(CORE, "attention_efficiency", (0.35, 0.65, 0.5), _ATTENTION),
     Parameter(stack_group(CORE), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY, "matmul_efficiency", (0.5, 0.95, 0.78), _MATMUL),
@@ -33,12 +33,12 @@ PARAMETERS = (
     _share(FOUNDRY, "attention_backward", (0.4, 1.0, 0.7), _BACKWARD),
     _share(FOUNDRY, "k_ramp", (0.0, 600.0, 200.0), "inner size at which a matmul reaches half of that"),
     _share(FOUNDRY, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
-    _share(FOUNDRY, "collective_efficiency", (0.2, 1.0, 0.6), _LINKS),
-    _share(FOUNDRY, "network_efficiency", (0.2, 1.0, 0.6), _NETWORK),
+    _share(FOUNDRY, "collective_efficiency", (0.2, 1.0, 0.8), _LINKS),
+    _share(FOUNDRY, "network_efficiency", (0.2, 1.0, 0.8), _NETWORK),
     _share(FOUNDRY, "parameter_overlap", (0.0, 1.0, 0.7), _OVERLAP),
     _share(FOUNDRY, "waiting_share", (0.0, 0.05, 0.01), _WAITING),
     Parameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
-    _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.7), _MATMUL),
+    _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.22), _ATTENTION),
     Parameter(stack_group(MAXTEXT), "tile_intensity", "FLOP/byte", 300.0, 10000.0, 1500.0, _INTENSITY, is_log=True),
     Parameter(stack_group(MAXTEXT), "softmax_flops", "FLOP", 1.0, 40.0, 8.0, "vector FLOPs of an attention score"),
