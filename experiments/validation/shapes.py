@@ -52,7 +52,7 @@ class Shape:
 
 _MATMUL, _VECTOR = "phaze_opt.estimate.machine_matmul", "phaze_opt.estimate.machine_vector"
 _SIMT, _STEP = "phaze_opt.estimate.machine_simt", "phaze_opt.objective.step.price_step"
-_FP32 = "phaze_opt.estimate.fp32_machine"
+_FP32, _MACHINE = "phaze_opt.estimate.fp32_machine", "phaze_opt.estimate.machine"
 _EQUAL_TILES = tuple((a, b, 1.0) for a, b in ((256, 128), (128, 128), (128, 64), (64, 64)))
 _STEEP_TILES = ((256, 128, 1.0), (128, 128, 1.1), (128, 64, 1.4), (64, 64, 2.0))
 _ROWS = ("operators", "fp32_operators")
@@ -60,6 +60,8 @@ _ROWS = ("operators", "fp32_operators")
 SHAPES = (
     Shape(_MATMUL, "TILES", _EQUAL_TILES, _STEEP_TILES, ("operators",), "relative time a FLOP of smaller tiles"),
     Shape(_MATMUL, "SPILL_STEEPNESS", 2.0, 8.0, ("operators",), "results from cache to memory"),
+    Shape(_MATMUL, "SUSTAINED_S", 1e-3, 1e-2, ("operators",), "time to half of the loss of long matmuls"),
+    Shape(_MACHINE, "SUSTAINED_LOSS", 0.02, 0.08, ("operators",), "rate that long matmuls lose"),
     Shape(_VECTOR, "FLOOR_NORM", 3.0, 12.0, _ROWS, "host's launch beside the device"),
     Shape(_VECTOR, "OVERLAP_NORM", 1.5, 6.0, _ROWS, "stream beside the latency of rows"),
     Shape(_VECTOR, "MISS_STEEPNESS", 3.0, 12.0, _ROWS, "second reading from cache to memory"),

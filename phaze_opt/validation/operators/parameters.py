@@ -28,7 +28,7 @@ def matmul_parameters(device: Device, setting: str, *, paths: Collection[Compute
         found.append(Parameter(group, name, "", 0.2, 1.0, expected[name], meaning))
         name, meaning = "overlap_norm", "order of the norm of compute and memory: how well they overlap"
         found.append(Parameter(group, name, "", 2.0, 20.0, expected[name], meaning, is_log=True))
-    most = 1.0 if device.style is MatrixStyle.TILES else 4.0
+    most = 2.0 if device.style is MatrixStyle.TILES else 4.0
     meaning = "times the result's store (arrays: and the streamed operand) that compute does not hide"
     found.append(Parameter(group, "exposed_store", "", 0.0, most, expected["exposed_store"], meaning))
     if ComputePath.INT8 in paths and device.peak(ComputePath.INT8) > device.peak(ComputePath.BF16):
