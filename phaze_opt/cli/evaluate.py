@@ -33,7 +33,6 @@ from phaze_opt.cli.options import (
 )
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.cli.plan_options import (
-    DEFAULT_TOP,
     ConstantsOption,
     ContextOption,
     DataOption,
@@ -60,6 +59,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_MICRO_BATCH = 8
+LONG_BUBBLE = 0.1
+"""Share of an iteration from which on a pipeline's bubble is laid to the micro-batch."""
 DEFAULT_NETWORK = "two-level"
 
 
@@ -115,7 +116,7 @@ def evaluate(
     gradient_bits: GradientBitsOption = None,
     dtype: DtypeOption = None,
     constants: ConstantsOption = None,
-    top: TopOption = DEFAULT_TOP,
+    top: TopOption = None,
     max_area_mm2: MaxAreaOption = None,
     max_tdp_w: MaxTdpOption = None,
     sensitivity: Annotated[
@@ -144,6 +145,7 @@ def evaluate(
         gradient_bits=gradient_bits,
         dtype=dtype,
         constants=constants,
+        top=top,
     )
     request = EvaluateRequest(
         models=load_models(model, option="--model"),
@@ -164,7 +166,6 @@ def evaluate(
         max_tdp_w=max_tdp_w,
         with_sensitivity=sensitivity,
         texts=texts,
-        top=top,
     )
     if request.is_for_plans:
         evaluate_plans(request, json=json)
@@ -213,9 +214,21 @@ def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
         print_json(document)
     else:
         _print_tables(evaluation, scenario, rows, known)
+        if request.micro_batch is None:
+            _say_default_micro_batch(evaluation)
     if not evaluation.is_feasible:
         console().print(f"infeasible: {evaluation.reason}", style="bold red", soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _say_default_micro_batch(evaluation: Evaluation) -> None:
+    """That nobody asked for the micro-batch which leaves stages waiting, where they do."""
+    parts = asdict(evaluation.breakdown)
+    if parts["bubble_s"] > LONG_BUBBLE * sum(parts.values()):
+        out().print(
+            f"Micro-batches are {DEFAULT_MICRO_BATCH} samples as --micro-batch is not given; smaller ones keep the "
+            "stages of a pipeline waiting for less time."
+        )
 
 
 def _say_machine_of_file(arch: str) -> None:

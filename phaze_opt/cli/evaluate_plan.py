@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,7 +12,7 @@ from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.options import DEFAULT_ESTIMATOR, DEFAULT_SCHEDULE_GAP
 from phaze_opt.cli.output import console, out, print_json
-from phaze_opt.cli.plan_options import PlanTexts, parse_choices, training_length
+from phaze_opt.cli.plan_options import DEFAULT_TOP, PlanTexts, parse_choices, training_length
 from phaze_opt.cli.plan_software import choose_software, fitted_errors, with_gradients
 from phaze_opt.errors import InputError
 
@@ -52,7 +52,6 @@ class EvaluateRequest:
     max_tdp_w: float | None
     with_sensitivity: bool
     texts: PlanTexts
-    top: int
 
     @property
     def is_for_plans(self) -> bool:
@@ -78,6 +77,7 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
     Raises:
         InputError: an option breaks a rule, or no plan is left.
     """
+    from phaze_opt.objective.step.measured_software import usual_zero
     from phaze_opt.objective.step.plan_search import rank_plans, without_vain_recompute
     from phaze_opt.objective.step.plan_space import enumerate_plans, explain_no_plan
 
@@ -89,15 +89,18 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
         is_sequence_parallel=request.is_sequence_parallel,
     )
     machine, setting = _build_machine(request)
+    if request.texts.zero is None:
+        choices = replace(choices, zero=(usual_zero(setting.software),))
     training = _training(request)
     plans = tuple(enumerate_plans(request.model, training, num_devices=request.devices, choices=choices))
     if not plans:
         raise InputError(explain_no_plan(request.model, training, num_devices=request.devices, choices=choices))
     ranking = without_vain_recompute(rank_plans(request.model, training, plans, machine=machine))
+    top = DEFAULT_TOP if request.texts.top is None else request.texts.top
     if json:
-        print_json(_to_json(ranking, setting, top=request.top))
+        print_json(_to_json(ranking, setting, top=top))
     elif ranking.ranked:
-        _print_tables(ranking, setting, top=request.top)
+        _print_tables(ranking, setting, top=top)
     if not ranking.ranked:
         gib, own = ranking.least_bytes / 2**30, machine.memory_bytes / 2**30
         console().print(
@@ -166,6 +169,7 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
             machine=name,
             dtype=str(path),
             is_chosen=software.is_chosen,
+            is_zero_named=request.texts.zero is not None,
             gradients=(stack.gradient_bytes, software.stack.gradient_bytes, stack.gradient_source),
             errors=fitted_errors(request.texts.constants),
         ),

@@ -59,7 +59,7 @@ ZeroOption = Annotated[
         "--zero",
         help="ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too (FSDP).",
         rich_help_panel=PLAN,
-        show_default="0",
+        show_default="the least measured with the software, else 0",
     ),
 ]
 StateShardsOption = Annotated[
@@ -103,13 +103,14 @@ ConstantsOption = Annotated[
     ),
 ]
 TopOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--top",
         help="Plans to show.",
         parser=integer("--top", high=1000),
         metavar=INTEGER,
         rich_help_panel=PLAN,
+        show_default=str(DEFAULT_TOP),
     ),
 ]
 
@@ -130,6 +131,7 @@ class PlanTexts:
     gradient_bits: str | None
     dtype: str | None
     constants: Path | None
+    top: int | None
 
     @property
     def is_asked_for(self) -> bool:
@@ -148,6 +150,7 @@ class PlanTexts:
                 self.gradient_bits,
                 self.dtype,
                 self.constants,
+                self.top,
             )
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from phaze_opt.objective.step.measured_software import SoftwareRows, measured_rows
+from phaze_opt.objective.step.measured_software import SoftwareRows, measured_rows, usual_zero
 from phaze_opt.objective.step.plan_coverage import machine_gap, shared_and_own, unmeasured_parts
 from phaze_opt.objective.step.plan_search import RankedPlan
 
@@ -48,6 +48,7 @@ def software_notes(
     machine: str,
     dtype: str,
     is_chosen: bool,
+    is_zero_named: bool,
     gradients: tuple[int, int, str],
     errors: Mapping[str, Mapping[str, float]],
 ) -> tuple[str, ...]:
@@ -58,6 +59,7 @@ def software_notes(
         machine: what plans are priced on.
         dtype: format of its matmuls.
         is_chosen: whether the machine decided on it, as the user named none.
+        is_zero_named: whether the user named ZeRO stages.
         gradients: bytes of a gradient, as priced and as the software has them, and where the latter is known from.
         errors: figures by data set, as the file of constants holds them.
     """
@@ -67,6 +69,9 @@ def software_notes(
     notes = []
     if is_chosen:
         notes.append(f"software {software}, as measured on {machine}; --software names another, ideal among them")
+    stage = usual_zero(software)
+    if stage and not is_zero_named:
+        notes.append(f"ZeRO {stage} unless --zero says otherwise: {software} was never measured without")
     gap = machine_gap(rows, software=software, machine=machine, dtype=dtype)
     if gap:
         notes.append(gap)

@@ -150,6 +150,15 @@ def _gib(num_bytes: float) -> str:
     return f"{bytes_to_gib(num_bytes):.1f}"
 
 
+def describe_plan(plan: ParallelPlan) -> str:
+    """One plan in words: its three degrees, micro-batch and recomputation, and of the others what is not neutral."""
+    others = (f"{each.meaning} {each.text(plan)}" for each in _DEGREES if each.text(plan) != each.neutral)
+    return (
+        f"plan: tensor {plan.tensor} x pipeline {plan.pipeline} x data {plan.data}, {', '.join(others)}, "
+        f"recomputation {plan.recompute.value}"
+    )
+
+
 def step_table(best: RankedPlan, setting: PlanSetting) -> TableContent:
     """Where the time of one plan's step goes."""
     time = best.time
@@ -160,7 +169,7 @@ def step_table(best: RankedPlan, setting: PlanSetting) -> TableContent:
         (name, format_time(seconds), format_share(seconds / time.seconds)) for seconds, name in parts if seconds > 0
     )
     columns = (Column("part"), Column("time", is_number=True), Column("share", is_number=True))
-    note = _IDEAL_NOTE if setting.is_ideal else ""
+    note = describe_plan(best.plan) + (f"; {_IDEAL_NOTE}" if setting.is_ideal else "")
     return TableContent(f"Where a step of {format_time(time.seconds)} goes", columns, rows, note)
 
 

@@ -251,3 +251,46 @@ def test_wider_gradients_take_memory_and_traffic(capsys):
     code, _, err = run([*h100, "--gradient-bits", "8"], capsys)
     assert code == 2
     assert "'8' must be 16 or 32" in err
+
+
+@pytest.mark.parametrize("more", [["--top", "1"], ["--tensor-parallel", "2", "--pipeline", "1", "--micro-batch", "1"]])
+def test_the_plan_whose_step_is_shown_is_named(more, capsys):
+    """Asking for the best plan is asking for plans, and one plan alone is named as well."""
+    h100 = [*BERT, "--arch", "h100", "--devices", "8", "--recompute", "none", *more]
+    best = run_json(h100, capsys)["plans"][0]
+    _, out, _ = run(h100, capsys)
+    degrees = f"plan: tensor {best['tensor']} x pipeline {best['pipeline']} x data {best['data']}"
+    rest = f", micro-batch {best['micro_batch']}, ZeRO stage 1, recomputation none"
+    assert degrees + rest in " ".join(out.split())
+
+
+def test_top_alone_asks_for_plans(capsys):
+    answer = run_json([*BERT, "--arch", "h100", "--devices", "8", "--top", "2"], capsys)
+    assert len(answer["plans"]) == 2 < answer["num_fitting"]
+
+
+def test_zero_is_as_the_software_was_measured(capsys):
+    """Megatron-Core's runs shard the optimizer, those of 2022 do not; what the user names stays."""
+    fixed = ["--tensor-parallel", "1", "--pipeline", "1", "--micro-batch", "1", "--recompute", "none", "--devices", "8"]
+    h100 = run_json([*BERT, "--arch", "h100", *fixed], capsys)
+    assert [plan["zero"] for plan in h100["plans"]] == [1]
+    assert any("ZeRO 1 unless --zero" in note for note in h100["setting"]["notes"])
+    named = run_json([*BERT, "--arch", "h100", *fixed, "--zero", "0"], capsys)
+    assert [plan["zero"] for plan in named["plans"]] == [0]
+    assert not any("--zero" in note for note in named["setting"]["notes"])
+    a100 = run_json([*BERT, "--arch", "a100-80g", *fixed], capsys)
+    assert ([plan["zero"] for plan in a100["plans"]], a100["setting"]["software"]) == ([0], "megatron-2022")
+
+
+def test_a_long_bubble_of_the_default_micro_batch_is_said(capsys):
+    """Two micro-batches of 8 cannot fill 8 devices; 64 replicas without stages wait for nobody."""
+    chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--tensor-parallel", "1"]
+    (_, few, _), (_, many, _) = (
+        run([*chip, "--devices", devices, "--global-batch", batch], capsys)
+        for devices, batch in (("8", "16"), ("64", "512"))
+    )
+    assert "as --micro-batch is not given" in " ".join(few.split())
+    assert "as --micro-batch is not given" not in " ".join(many.split())
+    _, named, _ = run([*chip, "--devices", "8", "--global-batch", "16", "--micro-batch", "8"], capsys)
+    assert "pipeline bubble" in named
+    assert "--micro-batch is not given" not in " ".join(named.split())

@@ -14,6 +14,7 @@ from phaze_opt.objective.step.measured_software import (
     measured_rows,
     plan_features,
     software_measured_on,
+    usual_zero,
 )
 from phaze_opt.objective.step.plan_coverage import machine_gap, shared_and_own, unmeasured_parts
 from phaze_opt.objective.step.stacks import list_stacks
@@ -126,6 +127,17 @@ def test_another_machine_or_format_is_one_sentence() -> None:
 def test_software_of_a_machine(machine: str, software: str | None) -> None:
     assert load_device(machine).name == machine
     assert software_measured_on(machine) == software
+
+
+@pytest.mark.parametrize(
+    ("software", "stage"),
+    [("megatron-core", 1), ("megatron-2022", 0), ("llm-foundry", 3), ("maxtext", 3), ("ideal", 0)],
+)
+def test_the_zero_stage_that_a_software_usually_runs(software: str, stage: int) -> None:
+    assert usual_zero(software) == stage
+    if software != "ideal":
+        used = {entry.row.plan.zero for entry, _ in entries()[software] if entry.row.plan.data > 1}
+        assert min(used) == stage
 
 
 def test_parts_that_all_plans_share_are_told_apart() -> None:
