@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import AffineCost, collective_coefficients, collective_s, collective_seconds
 from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.hardware.device import find_device
 from phaze_opt.hardware.fabrics import Fabric, find_fabric
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import MeasuredDimension, Topology
@@ -97,6 +98,8 @@ def read_case(row: Row) -> Case | str:
     """Which curve a row lies on, or why there is none."""
     device, words = row.find_device(), row.text("fabric", "")
     hardware = row.text("hardware") if device is None else device.name
+    if device is not None and find_device(device.name) is not device:
+        return f"the links of {hardware} are unknown: collectives are fitted on links of the package's machines"
     devices = row.integer("n_devices")
     nodes = row.integer("n_nodes", 1)
     name = row.text("collective", CollectiveKind.ALL_REDUCE.value)

@@ -99,6 +99,15 @@ def test_calibrate_and_validate_give_the_same_reason(name, reason, data, tmp_pat
     assert [reason in text for text in reasons] == [True]
 
 
+def test_links_of_an_own_machine_are_not_taken_from_one_whose_name_begins_alike(zeus, tmp_path, capsys):
+    zeus.write_text(ZEUS.replace("zeus-1", "A100-mine"))
+    path = tmp_path / "links.csv"
+    for name, scored in (("A100-mine", 0), ("A100-SXM", 1), ("NVIDIA A100-SXM4-80GB", 1)):
+        path.write_text(f"hardware,n_devices,bytes,latency_us\n{name},8,1048576,40\n")
+        found = run_json(["validate", "--data", path, "--machine", zeus], capsys)["datasets"]["links"]
+        assert found["scored"] == scored, name
+
+
 def test_training_rows_of_the_machine_are_scored_and_a_llama_says_its_matrices(zeus, tmp_path, capsys):
     path = tmp_path / "steps.csv"
     path.write_text(TRAINING_FILE.format(3))
