@@ -40,6 +40,11 @@ NEEDED_COLUMNS = (
 )
 """Of the common kinds of files, as the schemas have them."""
 
+TIMED_APART = ("operators", "whole model")
+"""Kinds of files that are predicted with constants of the machine itself."""
+TIMED_IN_STEPS = ("training", "layer")
+"""Kinds that are predicted with constants of the software."""
+
 MachineOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -86,18 +91,28 @@ def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:
     return read_devices(files) if files else None
 
 
-def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants) -> None:
-    """Say of which machines of a user's files no constants were fitted."""
-    from phaze_opt.hardware.device import list_devices
+def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_calibrated: bool) -> None:
+    """Say of which machines of a user's files no constants were fitted.
 
-    rows = [row for dataset in datasets for row in dataset.rows if row.machines is not None]
-    found = {device.name for row in rows if (device := row.find_device()) is not None}
+    Args:
+        datasets: what is predicted.
+        fitted: constants in force.
+        is_calibrated: whether they are a user's own; those of software do not tell on which machines they were fitted.
+    """
+    from phaze_opt.hardware.device import find_device
+
     measured = {group.split("/")[1] for group in fitted.groups if group.count("/")}
-    for name in sorted(found - measured - set(list_devices())):
-        message = (
-            f"note: no constants were fitted to {name}; its operators are priced as those of any machine nobody "
-            "measured, until `phaze-opt calibrate` fits them"
-        )
+    found: dict[str, str] = {}
+    for row, kind in ((row, dataset.schema.kind) for dataset in datasets for row in dataset.rows):
+        device = row.find_device()
+        if device is None or find_device(device.name) is device:
+            continue
+        if kind in TIMED_APART and device.name not in measured:
+            found[device.name] = "its operators are priced as those of any machine nobody measured"
+        elif kind in TIMED_IN_STEPS and not is_calibrated:
+            found[device.name] = "its steps are priced with constants of software that was measured on other machines"
+    for name, consequence in found.items():
+        message = f"note: no constants were fitted to {name}: {consequence}; `phaze-opt calibrate` fits them"
         console().print(message, markup=False, soft_wrap=True)
 
 

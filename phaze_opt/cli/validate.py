@@ -82,7 +82,7 @@ def _run(
 
     fitted = load_fitted(constants)
     datasets = read_measurements(data, names, machines=machines)
-    say_unmeasured(datasets, fitted)
+    say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
     with console().status("reading measurements") as status:
         own, _ = read_datasets(None)
         return score_models(

@@ -113,6 +113,11 @@ def test_training_rows_of_the_machine_are_scored_and_a_llama_says_its_matrices(z
     path.write_text(TRAINING_FILE.format(3))
     found = run_json(["validate", "--data", path, "--machine", zeus], capsys)["datasets"]["steps"]
     assert (found["rows"], found["scored"]) == (1, 1)
+    _, _, err = run(["validate", "--data", path, "--machine", zeus], capsys)
+    assert "zeus-1: its steps are priced with constants of software that was measured on other machines" in err
+    run(["calibrate", "--data", path, "--machine", zeus, "--out", tmp_path / "c.json", "--no-held-out"], capsys)
+    _, _, err = run(["validate", "--data", path, "--machine", zeus, "--constants", tmp_path / "c.json"], capsys)
+    assert "no constants" not in err
     path.write_text(TRAINING_FILE.format(""))
     code, _, err = run(["validate", "--data", path, "--machine", zeus], capsys)
     assert code == 2
