@@ -171,6 +171,8 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
             is_chosen=software.is_chosen,
             is_zero_named=request.texts.zero is not None,
             gradients=(stack.gradient_bytes, software.stack.gradient_bytes, stack.gradient_source),
+            num_experts=request.model.num_experts,
+            sequence_length=training.sequence_length,
             errors=fitted_errors(request.texts.constants),
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from phaze_opt.objective.step.measured_software import SoftwareRows, measured_rows, usual_zero
-from phaze_opt.objective.step.plan_coverage import machine_gap, shared_and_own, unmeasured_parts
+from phaze_opt.objective.step.plan_coverage import machine_gap, model_gap, shared_and_own, unmeasured_parts
 from phaze_opt.objective.step.plan_search import RankedPlan
 
 ERROR = "cross_validated_mape"
@@ -50,6 +50,8 @@ def software_notes(
     is_chosen: bool,
     is_zero_named: bool,
     gradients: tuple[int, int, str],
+    num_experts: int,
+    sequence_length: int,
     errors: Mapping[str, Mapping[str, float]],
 ) -> tuple[str, ...]:
     """Sentences on a software that plans on a real machine are priced with.
@@ -61,6 +63,8 @@ def software_notes(
         is_chosen: whether the machine decided on it, as the user named none.
         is_zero_named: whether the user named ZeRO stages.
         gradients: bytes of a gradient, as priced and as the software has them, and where the latter is known from.
+        num_experts: of a block of the model; 1 without any.
+        sequence_length: tokens.
         errors: figures by data set, as the file of constants holds them.
     """
     rows = measured_rows(software)
@@ -72,9 +76,11 @@ def software_notes(
     stage = usual_zero(software)
     if stage and not is_zero_named:
         notes.append(f"ZeRO {stage} unless --zero says otherwise: {software} was never measured without")
-    gap = machine_gap(rows, software=software, machine=machine, dtype=dtype)
-    if gap:
-        notes.append(gap)
+    gaps = (
+        machine_gap(rows, software=software, machine=machine, dtype=dtype),
+        model_gap(rows, software=software, num_experts=num_experts, sequence_length=sequence_length),
+    )
+    notes += [gap for gap in gaps if gap]
     notes.append(gradient_note(*gradients))
     error = error_note(rows, errors)
     if error:

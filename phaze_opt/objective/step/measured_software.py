@@ -34,12 +34,14 @@ class SoftwareRows:
         rows: machines, formats and data sets.
         recompute: recomputation choices.
         reach: largest degree of each parallel feature; of ZeRO the devices that share the state.
+        longest_sequence: tokens.
         shapes: features that ran together, largest sets only.
     """
 
     rows: tuple[MeasuredOn, ...]
     recompute: frozenset[Recompute]
     reach: Mapping[str, int]
+    longest_sequence: int
     shapes: frozenset[frozenset[str]]
 
     @property
@@ -98,12 +100,14 @@ _ROWS = MappingProxyType(
             rows=(MeasuredOn("a100-80g", "bf16", "train_megatron_sc21"),),
             recompute=frozenset({Recompute.FULL}),
             reach=MappingProxyType({ZERO_3: 768}),
+            longest_sequence=2048,
             shapes=frozenset({frozenset({ZERO_3})}),
         ),
         "llm-foundry": SoftwareRows(
             rows=(MeasuredOn("a100-80g", "bf16", "train_llmfoundry_fsdp"),),
             recompute=frozenset({Recompute.NONE, Recompute.FULL}),
             reach=MappingProxyType({ZERO_3: 8}),
+            longest_sequence=65536,
             shapes=frozenset({frozenset({ZERO_3})}),
         ),
         "llm-foundry-h100": SoftwareRows(
@@ -113,6 +117,7 @@ _ROWS = MappingProxyType(
             ),
             recompute=frozenset({Recompute.NONE, Recompute.FULL}),
             reach=MappingProxyType({ZERO_2: 512, ZERO_3: 512}),
+            longest_sequence=65536,
             shapes=frozenset({frozenset({ZERO_2}), frozenset({ZERO_3})}),
         ),
         "llm-foundry-pure": SoftwareRows(
@@ -122,6 +127,7 @@ _ROWS = MappingProxyType(
             ),
             recompute=frozenset({Recompute.NONE, Recompute.FULL}),
             reach=MappingProxyType({ZERO_3: 128}),
+            longest_sequence=32768,
             shapes=frozenset({frozenset({ZERO_3})}),
         ),
         "maxtext": SoftwareRows(
@@ -131,6 +137,7 @@ _ROWS = MappingProxyType(
             ),
             recompute=frozenset({Recompute.SELECTIVE, Recompute.FULL}),
             reach=MappingProxyType({TENSOR: 16, SEQUENCE: 16, HYBRID: 32, ZERO_3: 256}),
+            longest_sequence=2048,
             shapes=frozenset({frozenset({TENSOR, SEQUENCE, HYBRID, ZERO_3})}),
         ),
         "maxtext-offload": SoftwareRows(
@@ -142,12 +149,14 @@ _ROWS = MappingProxyType(
             ),
             recompute=frozenset({Recompute.FULL}),
             reach=MappingProxyType({ZERO_3: 512}),
+            longest_sequence=8192,
             shapes=frozenset({frozenset({ZERO_3})}),
         ),
         "maxtext-unfused": SoftwareRows(
             rows=(MeasuredOn("tpu-v4-published", "bf16", "train_maxtext_tpu"),),
             recompute=frozenset({Recompute.FULL}),
             reach=MappingProxyType({HYBRID: 4, ZERO_3: 192}),
+            longest_sequence=2048,
             shapes=frozenset({frozenset({HYBRID, ZERO_3})}),
         ),
         "megatron-2021": SoftwareRows(
@@ -160,6 +169,7 @@ _ROWS = MappingProxyType(
             ),
             recompute=frozenset({Recompute.FULL}),
             reach=MappingProxyType({TENSOR: 16, PIPELINE: 35, REPLICAS: 128}),
+            longest_sequence=2048,
             shapes=frozenset({frozenset({TENSOR, PIPELINE, REPLICAS})}),
         ),
         "megatron-2022": SoftwareRows(
@@ -169,6 +179,7 @@ _ROWS = MappingProxyType(
             ),
             recompute=frozenset({Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL}),
             reach=MappingProxyType({TENSOR: 8, SEQUENCE: 8, PIPELINE: 35, INTERLEAVE: 3, REPLICAS: 8}),
+            longest_sequence=2048,
             shapes=frozenset({frozenset({TENSOR, SEQUENCE, PIPELINE, INTERLEAVE, REPLICAS})}),
         ),
         "megatron-core": SoftwareRows(
@@ -178,12 +189,14 @@ _ROWS = MappingProxyType(
             ),
             recompute=frozenset({Recompute.NONE}),
             reach=MappingProxyType({TENSOR: 8, SEQUENCE: 8, PIPELINE: 16, INTERLEAVE: 42, ZERO_1: 64, ZERO_3: 8}),
+            longest_sequence=8192,
             shapes=frozenset({frozenset({TENSOR, SEQUENCE, PIPELINE, INTERLEAVE, ZERO_1}), frozenset({ZERO_3})}),
         ),
         "vtrain-profile": SoftwareRows(
             rows=(MeasuredOn("a100-80g", "bf16", "train_vtrain_singlenode"),),
             recompute=frozenset({Recompute.NONE}),
             reach=MappingProxyType({TENSOR: 8, PIPELINE: 4, REPLICAS: 8}),
+            longest_sequence=1024,
             shapes=frozenset({frozenset({TENSOR, PIPELINE, REPLICAS})}),
         ),
     }

@@ -52,6 +52,18 @@ def machine_gap(rows: SoftwareRows | None, *, software: str, machine: str, dtype
     return ""
 
 
+def model_gap(rows: SoftwareRows | None, *, software: str, num_experts: int, sequence_length: int) -> str:
+    """One sentence where no row of a software is like the model: experts, sequences far longer; else empty."""
+    if rows is None:
+        return ""
+    gaps = []
+    if num_experts > 1:
+        gaps.append("no model with experts was measured with any software")
+    if sequence_length > FAR * rows.longest_sequence:
+        gaps.append(f"{software} was measured with sequences up to {rows.longest_sequence:,} tokens")
+    return "; ".join(gaps)
+
+
 def shared_and_own(parts: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
     """Parts that all plans of a table have, and the others with how many of the plans have them, most first."""
     counts: dict[str, int] = {}

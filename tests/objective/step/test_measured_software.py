@@ -16,7 +16,7 @@ from phaze_opt.objective.step.measured_software import (
     software_measured_on,
     usual_zero,
 )
-from phaze_opt.objective.step.plan_coverage import machine_gap, shared_and_own, unmeasured_parts
+from phaze_opt.objective.step.plan_coverage import machine_gap, model_gap, shared_and_own, unmeasured_parts
 from phaze_opt.objective.step.stacks import list_stacks
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.registry import load_families
@@ -68,6 +68,7 @@ def test_the_statement_equals_the_rows(software: str) -> None:
     assert set(stated.rows) == {MeasuredOn(e.row.device.name, str(e.path), dataset) for e, dataset in rows}
     plans = [entry.row.plan for entry, _ in rows]
     assert stated.recompute == {plan.recompute for plan in plans}
+    assert stated.longest_sequence == max(entry.row.training.sequence_length for entry, _ in rows)
     used = [plan_features(plan) for plan in plans]
     names = {name for each in used for name in each}
     assert dict(stated.reach) == {name: max(each.get(name, 0) for each in used) for name in names}
@@ -100,6 +101,19 @@ def test_what_was_measured_has_no_gap(software: str) -> None:
 )
 def test_what_no_row_of_megatron_core_has_is_named(plan: ParallelPlan, parts: tuple[str, ...]) -> None:
     assert unmeasured_parts(plan, rows_of("megatron-core")) == parts
+
+
+def test_models_that_no_row_is_like_are_said() -> None:
+    rows = rows_of("megatron-2022")
+    assert model_gap(rows, software="megatron-2022", num_experts=1, sequence_length=4096) == ""
+    both = model_gap(rows, software="megatron-2022", num_experts=8, sequence_length=8192)
+    assert both.split("; ") == [
+        "no model with experts was measured with any software",
+        "megatron-2022 was measured with sequences up to 2,048 tokens",
+    ]
+    assert model_gap(None, software="ideal", num_experts=8, sequence_length=8192) == ""
+    models = [entry.row.model for each in entries().values() for entry, _ in each]
+    assert {model.num_experts for model in models} == {1}
 
 
 def test_rows_of_2021_always_recompute() -> None:
