@@ -259,7 +259,7 @@ def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
     rows = measured_rows(setting.software)
     return {
         **asdict(ranked.plan),
-        "unmeasured": [] if rows is None else list(unmeasured_parts(ranked.plan, rows)),
+        "unmeasured": None if rows is None else list(unmeasured_parts(ranked.plan, rows)),
         "iteration_time_s": ranked.time.seconds,
         "throughput_tokens_per_s": setting.tokens_per_s(ranked.time),
         "mfu": setting.mfu(ranked),
@@ -287,5 +287,5 @@ def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> No
         coverage, _ = coverage_note([best], setting.software)
         if coverage:
             screen.print(coverage)
-    for note in setting.notes:
-        screen.print(note)
+    if setting.notes:
+        screen.print("; ".join(setting.notes))

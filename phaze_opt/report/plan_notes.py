@@ -10,6 +10,8 @@ from phaze_opt.objective.step.plan_search import RankedPlan
 
 ERROR = "cross_validated_mape"
 """Figure of a data set in the file of constants: mean error of rows that were kept out of the fit, per cent."""
+STEPS = "train_"
+"""Beginning of the names of data sets of whole steps."""
 MARK = "*"
 MOST_NAMED = 4
 
@@ -97,6 +99,7 @@ def gradient_note(priced: int, own: int, source: str) -> str:
 
 
 def error_note(rows: SoftwareRows, errors: Mapping[str, Mapping[str, float]]) -> str:
-    """Errors of rows kept out, by data set; empty if the file of constants has none."""
-    found = [(name, errors[name][ERROR]) for name in rows.datasets if ERROR in errors.get(name, {})]
-    return ", ".join(f"{value:.1f} % ({name.removeprefix('train_')})" for name, value in found)
+    """Errors of steps kept out, by data set; empty if the file of constants has none."""
+    steps = [name for name in rows.datasets if name.startswith(STEPS)]
+    found = [(name, errors[name][ERROR]) for name in steps if ERROR in errors.get(name, {})]
+    return ", ".join(f"{value:.1f} % ({name.removeprefix(STEPS)})" for name, value in found)

@@ -225,6 +225,8 @@ def test_parts_of_plans_that_were_never_measured_are_marked(capsys):
     assert "* has parts that no measurement of megatron-core covers: ZeRO 3 with tensor parallel (1)" in " ".join(
         out.split()
     )
+    (ideal,) = run_json([*h100, "--tensor-parallel", "2", "--software", "ideal"], capsys)["plans"]
+    assert ideal["unmeasured"] is None
     _, alone, _ = run([*h100, "--tensor-parallel", "2", "--zero", "3"], capsys)
     assert "it has what no measurement of megatron-core covers: ZeRO 3 with tensor parallel" in " ".join(alone.split())
 
@@ -246,7 +248,7 @@ def test_wider_gradients_take_memory_and_traffic(capsys):
     assert 1.8 < bare[1] / bare[0] < 2.001
     others = {name for name in before["breakdown"] if name not in ("gradient_s", "waiting_s")}
     assert all(after["breakdown"][name] == pytest.approx(before["breakdown"][name]) for name in others)
-    assert "in 16 bits (the measured runs" in default["setting"]["notes"][1]
+    assert "in 16 bits (as the measured runs" in default["setting"]["notes"][1]
     assert "in 32 bits as asked" in wide["setting"]["notes"][1]
     code, _, err = run([*h100, "--gradient-bits", "8"], capsys)
     assert code == 2
