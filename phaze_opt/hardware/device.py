@@ -11,7 +11,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
@@ -168,6 +168,10 @@ _MOST = 1e9
 """Of any figure, in people's units: beyond it lies no machine but a slip of the pen."""
 _Amount = Annotated[float, Field(gt=0, le=_MOST)]
 _Rest = Annotated[float, Field(ge=0, le=_MOST)]
+_MOST_COUNTED = 1 << 16
+"""Of units and their edges: three of them multiply within 64-bit integers."""
+_Count = Annotated[int, Field(gt=0, le=_MOST_COUNTED)]
+_Number = Annotated[int, Field(ge=0, le=_MOST_COUNTED)]
 
 
 class DeviceTable(BaseModel):
@@ -179,9 +183,9 @@ class DeviceTable(BaseModel):
     aliases: list[str] = []
     maker: str = ""
     style: MatrixStyle = Field(strict=False)
-    num_multiprocessors: PositiveInt
-    array_width: NonNegativeInt = 0
-    array_depth: NonNegativeInt = 0
+    num_multiprocessors: _Count
+    array_width: _Number = 0
+    array_depth: _Number = 0
     peak_tflops: dict[Annotated[ComputePath, Field(strict=False)], _Amount] = Field(min_length=1)
     vector_tflops: _Rest = 0.0
     cache_mb: _Amount
@@ -191,16 +195,16 @@ class DeviceTable(BaseModel):
     tdp_w: _Rest = 0.0
     die_mm2: _Rest = 0.0
     process: str = ""
-    threads_per_multiprocessor: PositiveInt = 2048
-    cache_partitions: PositiveInt = 1
+    threads_per_multiprocessor: _Count = 2048
+    cache_partitions: _Count = 1
     network: str = ""
-    num_tc: NonNegativeInt = 0
-    tc_width: NonNegativeInt = 0
-    tc_depth: NonNegativeInt = 0
-    num_vc: NonNegativeInt = 0
-    vc_width: NonNegativeInt = 0
+    num_tc: _Number = 0
+    tc_width: _Number = 0
+    tc_depth: _Number = 0
+    num_vc: _Number = 0
+    vc_width: _Number = 0
     local_kb: _Rest = 0.0
-    glb_bytes_per_cycle: NonNegativeInt = 0
+    glb_bytes_per_cycle: Annotated[int, Field(ge=0, le=_MOST)] = 0
     source: str = ""
     note: str = ""
 

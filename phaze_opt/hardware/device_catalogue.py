@@ -80,11 +80,14 @@ class DeviceCatalogue:
         """These machines and others.
 
         Raises:
-            InputError: a name of an added one is taken.
+            InputError: a name of an added one is blank or taken.
         """
         known = self
         for device in own:
             for name in (device.name, *device.data_names, *device.aliases):
+                if not plain(name):
+                    message = f"{shorten(name)} names nothing; give letters or digits"
+                    raise InputError(message, key="name")
                 taken = known.named(name)
                 if taken:
                     message = f"{shorten(name)} is a name of {taken[0].name} already; choose another"
