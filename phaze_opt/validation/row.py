@@ -88,8 +88,9 @@ class Row:
         raise InputError(message, key="hardware")
 
     def find_device(self) -> Device | None:
-        """As `device`; None if the column names no one machine."""
-        return self._catalogue.find(self.text("hardware"))
+        """As `device`; None if the column names no one machine, or there is none."""
+        name = self.text("hardware", "")
+        return self._catalogue.find(name) if name else None
 
     @property
     def _catalogue(self) -> DeviceCatalogue:
