@@ -193,7 +193,7 @@ def test_pools_use_trees_beside_vectors(seed, exclusivity):
 
 
 def test_independent_types_under_type_exclusivity():
-    """The issue's evidence: L = 10, I = 4 on a tensor and a vector operator has optimum 4, which no tree exceeds."""
+    """A known case: L = 10, I = 4 on a tensor and a vector operator has optimum 4, which no tree exceeds."""
     for exclusivity, expected in ((Exclusivity.TYPE, 4.0), (Exclusivity.CHIP, 8.0)):
         problem = ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), 4, 4, exclusivity)
         ((_, block),) = blocks_of(problem)
