@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from phaze_opt.objective.step.measured_software import SEQUENCE, SoftwareRows, plan_features
-from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 FAR = 2
 """A degree more than so many times the largest measured one counts as not measured."""
@@ -33,7 +33,9 @@ def unmeasured_parts(plan: ParallelPlan, rows: SoftwareRows) -> tuple[str, ...]:
     pairs = combinations([name for name in known if name != SEQUENCE], 2)
     parts += [f"{two} with {one}" for one, two in pairs if not any({one, two} <= shape for shape in rows.shapes)]
     if plan.recompute not in rows.recompute:
-        parts.append("no recomputation" if plan.recompute == "none" else f"{plan.recompute.value} recomputation")
+        parts.append(
+            "no recomputation" if plan.recompute is Recompute.NONE else f"{plan.recompute.value} recomputation"
+        )
     return tuple(parts)
 
 

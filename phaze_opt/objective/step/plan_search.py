@@ -68,10 +68,6 @@ class PlanRanking:
     least_bytes: float
     num_dominated: int = 0
 
-    def rank_of(self, plan: ParallelPlan) -> int | None:
-        """One-based rank of a plan, None if it is not among them."""
-        return next((rank for rank, each in enumerate(self.ranked, start=1) if each.plan == plan), None)
-
 
 def rank_plans(
     model: ModelSpec, training: TrainingSpec, plans: Iterable[ParallelPlan], *, machine: Machine

@@ -204,7 +204,11 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         gradient_s=_traffic_s(batch.gradients, stack),
         update_s=_updates_s(batch, classes_s[:, :, 2].sum(axis=-1)),
     )
-    rules = StepRules(
+    return step_times(_with_backward(stages, one_forward), _rules(batch, stack))
+
+
+def _rules(batch: StepBatch, stack: StackColumns) -> StepRules:
+    return StepRules(
         num_micro_batches=batch.num_micro_batches,
         interleave=batch.interleave,
         data_overlap=stack.data_overlap,
@@ -212,7 +216,6 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         overhead_s=stack.step_overhead_s,
         waiting=stack.waiting_share * np.log2(batch.islands),
     )
-    return step_times(_with_backward(stages, one_forward), rules)
 
 
 def _tensor_s(batch: StepBatch, compute_s: Floats, stack: StackColumns) -> Floats:
@@ -230,7 +233,7 @@ def _parameters_s(batch: StepBatch, forward_s: Floats, stack: StackColumns) -> F
 def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:
     """Optimizer of every stage, from that of the layers (steps, layers); a tied table is updated once; s."""
     own = update_s.copy()
-    own[:, 2] *= 1.0 - batch.tied_share
+    own[:, HEAD] *= 1.0 - batch.tied_share
     return np.asarray((batch.layers @ own[..., None])[..., 0] / batch.update_shards[:, None])
 
 

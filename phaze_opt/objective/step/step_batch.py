@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import Network, Topology
 from phaze_opt.objective.step.compiled_step import CompiledLayer, CompiledStep
-from phaze_opt.objective.step.step_groups import BLOCK, HEAD
+from phaze_opt.objective.step.step_groups import BLOCK, HEAD, stage_counts
 from phaze_opt.objective.step.step_traffic import (
     NO_COST,
     NUM_LAYERS,
@@ -51,9 +51,10 @@ class StepBatch:
         forward_gathers: those of them that forward does, same shape.
         reductions: ZeRO 2 reductions of gradients, of every micro-batch but the last, shape (steps, stages).
         gradients: reduction of gradients and gather of parameters with the last one, shape (steps, stages).
-        islands: parts of the outermost switched network (nodes, slices) that the devices fill, shape (steps,).
+        update_bytes: that the optimizer moves for a parameter of a block, shape (steps,).
         update_shards: parameters a device holds for each that it updates, shape (steps,).
         tied_share: share of the head's update that the embedding on the same stage does already, shape (steps,).
+        islands: parts of the outermost switched network (nodes, slices) that the devices fill, shape (steps,).
     """
 
     steps: tuple[CompiledStep, ...]
@@ -129,8 +130,7 @@ def _tied_share(step: CompiledStep) -> float:
 
 def _layer_counts(step: CompiledStep, num_stages: int) -> Floats:
     counts = np.zeros((num_stages, NUM_LAYERS))
-    counts[: len(step.blocks), BLOCK] = step.blocks
-    counts[0, 0] = counts[len(step.blocks) - 1, 2] = 1.0
+    counts[: len(step.blocks)] = [stage_counts(step, number) for number in range(len(step.blocks))]
     return counts
 
 

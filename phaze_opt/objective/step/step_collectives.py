@@ -11,11 +11,8 @@ from phaze_opt.estimate.collectives import exchange_level
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension
 from phaze_opt.objective.step.compiled_step import CompiledStep
-from phaze_opt.objective.step.step_groups import group_members, held_parameters
+from phaze_opt.objective.step.step_groups import BLOCK, group_members, held_parameters, stage_counts, stage_width
 from phaze_opt.workload.plan import Recompute
-from phaze_opt.workload.stack import RankOrder
-
-_EMBEDDING, _BLOCK, _HEAD = range(3)
 
 
 def step_collectives(step: CompiledStep, network: Network) -> tuple[GroupCollective, ...]:
@@ -36,10 +33,8 @@ def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[Gro
     """Collectives of tensor, context and expert groups, forward (again with full recomputation) and backward."""
     counts: Counter[Collective] = Counter()
     is_full = step.plan.recompute is Recompute.FULL
-    per_stage = (int(stage == 0), step.blocks[stage], int(stage == len(step.blocks) - 1))
-    for index, times in zip((_EMBEDDING, _BLOCK, _HEAD), per_stage, strict=True):
-        layer = step.layers[index]
-        forwards = 2 if is_full and index == _BLOCK else 1
+    for index, (layer, times) in enumerate(zip(step.layers, stage_counts(step, stage), strict=True)):
+        forwards = 2 if is_full and index == BLOCK else 1
         for each in layer.forward.collectives:
             counts[each] += forwards * times
         for each in layer.forward.kept_collectives:
@@ -54,7 +49,11 @@ def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[Gro
 
 
 def _of_parameters(step: CompiledStep, stage: int, network: Network) -> Iterator[GroupCollective]:
-    """Gradients, and sharded parameters, over the devices that hold the same ones, as `step_traffic` counts them."""
+    """Gradients, and sharded parameters, over the devices that hold the same ones.
+
+    As often as `step_traffic` counts them, but a stage's parameters at once where ZeRO 3 gathers them unit by unit: the
+    bytes are the same.
+    """
     plan = step.plan
     micro_batches = float(step.num_micro_batches)
     scatters = micro_batches if plan.zero >= 2 else 1.0
@@ -77,10 +76,10 @@ def _transfers(step: CompiledStep, network: Network) -> Iterator[GroupCollective
     plan = step.plan
     if plan.pipeline == 1:
         return
-    width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
+    width = stage_width(step)
     level = exchange_level(network, first=0, width=width)
     pair = tuple(_pair(dimension, index == level) for index, dimension in enumerate(network.dimensions))
-    payload = 2.0 * step.layers[_BLOCK].graph.output_bytes
+    payload = 2.0 * step.layers[BLOCK].graph.output_bytes
     count = 2.0 * plan.interleave * step.num_micro_batches
     yield GroupCollective("stage boundary", CollectiveKind.ALL_GATHER, payload, pair, count)
 

@@ -11,8 +11,8 @@ from phaze_opt.hardware.network import Network, NetworkDimension
 from phaze_opt.objective.step.compiled_step import CompiledStep
 from phaze_opt.workload.stack import RankOrder
 
-BLOCK, HEAD = 1, 2
-"""Places of the block and of the head among the layers."""
+EMBEDDING, BLOCK, HEAD = range(3)
+"""Places of a model's kinds of layers, as in `CompiledStep.layers`."""
 
 
 def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:
@@ -97,13 +97,19 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
 def _stage_units(step: CompiledStep, number: int) -> tuple[Units, Units]:
     """Units of a stage that data-parallel replicas share, and those of experts that have replicas of their own."""
     (embeddings, blocks, heads), graphs = stage_counts(step, number), [layer.graph for layer in step.layers]
-    ends = embeddings * graphs[0].num_parameters + heads * graphs[HEAD].num_parameters
+    ends = embeddings * graphs[EMBEDDING].num_parameters + heads * graphs[HEAD].num_parameters
     ends -= graphs[HEAD].num_tied_parameters if embeddings and heads else 0
     experts = graphs[BLOCK].num_expert_parameters if step.plan.expert > 1 else 0
     dense = graphs[BLOCK].num_parameters - experts
     pieces = ((blocks, float(dense)), (1, float(ends))), ((blocks, float(experts)),)
     shared, apart = (tuple((count, size) for count, size in each if count and size) for each in pieces)
     return shared, apart
+
+
+def stage_width(step: CompiledStep) -> int:
+    """Ranks from one pipeline stage to the next, as the software orders them."""
+    plan = step.plan
+    return plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
 
 
 def stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:

@@ -1,6 +1,6 @@
-"""What a step sends, at the networks' specified rates: inside layers, between stages, between replicas.
+"""What a step sends, at the networks' rates: inside layers, between stages, between replicas.
 
-Nothing here depends on fitted constants.
+Of fitted constants only the networks' measured curves enter; what the software reaches of them is `price_step`'s.
 """
 
 from __future__ import annotations
@@ -22,9 +22,15 @@ from phaze_opt.estimate.collectives import (
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.objective.step.compiled_step import CompiledStep
-from phaze_opt.objective.step.step_groups import BLOCK, HEAD, HeldParameters, group_members, held_parameters
+from phaze_opt.objective.step.step_groups import (
+    BLOCK,
+    HEAD,
+    HeldParameters,
+    group_members,
+    held_parameters,
+    stage_width,
+)
 from phaze_opt.workload.plan import Recompute
-from phaze_opt.workload.stack import RankOrder
 
 Floats = NDArray[np.float64]
 NUM_LAYERS = 3
@@ -117,7 +123,7 @@ def transfer_costs(step: CompiledStep, network: Network) -> list[Cost]:
     scatter-gather every device of the tensor group sends its share, and the group gathers it on arrival.
     """
     plan, num_stages = step.plan, len(step.blocks)
-    width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
+    width = stage_width(step)
     payload = step.layers[BLOCK].graph.output_bytes
     is_scattered = step.stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel
     share = payload / plan.tensor if is_scattered else payload
@@ -226,8 +232,7 @@ def _tied_cost(step: CompiledStep, network: Network) -> Cost:
     payload = step.layers[HEAD].graph.num_tied_parameters * step.stack.gradient_bytes / shards
     if len(step.blocks) == 1 or not payload:
         return NO_COST
-    plan = step.plan
-    width = plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
+    width = stage_width(step)
     level = exchange_level(network, first=0, width=width, distance=width * (len(step.blocks) - 1))
     pair = [replace(dimension, size=1 + (index == level)) for index, dimension in enumerate(network.dimensions)]
     return _cost(CollectiveKind.ALL_REDUCE, payload, pair)

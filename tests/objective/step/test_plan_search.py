@@ -57,12 +57,10 @@ def test_software_that_spares_recomputation_is_priced_as_if_alone(order: tuple[R
         assert ranked.time.seconds == pytest.approx(alone.seconds, rel=1e-12)
 
 
-def test_sorted_and_ranked() -> None:
-    ranking = _rank(1e15)
-    seconds = [each.time.seconds for each in ranking.ranked]
+def test_sorted_by_time() -> None:
+    seconds = [each.time.seconds for each in _rank(1e15).ranked]
+    assert len(set(seconds)) > 1
     assert seconds == sorted(seconds)
-    assert [ranking.rank_of(each.plan) for each in ranking.ranked[:3]] == [1, 2, 3]
-    assert ranking.rank_of(ParallelPlan(tensor=7)) is None
 
 
 def test_what_does_not_fit_is_counted() -> None:
