@@ -56,7 +56,7 @@ def software_notes(
     sequence_length: int,
     errors: Mapping[str, Mapping[str, float]],
 ) -> tuple[str, ...]:
-    """Sentences on a software that plans on a real machine are priced with.
+    """Sentences on a software that plans are priced with; none on one that is measured nowhere.
 
     Args:
         software: its name.
@@ -94,7 +94,7 @@ def gradient_note(priced: int, own: int, source: str) -> str:
     """How wide gradients are, held and sent."""
     if priced != own:
         return f"gradients are held and sent in {8 * priced} bits as asked; the software was measured with {8 * own}"
-    other = {2: 32, 4: 16}[own]
+    other = 32 if own == 2 else 16
     return f"gradients are held and sent in {8 * own} bits ({source}); --gradient-bits {other} for the other width"
 
 

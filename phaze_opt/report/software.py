@@ -30,8 +30,8 @@ def choices_table(stacks: Sequence[TrainingStack]) -> TableContent:
         Column("overlap t, g, p", is_number=True),
     )
     note = (
-        "bits: of a gradient, held and sent; overlap: shares of tensor-parallel, gradient and ZeRO 3 parameter "
-        "traffic that hide behind compute; all constants with --json"
+        "bits: of a gradient, held and sent; overlap: shares that hide behind compute, of tensor-parallel traffic, "
+        "of what replicas send once a step and of what ZeRO 2 and 3 send every micro-batch; all constants with --json"
     )
     return TableContent("Training software", columns, rows, note)
 
