@@ -13,7 +13,7 @@ from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.options import DEFAULT_ESTIMATOR, DEFAULT_SCHEDULE_GAP
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.cli.plan_options import DEFAULT_TOP, PlanTexts, parse_choices, training_length
-from phaze_opt.cli.plan_software import choose_software, fitted_errors, with_gradients
+from phaze_opt.cli.plan_software import choose_software, notes_on, with_gradients
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -132,7 +132,6 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     from phaze_opt.hardware.presets import find_machine
     from phaze_opt.objective.step.clocks import MachineClock
     from phaze_opt.objective.step.plan_search import Machine
-    from phaze_opt.report.plan_notes import software_notes
     from phaze_opt.report.plans import PlanSetting
     from phaze_opt.workload.stack import IDEAL_STACK
 
@@ -164,19 +163,9 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
         peak_flops_per_s=peak,
         peak_type=str(path),
         is_ideal=device is not None and stack.name == IDEAL_STACK.name,
-        notes=software_notes(
-            stack.name,
-            machine=name,
-            dtype=str(path),
-            is_chosen=software.is_chosen,
-            is_zero_named=request.texts.zero is not None,
-            gradients=(stack.gradient_bytes, software.stack.gradient_bytes, stack.gradient_source),
-            num_experts=request.model.num_experts,
-            sequence_length=training.sequence_length,
-            errors=fitted_errors(request.texts.constants),
-        ),
     )
-    return Machine(clock, memory_bytes, network, stack), setting
+    notes = notes_on(software, stack, setting, texts=request.texts, model=request.model, training=training)
+    return Machine(clock, memory_bytes, network, stack), replace(setting, notes=notes)
 
 
 def _refuse_chip_options(request: EvaluateRequest) -> None:

@@ -12,8 +12,12 @@ from phaze_opt.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from phaze_opt.cli.plan_options import PlanTexts
     from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.report.plans import PlanSetting
+    from phaze_opt.workload.model import ModelSpec
     from phaze_opt.workload.stack import TrainingStack
+    from phaze_opt.workload.training import TrainingSpec
 
 DEFAULT_ATTENTION = "fused"
 GRADIENT_BYTES = MappingProxyType({"16": 2, "32": 4})
@@ -80,7 +84,41 @@ def with_gradients(software: ChosenSoftware, bits: str | None) -> ChosenSoftware
     return replace(software, stack=replace(software.stack, gradient_bytes=GRADIENT_BYTES[bits]))
 
 
-def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
+def notes_on(
+    software: ChosenSoftware,
+    stack: TrainingStack,
+    setting: PlanSetting,
+    *,
+    texts: PlanTexts,
+    model: ModelSpec,
+    training: TrainingSpec,
+) -> tuple[str, ...]:
+    """What prices with a software rest on, in sentences.
+
+    Args:
+        software: as it was measured.
+        stack: the same with gradients as wide as asked for.
+        setting: machine and number format of the plans.
+        texts: what the user wrote.
+        model: what is trained.
+        training: its sequence length and optimizer.
+    """
+    from phaze_opt.report.plan_notes import software_notes
+
+    return software_notes(
+        stack.name,
+        machine=setting.machine,
+        dtype=setting.peak_type,
+        is_chosen=software.is_chosen,
+        is_zero_named=texts.zero is not None,
+        gradients=(stack.gradient_bytes, software.stack.gradient_bytes, stack.gradient_source),
+        num_experts=model.num_experts,
+        sequence_length=training.sequence_length,
+        errors=_fitted_errors(texts.constants),
+    )
+
+
+def _fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
     """Errors of rows kept out by data set, from the file of constants in force."""
     from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
 

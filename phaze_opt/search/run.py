@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,17 +72,7 @@ def run_search(
     loop = open_loop(config, identity, space=space, log=Journal(Path()), build_bounder=bounder)
     journal = open_journal(config.work_dir / identity, header=resolved, is_resumed=config.resume)
     loop.log, loop.observers, loop.on_progress = journal, Observers(observers), on_progress
-    loop.observers.notify(
-        SearchStarted(
-            search_id=identity,
-            name=config.name,
-            strategy=config.strategy,
-            goal=config.goal.value,
-            seed=config.seed,
-            num_trials=config.num_trials,
-            config=resolved,
-        )
-    )
+    loop.observers.notify(_started_event(config, identity, resolved))
     try:
         with (
             kernels_interruptible(),
@@ -98,6 +88,18 @@ def run_search(
     result = loop.result(wall_s=time.perf_counter() - started)
     loop.observers.notify(finished_event(result))
     return result
+
+
+def _started_event(config: SearchConfig, identity: str, resolved: Mapping[str, object]) -> SearchStarted:
+    return SearchStarted(
+        search_id=identity,
+        name=config.name,
+        strategy=config.strategy,
+        goal=config.goal.value,
+        seed=config.seed,
+        num_trials=config.num_trials,
+        config=resolved,
+    )
 
 
 def open_loop(

@@ -64,9 +64,7 @@ def run_study(
         PluginError: a strategy or pruner is unknown or fails to load (nothing is written then).
         SolverError: a worker process died twice in the same search; the other searches are kept.
     """
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
-        message = f"{jobs!r} must be an integer from 1 to {MAX_JOBS}"
-        raise InputError(message, key="jobs")
+    _check_jobs(jobs)
     engine = StudyEngine() if engine is None else engine
     conditions = resolve_study(config)
     with open_study_directory(work_dir, study_id(config, conditions), is_resumed=is_resumed) as directory:
@@ -86,6 +84,12 @@ def run_study(
         result = replace(load_study(directory.path), is_interrupted=is_interrupted)
         narrator.finish(result)
         return result
+
+
+def _check_jobs(jobs: int) -> None:
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= MAX_JOBS:
+        message = f"{jobs!r} must be an integer from 1 to {MAX_JOBS}"
+        raise InputError(message, key="jobs")
 
 
 @dataclass(slots=True)
