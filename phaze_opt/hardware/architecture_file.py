@@ -66,13 +66,17 @@ ARCHITECTURE_KEYS = frozenset((*_KEYS, *_WORDS))
 """All keys of a design; a file with keys of machines besides describes a machine (`hardware.device_file`)."""
 
 
-def read_architecture_file(path: Path) -> TomlDocument:
+def read_architecture_file(path: Path, *, kind: str = _FILE_KIND) -> TomlDocument:
     """Values of an architecture file; of a result printed by ``--json``, those of its (best) architecture.
+
+    Args:
+        path: the file.
+        kind: what it should be, for messages.
 
     Raises:
         InputError: the file cannot be read or parsed, or holds no object.
     """
-    text = read_text_file(path, kind=_FILE_KIND)
+    text = read_text_file(path, kind=kind)
     source = shorten_path(path)
     if path.suffix != ".json" and not text.lstrip().startswith("{"):
         return parse_toml(text, source=source)

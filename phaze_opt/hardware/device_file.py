@@ -39,7 +39,7 @@ def read_devices(paths: Sequence[Path]) -> DeviceCatalogue:
     """
     known = shipped_devices()
     for path in paths:
-        document = read_architecture_file(path)
+        document = read_architecture_file(path, kind="a file of a machine (TOML)")
         if not is_device_document(document):
             message = f"describes no machine; needed are name, {', '.join(_required())}"
             raise InputError(message, source=document.source)

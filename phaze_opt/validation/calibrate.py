@@ -30,7 +30,7 @@ from phaze_opt.validation.held_out import (
     splits_of,
     with_starts,
 )
-from phaze_opt.validation.predict import predict_rows, why_none_predicted
+from phaze_opt.validation.predict import none_predicted, predict_rows, why_none_predicted
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
@@ -131,7 +131,7 @@ def _why_unfitted(family: Family, rows: Sequence[Row], constants: FittedConstant
     unscored = predict_rows(family, rows, constants).unscored
     if len(unscored) < len(rows):
         return ""
-    return f"{family.name}: none of {len(rows):,} rows can be predicted; line {rows[0].line}: {unscored[0]}"
+    return none_predicted(family, rows, unscored[0])
 
 
 def _calibrate_family(

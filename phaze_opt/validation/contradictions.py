@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from phaze_opt.errors import InputError
+from phaze_opt.validation.likeness import is_tpu
 from phaze_opt.validation.row import Row
 
 RECOMPUTE_WORDS = ("full", "selective", "none", "custom", "minimal")
@@ -36,8 +37,7 @@ def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
             f"is blank beside {num_shared} kv_heads of {heads} heads; state 3 (a gated MLP, as Llama's) or 2 (a GPT's)"
         )
         yield "mlp_matrices", rule
-    device = row.find_device()
-    if row.text("hardware").lower().startswith("tpu") if device is None else device.maker == "google":
+    if is_tpu(row.text("hardware"), row.find_device()):
         return
     devices, batch = row.integer("n_devices"), row.integer("global_batch")
     group = row.integer("tp", 1) * row.integer("pp", 1) * row.integer("cp", 1)

@@ -43,7 +43,7 @@ def guess_like(schema: Schema, first: Mapping[str, str], machines: DeviceCatalog
 
 
 def _like_operators(values: Mapping[str, str], device: Device | None) -> str:
-    if _is_tpu(values, device):
+    if is_tpu(values["hardware"], device):
         return "op_tpu_gemm"
     is_device_clock = "host" not in values.get("timing", "")
     is_fp32 = _path(values) is ComputePath.FP32
@@ -51,7 +51,7 @@ def _like_operators(values: Mapping[str, str], device: Device | None) -> str:
 
 
 def _like_training(values: Mapping[str, str], device: Device | None) -> str:
-    if _is_tpu(values, device):
+    if is_tpu(values["hardware"], device):
         return "train_maxtext_tpu"
     sharding = values.get("sharding", "").lower()
     if "shard" in sharding or zero_stage(sharding) == 3:
@@ -64,9 +64,9 @@ def _like_training(values: Mapping[str, str], device: Device | None) -> str:
     return "train_megatron_h100" if is_like_hopper else "train_megatron_sc21"
 
 
-def _is_tpu(values: Mapping[str, str], device: Device | None) -> bool:
-    """Whether a row is of a TPU, by its maker; of an unknown machine, by its name."""
-    return values["hardware"].lower().startswith("tpu") if device is None else device.maker == "google"
+def is_tpu(hardware: str, device: Device | None) -> bool:
+    """Whether a row is of a TPU, by its machine's maker; of an unknown machine, by the name that the row gives."""
+    return hardware.lower().startswith("tpu") if device is None else device.maker == "google"
 
 
 def _path(values: Mapping[str, str]) -> ComputePath | None:

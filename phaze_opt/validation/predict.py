@@ -76,7 +76,11 @@ def why_none_predicted(family: Family, rows: Sequence[Row]) -> str:
     compiled, kept, refused = _compile(family, rows)
     if not rows or compiled is not None and len(compiled.unscored) < len(kept):
         return ""
-    first = refused.get(0) or (compiled.unscored[0] if compiled is not None else "")
+    return none_predicted(family, rows, refused.get(0) or (compiled.unscored[0] if compiled is not None else ""))
+
+
+def none_predicted(family: Family, rows: Sequence[Row], first: str) -> str:
+    """The sentence that says so, with the reason of the first row."""
     return f"{family.name}: none of {len(rows):,} rows can be predicted; line {rows[0].line}: {first}"
 
 

@@ -105,8 +105,9 @@ TRAINING = _schema(
 )
 LAYER = _schema(
     "layer",
-    required="hardware:text hidden:count heads:count seq:count tp:count micro_batch:count forward_ms:positive",
-    optional="n_devices:count model:text recompute:text seq_parallel:flag dtype:text backward_ms:positive",
+    required="hardware:text hidden:count heads:count seq:count tp:count micro_batch:count forward_ms:positive "
+    "backward_ms:positive",
+    optional="n_devices:count model:text recompute:text seq_parallel:flag dtype:text",
     identity="hardware hidden heads seq tp",
 )
 WHOLE_MODEL = _schema(
