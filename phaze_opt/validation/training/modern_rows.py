@@ -54,7 +54,7 @@ def stack_of(row: Row, device: Device) -> str:
     if row.dataset == MAXTEXT:
         if device.name in UNFUSED_CHIPS:
             return "maxtext-unfused"
-        return "maxtext-offload" if row.text("recompute", "full") == "custom" else "maxtext"
+        return "maxtext-offload" if row.text("recompute", "full").lower() == "custom" else "maxtext"
     if row.dataset == LLM_FOUNDRY:
         if not device.name.startswith("a100"):
             return "llm-foundry-h100"
@@ -96,7 +96,7 @@ def _maxtext_plan(row: Row, plan: ParallelPlan) -> ParallelPlan:
     "minimal" keeps every product, so that attention and elementwise work run again; "custom" keeps (on the host) the
     input, query, key and value of a block, "full" its input only: their stacks say what that spares.
     """
-    text = row.text("recompute", "full")
+    text = row.text("recompute", "full").lower()
     is_minimal = text.startswith("minimal")
     recompute = Recompute.SELECTIVE if is_minimal else Recompute.NONE if text == "none" else Recompute.FULL
     return replace(

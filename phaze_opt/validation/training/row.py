@@ -126,8 +126,7 @@ def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> 
     blank = micro_batch if micro_batch is not None else (whole if pipeline == 1 else 1)
     sharding = row.text("sharding", "none").lower()
     zero = zero_stage(sharding)
-    shards = _STATE_SHARDS.search(sharding)
-    state_shards = int(shards.group(1)) if shards and zero else 0
+    shards = state_shards(sharding)
     return ParallelPlan(
         tensor=tensor,
         pipeline=pipeline,
@@ -137,13 +136,19 @@ def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> 
         # TPU rows count per chip: less than one sequence each where a tensor group shares one.
         micro_batch=max(1, round(row.number("micro_batch", blank))),
         zero=zero,
-        state_shards=state_shards if state_shards and data % state_shards == 0 else 0,
+        state_shards=shards if shards and data % shards == 0 else 0,
         recompute=_RECOMPUTE.get(row.text("recompute", "none").lower(), Recompute.NONE),
         is_sequence_parallel=bool(row.integer("seq_parallel", 0)) and tensor > 1,
     )
 
 
 _RECOMPUTE = MappingProxyType({"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE})
+
+
+def state_shards(sharding: str) -> int:
+    """Replicas that share the state, of a ``sharding`` column in lower case (``fsdp 16``); 0 where it says none."""
+    found = _STATE_SHARDS.search(sharding)
+    return int(found.group(1)) if found and zero_stage(sharding) else 0
 
 
 def zero_stage(sharding: str) -> int:
