@@ -17,7 +17,7 @@ from phaze_opt.cli.plan_software import choose_software, notes_on, with_gradient
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
-    from phaze_opt.hardware.device import ComputePath
+    from phaze_opt.hardware.device import ComputePath, Device
     from phaze_opt.objective.step.clocks import LayerClock
     from phaze_opt.objective.step.plan_search import Machine, PlanRanking, RankedPlan
     from phaze_opt.report.plans import PlanSetting
@@ -165,7 +165,17 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
         is_ideal=device is not None and stack.name == IDEAL_STACK.name,
     )
     notes = notes_on(software, stack, setting, texts=request.texts, model=request.model, training=training)
+    notes += _network_notes(request, device)
     return Machine(clock, memory_bytes, network, stack), replace(setting, notes=notes)
+
+
+def _network_notes(request: EvaluateRequest, device: Device | None) -> tuple[str, ...]:
+    """That a real machine whose own network is not known is priced on an assumed one."""
+    from phaze_opt.hardware.networks import DEFAULT_NETWORK
+
+    if device is None or device.network or request.network:
+        return ()
+    return (f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another",)
 
 
 def _refuse_chip_options(request: EvaluateRequest) -> None:
@@ -272,7 +282,7 @@ def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> No
     if len(ranking.ranked) == 1 and not ranking.num_misfits:
         rate, mfu = setting.tokens_per_s(best.time), setting.mfu(best)
         share = f"MFU {100 * mfu:.1f} % of the {setting.peak_type} peak"
-        screen.print(f"{best.time.seconds:.4g} s a step, {rate:,.0f} tokens/s, {share}; {RESERVE_NOTE}", soft_wrap=True)
+        screen.print(f"{best.time.seconds:.4g} s a step, {rate:,.0f} tokens/s, {share}; {RESERVE_NOTE}")
         coverage, _ = coverage_note([best], setting.software)
         if coverage:
             screen.print(coverage)

@@ -20,7 +20,7 @@ def print_design(design: NetworkDesign, *, output: Path | None) -> None:
 
     draw(design_table(design))
     draw(collective_table(design))
-    out().print(design_sentence(design), soft_wrap=True)
+    out().print(design_sentence(design))
     if output is not None:
         out().print(f"Written to {output}: give it to --network.", soft_wrap=True)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from phaze_opt.workload.model import ModelSpec
     from phaze_opt.workload.plan import Recompute
 
-PLAN = "Parallel plan (any of these prices whole plans; several values are searched)"
+PLAN = "Parallel plan (any of these prices whole plans; lists are searched)"
 DEFAULT_TOP = 10
 
 PlanRecomputeOption = Annotated[

@@ -115,6 +115,7 @@ def notes_on(
         num_experts=model.num_experts,
         sequence_length=training.sequence_length,
         errors=_fitted_errors(texts.constants),
+        own_fit=_own_fit(texts.constants, stack.name),
     )
 
 
@@ -123,3 +124,16 @@ def _fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
     from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
 
     return (read_own_file() if constants is None else read_fitted_file(constants)).sets
+
+
+def _own_fit(constants: Path | None, software: str) -> str:
+    """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them."""
+    from phaze_opt.hardware.fitted import read_fitted_file
+    from phaze_opt.objective.step.stacks import PARENTS, stack_group
+    from phaze_opt.report.plan_notes import own_fit_note
+
+    if constants is None:
+        return ""
+    groups = read_fitted_file(constants).groups
+    names = dict.fromkeys(stack_group(name) for name in (PARENTS.get(software, software), software))
+    return own_fit_note(software, [groups[name] for name in names if name in groups])

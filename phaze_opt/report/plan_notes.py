@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from phaze_opt.hardware.fitted import FittedGroup
 from phaze_opt.objective.step.measured_software import SoftwareRows, measured_rows, usual_zero
 from phaze_opt.objective.step.plan_coverage import machine_gap, model_gap, shared_and_own, unmeasured_parts
 from phaze_opt.objective.step.plan_search import RankedPlan
 
 ERROR = "cross_validated_mape"
 """Figure of a data set in the file of constants: mean error of rows that were kept out of the fit, per cent."""
+CALIBRATED = "phaze-opt calibrate"
+"""What the file of constants names as the source of groups that the command fitted."""
 STEPS = "train_"
 """Beginning of the names of data sets of whole steps."""
 MARK = "*"
@@ -55,6 +58,7 @@ def software_notes(
     num_experts: int,
     sequence_length: int,
     errors: Mapping[str, Mapping[str, float]],
+    own_fit: str = "",
 ) -> tuple[str, ...]:
     """Sentences on a software that plans are priced with; none on one that is measured nowhere.
 
@@ -68,6 +72,7 @@ def software_notes(
         num_experts: of a block of the model; 1 without any.
         sequence_length: tokens.
         errors: figures by data set, as the file of constants holds them.
+        own_fit: what the user fitted the software's constants to; then published rows say nothing of them.
     """
     rows = measured_rows(software)
     if rows is None:
@@ -79,15 +84,38 @@ def software_notes(
     if stage and not is_zero_named:
         notes.append(f"ZeRO {stage} unless --zero says otherwise: {software} was never measured without")
     gaps = (
-        machine_gap(rows, software=software, machine=machine, dtype=dtype),
+        own_fit or machine_gap(rows, software=software, machine=machine, dtype=dtype),
         model_gap(rows, software=software, num_experts=num_experts, sequence_length=sequence_length),
     )
     notes += [gap for gap in gaps if gap]
     notes.append(gradient_note(*gradients))
     error = error_note(rows, errors)
-    if error:
+    if error and not own_fit:
         notes.append(f"steps of {software} that were kept out of its fit are predicted with a mean error of {error}")
     return tuple(notes)
+
+
+def own_fit_note(software: str, groups: Sequence[FittedGroup]) -> str:
+    """What a software's constants rest on where ``phaze-opt calibrate`` fitted them to rows of the user's; else empty.
+
+    Args:
+        software: its name.
+        groups: of the file of constants in force, that hold constants of the software.
+    """
+    own = [group for group in groups if group.source == CALIBRATED]
+    if not own:
+        return ""
+    number = len({(name, row) for group in own for name, rows in group.datasets.items() for row in rows})
+    figures = own[-1].residuals
+    words = [
+        f"{what} {figures[key]:.1f} %"
+        for key, what in (("mape", "mean error"), (ERROR, "of rows kept out"))
+        if key in figures
+    ]
+    noun = "row" if number == 1 else "rows"
+    return f"constants of {software} were fitted to {number} {noun} of your own, and speak of their machines" + (
+        f" ({', '.join(words)})" if words else ""
+    )
 
 
 def gradient_note(priced: int, own: int, source: str) -> str:

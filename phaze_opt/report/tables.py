@@ -41,6 +41,11 @@ __all__ = [
 ]
 
 
+TERMINAL_WIDTH = 80
+_PADDINGS = ((1, 1), (1, 0), (0, 0))
+"""Blanks right and left of a cell, widest first."""
+
+
 def evaluation_contents(evaluation: Evaluation, *, references: Mapping[str, Evaluation]) -> list[TableContent]:
     """Design, performance against references and hand placements, placement, time and schedules of one evaluation."""
     contents = [design_table(evaluation)]
@@ -114,6 +119,7 @@ def draw_table(content: TableContent) -> Table:
         show_header=any(column.heading for column in content.columns),
         show_edge=False,
         pad_edge=False,
+        padding=_padding(content),
     )
     for index, column in enumerate(content.columns):
         table.add_column(
@@ -126,3 +132,16 @@ def draw_table(content: TableContent) -> Table:
     for index, row in enumerate(content.rows):
         table.add_row(*map(Text, row), style="bold" if index in content.emphasised else "")
     return table
+
+
+def _padding(content: TableContent) -> tuple[int, int, int, int]:
+    """Blanks around cells (above, right, below, left): two, or as many as leave room for figures and whole words."""
+    texts = ((column.heading, *(row[index] for row in content.rows)) for index, column in enumerate(content.columns))
+    least = sum(
+        max(len(part) for text in cells for part in ([text] if column.is_number else text.split() or [""]))
+        for column, cells in zip(content.columns, texts, strict=True)
+    )
+    # Rich draws one blank between columns beside these.
+    gaps = len(content.columns) - 1
+    right, left = next((each for each in _PADDINGS if least + gaps * (1 + sum(each)) <= TERMINAL_WIDTH), _PADDINGS[-1])
+    return (0, right, 0, left)

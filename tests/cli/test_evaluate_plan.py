@@ -112,6 +112,34 @@ def test_tables_with_every_common_column_fit_80_characters(capsys, monkeypatch):
     assert f"{rows[0].split()[-1]} GiB" in next(line for line in lines if line.startswith("all "))
 
 
+def test_the_widest_table_of_plans_keeps_every_figure_whole(capsys, monkeypatch):
+    """With a column for every degree there is less room between them, and none is cut."""
+    monkeypatch.setenv("COLUMNS", "80")
+    cluster = ["evaluate", "--model", "mixtral-8x7b", "--arch", "h100", "--devices", "1024", "--global-batch", "1024"]
+    degrees = [
+        "--tensor-parallel",
+        "1,2",
+        "--pipeline",
+        "1,4",
+        "--micro-batch",
+        "1",
+        "--interleave",
+        "1,2",
+        "--zero",
+        "1",
+    ]
+    spread = ["--context-parallel", "1,2", "--expert-parallel", "4,8", "--state-shards", "8", "--top", "20"]
+    code, out, _ = run([*cluster, *degrees, *spread], capsys)
+    assert code == 0
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    start = next(number for number, line in enumerate(lines) if "t x p x d" in line)
+    assert lines[start].split()[6:] == ["c", "e", "v", "mb", "zero", "shards", "rec.", "step", "tokens/s", "MFU", "GiB"]
+    first = lines[start + 2].split()
+    assert "…" not in out
+    assert (first[0].rstrip("*"), first[2], first[4], first[-2]) == ("1", "x", "x", "%")
+
+
 def test_the_table_names_the_network_and_devices_left_idle(capsys):
     degrees = ["--tensor-parallel", "5", "--pipeline", "2", "--micro-batch", "1,2", "--recompute", "none"]
     idle = ["--data", "3", "--global-batch", "66"]
@@ -209,6 +237,34 @@ def test_a_real_machine_is_priced_with_the_software_measured_on_it(capsys):
     assert (ideal["setting"]["software"], ideal["setting"]["notes"]) == ("ideal", [])
     b200 = run_json([*BERT, "--arch", "b200", "--devices", "32", *fixed, "--software", "megatron-core"], capsys)
     assert "measured on h100, not on b200" in b200["setting"]["notes"][0]
+
+
+def test_constants_of_ones_own_are_not_said_to_err_as_published_ones(tmp_path, capsys):
+    """What the file says of the fit stands in place of errors and machines of published rows."""
+    text = resources.files("phaze_opt.hardware").joinpath("fitted_constants.json").read_text(encoding="utf-8")
+    document = json.loads(text)
+    group = document["groups"]["stack/megatron-core"]
+    group |= {"source": "phaze-opt calibrate", "datasets": {"mine": ["mine:2", "mine:3"]}, "residuals": {"mape": 4.26}}
+    path = tmp_path / "constants.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    plan = ["--software", "megatron-core", "--pipeline", "1", "--zero", "1", "--constants", str(path)]
+    notes = run_json([*BERT, "--arch", "b200", "--devices", "32", *plan], capsys)["setting"]["notes"]
+    assert notes[0] == (
+        "constants of megatron-core were fitted to 2 rows of your own, and speak of their machines (mean error 4.3 %)"
+    )
+    assert not any("kept out of its fit" in note or "not on b200" in note for note in notes)
+    other = run_json([*A100, "--constants", str(path), "--top", "1"], capsys)["setting"]["notes"]
+    assert any("kept out of its fit" in note for note in other)
+
+
+def test_an_assumed_network_of_a_real_machine_is_said(capsys):
+    plan = [*BERT, "--devices", "32", "--pipeline", "1", "--software", "megatron-core"]
+    assumed, given, known = (
+        run_json([*plan, "--arch", *more], capsys)["setting"]["notes"]
+        for more in (["l4"], ["l4", "--network", "dgx-a100"], ["h100"])
+    )
+    assert "what joins l4 is not known: network two-level is assumed; --network names another" in assumed
+    assert not any("is assumed; --network" in note for note in (*given, *known))
 
 
 def test_parts_of_plans_that_were_never_measured_are_marked(capsys):
