@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.measurements import (
     CONSTANTS_HELP,
     MEASUREMENTS,
@@ -16,13 +17,13 @@ from phaze_opt.cli.measurements import (
     DatasetOption,
     MachineOption,
     NamesArgument,
-    check_file_to_write,
     dataset_names,
     read_machines,
     read_measurements,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
 from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.plain_table import print_plain_table
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -154,19 +155,12 @@ def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
 
 def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path]) -> None:
     """Tables of fits and constants."""
-    from rich.table import Table
-
     from phaze_opt.report.validation_constants import calibration_tables, few_rows_sentences
 
     screen = out()
     for content in calibration_tables(found):
-        table = Table(title=content.title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        for column in content.columns:
-            table.add_column(column.heading, justify="right" if column.is_number else "left")
-        for index, row in enumerate(content.rows):
-            table.add_row(*row, style="bold" if index in content.emphasised else None)
-        screen.print(table)
-        screen.print(content.note + "\n" if content.note else "", markup=False)
+        print_plain_table(content)
+        screen.print()
     for sentence in few_rows_sentences(found):
         console().print(f"warning: {sentence}", markup=False, soft_wrap=True)
     source, file = quote(str(data)), quote(str(path))

@@ -9,7 +9,7 @@ import typer
 
 from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
-from phaze_opt.cli.measurements import check_file_to_write
+from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.numbers import integer, relative_gap
 from phaze_opt.cli.options import (
     DEFAULT_ESTIMATOR,

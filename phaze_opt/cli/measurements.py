@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -129,29 +128,3 @@ def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None)
         message = f"'{given[0]}' names no data set; leave it out for all of them"
         raise InputError(message, source="--dataset")
     return names
-
-
-def check_file_to_write(path: Path | None, *, option: str, example: str) -> None:
-    """See that a file can be written before anything runs, and say which folder will be made for it.
-
-    Raises:
-        InputError: it is a directory or a device, a file stands where a directory is needed, or nothing may be written
-            there.
-    """
-    if path is None:
-        return
-    if path.is_dir():
-        message = f"'{path}' is a directory; give a file, such as {example}"
-        raise InputError(message, source=option)
-    if path.exists() and not path.is_file():
-        message = f"'{path}' is no ordinary file; give one, such as {example}"
-        raise InputError(message, source=option)
-    above = next((parent for parent in path.absolute().parents if parent.exists()), path)
-    if not above.is_dir():
-        message = f"'{path}' cannot be written: '{above}' is a file"
-        raise InputError(message, source=option)
-    if not os.access(above, os.W_OK):
-        message = f"'{path}' cannot be written: nothing may be made in '{above}'"
-        raise InputError(message, source=option)
-    if above != path.absolute().parent:
-        console().print(f"note: the folder {path.parent} will be made", markup=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.choices import parse_choice
-from phaze_opt.cli.measurements import check_file_to_write
+from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.network_output import design_to_json, draw, levels_to_json, print_design
 from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer, positive, shorten
 from phaze_opt.cli.options import (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.measurements import (
     CONSTANTS_HELP,
     MEASUREMENTS,
@@ -14,7 +15,6 @@ from phaze_opt.cli.measurements import (
     DatasetOption,
     MachineOption,
     NamesArgument,
-    check_file_to_write,
     dataset_names,
     read_machines,
     read_measurements,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from phaze_opt.cli.output import out
+from phaze_opt.cli.plain_table import print_plain_table
 
 if TYPE_CHECKING:
-    from phaze_opt.report.content import TableContent
     from phaze_opt.validation.result import Validation
 
 NUM_WORST = 5
@@ -25,34 +25,14 @@ def print_validation(result: Validation) -> None:
     )
 
     screen = out()
-    _print_table(overview_table(result), has_title=False)
+    print_plain_table(overview_table(result), has_title=False)
     for sentence in unscored_sentences(result):
         screen.print(sentence, markup=False)
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
         screen.print()
-        _print_table(group_table("Error by regime", result.sets[0].regimes), has_title=True)
+        print_plain_table(group_table("Error by regime", result.sets[0].regimes))
         screen.print()
-        _print_table(worst_table(result.sets[0], limit=NUM_WORST), has_title=True)
+        print_plain_table(worst_table(result.sets[0], limit=NUM_WORST))
     sentence = goals_sentence(result)
     if sentence:
         screen.print(sentence, markup=False)
-
-
-def _print_table(content: TableContent, *, has_title: bool) -> None:
-    from rich.table import Table
-
-    table = Table(
-        title=content.title if has_title else None,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-    )
-    for column in content.columns:
-        table.add_column(column.heading, justify="right" if column.is_number else "left", no_wrap=column.is_number)
-    for index, row in enumerate(content.rows):
-        table.add_row(*row, style="bold" if index in content.emphasised else None)
-    out().print(table)
-    if content.note:
-        out().print(f"\n{content.note}", markup=False)
