@@ -32,6 +32,8 @@ PART_NAMES = MappingProxyType(
     }
 )
 """Fields of `StepTime` in words."""
+TRACE = 1e-9
+"""Share of a step below which a part is what rounding left of it, and has no row."""
 RESERVE_NOTE = f"memory includes {RESERVE_SHARE:.0%} for workspace and fragmentation"
 _RECOMPUTE = MappingProxyType({Recompute.NONE: "none", Recompute.SELECTIVE: "sel.", Recompute.FULL: "full"})
 _IDEAL_NOTE = (
@@ -166,7 +168,9 @@ def step_table(best: RankedPlan, setting: PlanSetting) -> TableContent:
     names = PART_NAMES if is_told_apart else {**PART_NAMES, "matmul_s": "computing (scheduled operators)"}
     parts = sorted(((getattr(time, f.name), names[f.name]) for f in fields(time)), reverse=True)
     rows = tuple(
-        (name, format_time(seconds), format_share(seconds / time.seconds)) for seconds, name in parts if seconds > 0
+        (name, format_time(seconds), format_share(seconds / time.seconds))
+        for seconds, name in parts
+        if seconds > TRACE * time.seconds
     )
     columns = (Column("part"), Column("time", is_number=True), Column("share", is_number=True))
     note = describe_plan(best.plan) + (f"; {_IDEAL_NOTE}" if setting.is_ideal else "")
