@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from phaze_opt.validation.dataset import Dataset
     from phaze_opt.validation.family import Family
 
-SOURCE = "phaze-opt calibrate"
-OF_PLANS = ("stack/", "collectives/")
+OF_SOFTWARE = "stack/"
+OF_PLANS = (OF_SOFTWARE, "collectives/")
 """Beginnings of the groups whose constants price a training step; those of operators timed alone do not enter one."""
 
 
@@ -94,6 +94,7 @@ def _run(
     families: tuple[Family, ...], datasets: tuple[Dataset, ...], constants: Path | None, *, has_held_out: bool
 ) -> Calibration:
     from phaze_opt.hardware.fitted import load_fitted
+    from phaze_opt.report.plan_notes import CALIBRATED
     from phaze_opt.validation.calibrate import calibrate as fit
 
     start = load_fitted(constants)
@@ -102,7 +103,7 @@ def _run(
             families,
             datasets,
             start,
-            source=SOURCE,
+            source=CALIBRATED,
             has_held_out=has_held_out,
             is_start_known=True,
             on_progress=status.update,
@@ -167,5 +168,11 @@ def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path])
     own = "".join(f" --machine {quote(str(machine))}" for machine in machines)
     uses = f"`phaze-opt validate --data {source}{own} --constants {file}`"
     if any(group.startswith(OF_PLANS) for group in found.groups):
-        uses = f"{uses}, or price plans by `evaluate --constants {file}`"
+        uses = f"{uses}, or price plans by `evaluate {_software_option(found)}--constants {file}`"
     screen.print(f"constants: {path}; use them by {uses}", markup=False, soft_wrap=True)
+
+
+def _software_option(found: Calibration) -> str:
+    """The option that makes `evaluate` use what was fitted, if that is one software's: elsewhere it may be ideal."""
+    software = [group.removeprefix(OF_SOFTWARE) for group in found.groups if group.startswith(OF_SOFTWARE)]
+    return f"--software {software[0]} " if len(software) == 1 else ""

@@ -115,7 +115,10 @@ def test_training_rows_of_the_machine_are_scored_and_a_llama_says_its_matrices(z
     assert (found["rows"], found["scored"]) == (1, 1)
     _, _, err = run(["validate", "--data", path, "--machine", zeus], capsys)
     assert "zeus-1: its steps are priced with constants of software that was measured on other machines" in err
-    run(["calibrate", "--data", path, "--machine", zeus, "--out", tmp_path / "c.json", "--no-held-out"], capsys)
+    fit = ["calibrate", "--data", path, "--machine", zeus, "--out", tmp_path / "c.json", "--no-held-out"]
+    _, words, _ = run(fit, capsys)
+    # Without the name of the software, plans on a machine that no published row shows are priced on an ideal one.
+    assert "`evaluate --software megatron-2021 --constants" in words
     _, _, err = run(["validate", "--data", path, "--machine", zeus, "--constants", tmp_path / "c.json"], capsys)
     assert "no constants" not in err
     path.write_text(TRAINING_FILE.format(""))
