@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import ComputePath, Device, list_devices, path_of, shipped_devices
+from phaze_opt.hardware.device import ComputePath, Device, path_of, shipped_devices
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Schema
 from phaze_opt.validation.training.row import zero_stage
-
-HOPPERS = ("h100", "h200", "gh200", "b200", "b300")
-"""Beginnings of the names of NVIDIA's machines from Hopper on, whose runs are of Megatron-Core."""
 
 
 def guess_schema(header: Sequence[str]) -> Schema:
@@ -58,9 +55,7 @@ def _like_training(values: Mapping[str, str], device: Device | None) -> str:
         return "train_llmfoundry_fsdp"
     if _path(values) is ComputePath.FP8:
         return "train_nemo_h100_fp8"
-    name = values["hardware"].lower() if device is None else device.name
-    is_own_with_fp8 = device is not None and name not in list_devices() and ComputePath.FP8 in device.peak_flops_per_s
-    is_like_hopper = is_own_with_fp8 or name.startswith(HOPPERS)
+    is_like_hopper = device is not None and ComputePath.FP8 in device.peak_flops_per_s
     return "train_megatron_h100" if is_like_hopper else "train_megatron_sc21"
 
 

@@ -31,6 +31,7 @@ class TrainingStack:
         name: name of the stack.
         fusion, attention: how its blocks are lowered to kernels.
         order: layout of the ranks.
+        combines_qkv: query, key and value are one matmul, whatever the model's own code does.
         gradient_bytes: bytes of a gradient element, as replicas send it and as memory holds it.
         gradient_source: where that is known from.
         has_scatter_gather: a stage boundary is crossed by each device of the tensor group with its own share, then
@@ -83,6 +84,7 @@ class TrainingStack:
     fusion: FusionLevel = FusionLevel.EPILOGUE
     attention: AttentionForm = AttentionForm.FUSED
     order: RankOrder = RankOrder.PIPELINE_INNER
+    combines_qkv: bool = False
     gradient_bytes: int = 2
     gradient_source: str = "assumption"
     has_scatter_gather: bool = False

@@ -93,6 +93,8 @@ def compile_step(
     Raises:
         InputError: the model cannot be sharded this way, or has fewer blocks than stages.
     """
+    if stack.combines_qkv:
+        model = replace(model, is_qkv_combined=True)
     training = replace(
         training,
         micro_batch=plan.micro_batch,

@@ -105,7 +105,6 @@ def read_model(row: Row) -> ModelSpec:
         has_qkv_bias=not is_gated,
         has_attention_output_bias=not is_gated,
         has_mlp_bias=not is_gated,
-        is_qkv_combined=True,
         is_mlp_gated=is_gated,
         is_tied=not is_gated,
         has_hidden_dropout=not is_gated,
