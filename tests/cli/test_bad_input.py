@@ -3,20 +3,12 @@
 import json
 
 import pytest
-
-from phaze_opt.cli.main import main
+from command_runs import run
 
 EVALUATE = ["evaluate", "--devices", "8", "--global-batch", "16"]
 SEARCH = ["search", "--devices", "8", "--global-batch", "16", "--no-tracking"]
 TINY = ["--model", "tiny"]
 TPU = ["--arch", "tpu-v4"]
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    captured = capsys.readouterr()
-    return stop.value.code, captured.out, captured.err
 
 
 def check(arguments, capsys, *words):

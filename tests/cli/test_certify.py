@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from command_runs import run
 
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage
@@ -52,13 +53,6 @@ def use(monkeypatch):
 def arguments(tmp_path):
     (tmp_path / "space.toml").write_text(SPACE)
     return [*CERTIFY, *TINY, "--space", str(tmp_path / "space.toml"), "--work-dir", str(tmp_path / "work")]
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    captured = capsys.readouterr()
-    return stop.value.code, captured.out, captured.err
 
 
 def test_json_is_one_line_with_what_is_proved(arguments, use, capsys, tmp_path):

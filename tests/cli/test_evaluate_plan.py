@@ -7,26 +7,11 @@ import re
 from importlib import resources
 
 import pytest
-
-from phaze_opt.cli.main import main
+from command_runs import run, run_json
 
 BASE = ["evaluate", "--model", "gpt2-xl", "--global-batch", "64", "--sequence-length", "1024"]
 BERT = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence-length", "512"]
 A100 = [*BASE, "--arch", "a100-80g", "--devices", "32", "--software", "megatron-2021"]
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    captured = capsys.readouterr()
-    return stop.value.code, captured.out, captured.err
-
-
-def run_json(arguments, capsys):
-    code, out, err = run([*arguments, "--json"], capsys)
-    assert code == 0, err
-    assert len(out.splitlines()) == 1
-    return json.loads(out)
 
 
 def test_a_fixed_plan_is_priced_alone(capsys):

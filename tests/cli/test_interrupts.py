@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_runs import run
 
-from phaze_opt.cli.main import COMMANDS, main
+from phaze_opt.cli.main import COMMANDS
 
 DATA = Path(__file__).parents[2] / "phaze_opt" / "validation" / "data"
 PLANS = (
@@ -26,13 +27,6 @@ timer.daemon = True
 timer.start()
 main(sys.argv[2:])
 """
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    captured = capsys.readouterr()
-    return stop.value.code, captured.out, captured.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

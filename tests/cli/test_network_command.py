@@ -1,27 +1,12 @@
 """phaze-opt network: list, show, optimise, and its bad input."""
 
-import json
-
 import pytest
+from command_runs import run, run_json
 
 from phaze_opt.cli.main import main
 from phaze_opt.hardware.networks import list_networks, load_network
 
 OPTIMISE = ["network", "optimise", "--model", "bert-large", "--devices", "64"]
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    captured = capsys.readouterr()
-    return stop.value.code, captured.out, captured.err
-
-
-def run_json(arguments, capsys):
-    code, out, err = run([*arguments, "--json"], capsys)
-    assert code == 0, err
-    assert len(out.splitlines()) == 1
-    return json.loads(out)
 
 
 def test_list(capsys):

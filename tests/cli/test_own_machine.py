@@ -4,8 +4,8 @@ import json
 import shlex
 
 import pytest
+from command_runs import run, run_json
 
-from phaze_opt.cli.main import main
 from phaze_opt.cli.measurements import NEEDED_COLUMNS
 from phaze_opt.validation.schema import COLLECTIVES, OPERATORS, TRAINING
 
@@ -26,19 +26,6 @@ TRAINING_FILE = (
     "hardware,n_devices,layers,hidden,heads,kv_heads,ffn,mlp_matrices,vocab,seq,global_batch,micro_batch,tp,iter_time_s\n"
     "zeus-1,8,24,2048,16,8,8192,{},50304,2048,64,4,2,2.0\n"
 )
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return stop.value.code, captured.out, captured.err
-
-
-def run_json(arguments, capsys):
-    code, out, err = run([*arguments, "--json"], capsys)
-    assert code == 0, err
-    return json.loads(out)
 
 
 @pytest.fixture

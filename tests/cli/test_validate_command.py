@@ -5,9 +5,9 @@ import re
 import shlex
 
 import pytest
+from command_runs import run, run_json
 
 from phaze_opt.cli import calibrate as calibrate_command
-from phaze_opt.cli.main import main
 from phaze_opt.hardware.fitted import read_fitted_file
 from phaze_opt.testing.toy_family import HEADER, TRUE, toy_lines
 from phaze_opt.validation import calibrate as calibration
@@ -27,20 +27,6 @@ def data(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("\n".join([HEADER, *toy_lines()]) + "\n")
     return path
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return stop.value.code, captured.out, captured.err
-
-
-def run_json(arguments, capsys):
-    code, out, err = run([*arguments, "--json"], capsys)
-    assert code == 0, err
-    assert out.count("\n") == 1
-    return json.loads(out)
 
 
 def test_a_user_calibrates_and_validates_in_one_command_each(data, tmp_path, capsys):
