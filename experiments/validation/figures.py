@@ -10,10 +10,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.validation_tables import format_figure, format_rank
 from phaze_opt.validation.goals import ERROR_GOALS, ErrorGoal, rank_goal
 from phaze_opt.validation.schema import DATASET_SCHEMAS
-from phaze_opt.whole_file import replace_file
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "validation.md"

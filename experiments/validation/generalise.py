@@ -21,6 +21,7 @@ import scipy
 
 import phaze_opt
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.baselines import Baseline, fit_baselines, measured_seconds
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.calibration_figures import Figure, FitFigures, SetFit
@@ -29,7 +30,6 @@ from phaze_opt.validation.family import Family
 from phaze_opt.validation.held_out import without_groups
 from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.scores import mape
-from phaze_opt.whole_file import replace_file
 
 OUT = Path(__file__).with_name("generalisation.json")
 SOURCE = "experiments/validation/generalise.py"

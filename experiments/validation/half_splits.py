@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.folds import Fold, fold_by_cell
@@ -30,7 +31,6 @@ from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.row_groups import group_labels
 from phaze_opt.validation.scores import mape, mape_by_cell, rank_correlations
-from phaze_opt.whole_file import replace_file
 
 OUT = Path(__file__).with_name("half_splits.json")
 SMALL = 60

@@ -28,7 +28,7 @@ from phaze_opt.certify.refining import PointOutcome
 from phaze_opt.certify.solving import SolvedPoint
 from phaze_opt.errors import InputError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
-from phaze_opt.plain_data import from_plain, to_plain
+from phaze_opt.record.plain_data import from_plain, to_plain
 
 _FORMAT = 1
 _HEADER, _ROUNDS, _SPENT = "header.json", "rounds.jsonl", "spent_s"

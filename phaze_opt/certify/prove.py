@@ -14,7 +14,7 @@ from phaze_opt.certify.ranking import measure_flatness
 from phaze_opt.certify.reading import finished_progress, is_whole, read_result
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
-from phaze_opt.plain_data import read_plain
+from phaze_opt.record.plain_data import read_plain
 
 
 def certify(

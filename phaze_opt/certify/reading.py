@@ -20,7 +20,7 @@ from phaze_opt.certify.state import solved_value
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators
-from phaze_opt.plain_data import to_plain
+from phaze_opt.record.plain_data import to_plain
 
 Floats = NDArray[np.float64]
 _REPRODUCED = 1e-9

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Protocol
 
 from phaze_opt.errors import SolverError
-from phaze_opt.worker_process import interrupts_blocked, prepare_worker
+from phaze_opt.record.worker_process import interrupts_blocked, prepare_worker
 
 QUICK_S = 4.0
 """Work that takes no longer than this is done here, whatever the number of jobs."""

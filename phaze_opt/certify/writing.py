@@ -40,7 +40,7 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proving import Proof
 from phaze_opt.certify.state import ProofState
 from phaze_opt.errors import InputError
-from phaze_opt.plain_data import to_plain
+from phaze_opt.record.plain_data import to_plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

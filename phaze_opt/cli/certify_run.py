@@ -19,7 +19,7 @@ from phaze_opt.cli.certify_robust import analyse, print_robust, robust_metrics, 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.interrupts import PROOF_KEPT
 from phaze_opt.cli.output import console, print_json
-from phaze_opt.interrupts import kernels_interruptible
+from phaze_opt.record.interrupts import kernels_interruptible
 
 if TYPE_CHECKING:
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem

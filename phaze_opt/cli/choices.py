@@ -12,7 +12,7 @@ _EnumT = TypeVar("_EnumT", bound=StrEnum)
 
 def parse_choice(enum: type[_EnumT], text: str, *, option: str) -> _EnumT:
     """A member of a closed set by its value, with a near miss suggested."""
-    from phaze_opt.hardware.suggestion import suggest
+    from phaze_opt.record.spelling import suggest
 
     try:
         return enum(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from phaze_opt.interrupts import kernels_interruptible
+from phaze_opt.record.interrupts import kernels_interruptible
 
 NOTHING_KEPT = "nothing is kept of what was under way: run the same command again"
 TRIALS_KEPT = "trials that had ended are kept: run the same command again with --resume"

@@ -21,7 +21,7 @@ from phaze_opt.cli.interrupts import (
     says_what_is_kept,
 )
 from phaze_opt.errors import InputError, PhazeOptError, PluginError
-from phaze_opt.interrupts import kernels_interruptible
+from phaze_opt.record.interrupts import kernels_interruptible
 
 MAX_MESSAGE_CHARACTERS = 1400
 MAX_NAME_CHARACTERS = 60
@@ -113,7 +113,7 @@ class LazyGroup(TyperGroup):
         if entry is None:
             if ctx.resilient_parsing:
                 return None
-            from phaze_opt.hardware.suggestion import suggest
+            from phaze_opt.record.spelling import suggest
 
             message = f"'{cmd_name[:MAX_NAME_CHARACTERS]}' is not a command; {suggest(cmd_name, COMMANDS)}"
             raise InputError(message)

@@ -272,6 +272,6 @@ def _costs(text: str | None) -> tuple[float, ...]:
 
 def _write(network: Network, path: Path) -> None:
     from phaze_opt.hardware.network_file import network_text
-    from phaze_opt.whole_file import replace_file
+    from phaze_opt.record.whole_file import replace_file
 
     replace_file(path, network_text(network))

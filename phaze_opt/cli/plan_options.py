@@ -219,7 +219,7 @@ def _stages(text: str | None) -> tuple[int, ...]:
 
 def _recompute(text: str) -> tuple[Recompute, ...]:
     """``auto`` tries all; never and always are other words for none and full."""
-    from phaze_opt.hardware.suggestion import suggest
+    from phaze_opt.record.spelling import suggest
     from phaze_opt.workload.plan import Recompute
 
     if text == "auto":

@@ -46,9 +46,9 @@ def choose_software(
     Raises:
         InputError: no software goes by the name, or it has another attention form than the one asked for.
     """
-    from phaze_opt.hardware.suggestion import suggest
     from phaze_opt.objective.step.measured_software import software_measured_on
     from phaze_opt.objective.step.stacks import list_stacks, load_stack
+    from phaze_opt.record.spelling import suggest
     from phaze_opt.workload.stack import IDEAL_STACK
     from phaze_opt.workload.training import AttentionForm
 

@@ -89,8 +89,8 @@ def build_scenario(
 
 def _check_estimator(name: str) -> str:
     """The name of an estimator that is installed."""
-    from phaze_opt.hardware.suggestion import suggest
     from phaze_opt.plugins import PluginGroup, list_plugins
+    from phaze_opt.record.spelling import suggest
 
     known = [entry.name for entry in list_plugins(PluginGroup.ESTIMATORS)]
     if name not in known:

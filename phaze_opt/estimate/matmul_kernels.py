@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.compiled import compiled
+from phaze_opt.record.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

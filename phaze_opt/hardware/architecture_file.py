@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, shorten
-from phaze_opt.input_files import parse_json, read_text_file, shorten_path
+from phaze_opt.record.input_files import parse_json, read_text_file, shorten_path
+from phaze_opt.record.spelling import suggest
+from phaze_opt.record.toml_file import TomlDocument, is_number, parse_toml, shorten
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI
 
 _FILE_KIND = "an architecture file (TOML or JSON)"

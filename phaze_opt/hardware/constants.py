@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, is_number, parse_toml, read_toml, shorten
+from phaze_opt.record.spelling import suggest
+from phaze_opt.record.toml_file import TomlDocument, is_number, parse_toml, read_toml, shorten
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 _OPTIONS_TABLE = "estimator_options"

@@ -21,8 +21,8 @@ from phaze_opt.hardware.device import (
 )
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.hardware.networks import list_networks
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, shorten
+from phaze_opt.record.spelling import suggest
+from phaze_opt.record.toml_file import TomlDocument, shorten
 
 LAYOUT_KEYS = ("num_tc", "tc_width", "tc_depth", "num_vc", "vc_width")
 """Given all or not at all; an architecture needs them, plans and measurements do not."""

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.input_files import parse_json, read_text_file
+from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.spelling import suggest
 
 FORMAT = 1
 ROUNDING = 1e-5

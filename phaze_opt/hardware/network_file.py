@@ -20,8 +20,8 @@ from phaze_opt.hardware.network import (
     NetworkDimension,
     Topology,
 )
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, is_number, shorten
+from phaze_opt.record.spelling import suggest
+from phaze_opt.record.toml_file import TomlDocument, is_number, shorten
 from phaze_opt.units import GIGA, MICRO, gb_per_s_to_bytes_per_s
 
 _FILE_KEYS = ("name", "chunking", "dimensions")

@@ -16,8 +16,8 @@ from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import MAX_DEVICES, Network, NetworkDimension, Topology
 from phaze_opt.hardware.network_file import parse_dimensions, parse_network
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import parse_toml, read_toml, shorten
+from phaze_opt.record.spelling import suggest
+from phaze_opt.record.toml_file import parse_toml, read_toml, shorten
 
 DEFAULT_NETWORK = "two-level"
 """Assumed where a machine's own network is not known."""

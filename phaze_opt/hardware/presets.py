@@ -14,8 +14,8 @@ from phaze_opt.hardware.design import DTYPE_BYTES, HbmForm, build_accelerator
 from phaze_opt.hardware.device import Device, find_device, list_data_names, list_devices, load_device, shipped_devices
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.device_file import device_of, is_device_document
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, parse_toml, shorten
+from phaze_opt.record.spelling import suggest
+from phaze_opt.record.toml_file import TomlDocument, parse_toml, shorten
 
 
 def list_architectures() -> tuple[str, ...]:

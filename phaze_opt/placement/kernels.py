@@ -1,8 +1,6 @@
 """Numba kernels of the native placement (semantics 5): stage values, recurrence, Pareto walk and search over degrees.
 
-All but `memory_kernels` in one file on purpose: numba's disk cache notices a change of the file a kernel stands in, not
-of the files its callees stand in, so kernels spread over files can run stale code. The independent check,
-`phaze_opt.placement.verify`, shares nothing with this file.
+The independent check, `phaze_opt.placement.verify`, shares nothing with this file.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.placement.compiled import compiled
+from phaze_opt.record.compiled import compiled
 
 FORWARD, BACKWARD, STATE, STASH, INPUT, GRADIENT, UPDATE = range(7)
 """Rows of ``Chain.prefix``."""

@@ -1,13 +1,9 @@
-"""Numba kernels that ask how little memory a placement can do with, on the recurrence of `placement.kernels`.
-
-After an edit of that file delete the cached kernels of this one (`__pycache__/*.nb?`), as its header says.
-"""
+"""Numba kernels that ask how little memory a placement can do with, on the recurrence of `placement.kernels`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from phaze_opt.placement.compiled import compiled
 from phaze_opt.placement.kernels import (
     AUTO,
     MIN_MEMORY,
@@ -22,6 +18,7 @@ from phaze_opt.placement.kernels import (
     sweep_stages,
     sweep_table,
 )
+from phaze_opt.record.compiled import compiled
 
 
 @compiled

@@ -16,7 +16,7 @@ import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from phaze_opt.errors import InputError
-from phaze_opt.input_files import parse_json, read_text_file
+from phaze_opt.record.input_files import parse_json, read_text_file
 
 MAX_DEVICES = 1_000_000
 """More devices than any cluster has: a larger number is a mistake in the file."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.placement.compiled import compiled
+from phaze_opt.record.compiled import compiled
 
 PARAMETER, ACTIVATION, FORWARD, BACKWARD, SHARDED = range(5)
 """Rows of the layer table."""

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.content import TableContent
 from phaze_opt.report.design import limits_sentence
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.tables import search_contents
 from phaze_opt.search.result import SearchResult
 from phaze_opt.study.result import Truth
-from phaze_opt.whole_file import replace_file
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

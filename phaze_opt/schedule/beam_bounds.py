@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from phaze_opt.record.compiled import compiled, inlined
 from phaze_opt.schedule.feasible_sets import optimistic
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
@@ -12,7 +12,7 @@ from phaze_opt.schedule.feasible_sets import optimistic
 UNPLACED = -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def price_bound(begin, left, modes, ends, running, num_running, prices):
     """Begin plus the price of all that is left from then on: the best and mean over the vectors, and which is best."""
     best = -1.0
@@ -31,7 +31,7 @@ def price_bound(begin, left, modes, ends, running, num_running, prices):
     return best, mean / prices.shape[0], which
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def path_bounds(ends, shortest, tails, running, num_running, frontier, num_frontier, ready):
     """Least makespan by paths, and what of it must follow the next start; what is behind the frontier is in the tails.
 
@@ -49,7 +49,7 @@ def path_bounds(ends, shortest, tails, running, num_running, frontier, num_front
 
 
 # The three pieces of `heaviest_beside` are inlined by numba: as calls they cost the level search 5 % of its time.
-@njit(inline="always")
+@inlined
 def leave_room(moment, begun, ends, num_begun, modes, needs, cores, room):
     """Fill ``room`` with the cores of each type that those begun leave free after ``moment``."""
     room[0] = cores[0]
@@ -60,7 +60,7 @@ def leave_room(moment, begun, ends, num_begun, modes, needs, cores, room):
             room[1] -= needs[modes[k], begun[k], 1]
 
 
-@njit(inline="always")
+@inlined
 def may_run_beside(j, moment, begun, ends, num_begun, after):
     """Whether operator ``j`` comes after none of those begun that still run after ``moment``."""
     is_free = True
@@ -69,7 +69,7 @@ def may_run_beside(j, moment, begun, ends, num_begun, after):
     return is_free
 
 
-@njit(inline="always")
+@inlined
 def heaviest_by_type(v, candidates, found, prices, masks, room, cores):
     """Most that candidates can earn under the rule `type`, where one operator may spread over a type that is idle."""
     total = 0.0
@@ -90,7 +90,7 @@ def heaviest_by_type(v, candidates, found, prices, masks, room, cores):
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, tables, cores, is_chip, after, scratch):
     """Most that operators in waiting can earn a second beside those begun that still run after ``moment``.
 
@@ -129,7 +129,7 @@ def heaviest_beside(v, moment, waiting, order, begun, ends, num_begun, modes, ta
     return max(best, heaviest_by_type(v, candidates, found, prices, masks, room, cores))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def lost_time(
     v, i, mode, begin, finish, modes, ends, running, num_running, tables, orders, cores, is_chip, after, scratch
 ):

@@ -7,8 +7,8 @@ start of the operator placed last) and ``left`` (price of what is not placed, fo
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.beam_bounds import UNPLACED, lost_time, path_bounds, price_bound
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
@@ -19,7 +19,7 @@ RANK_SHARE = 0.2
 MAX_COMPARED = 40
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def earliest_start(at, modes, ends, running, num_running, needs, tc, vc, cores):
     """First time from ``at`` on when (tc, vc) cores are free beside the operators that still run."""
     while True:
@@ -37,7 +37,7 @@ def earliest_start(at, modes, ends, running, num_running, needs, tc, vc, cores):
         at = soonest
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def open_state(modes, ends, last, pred_ptr, pred_idx, running, frontier, ready):
     """Fill the operators that still run at ``last`` and those that may be placed next, with when they may start.
 
@@ -66,7 +66,7 @@ def open_state(modes, ends, last, pred_ptr, pred_idx, running, frontier, ready):
     return num_running, num_frontier
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def is_interchangeable(k, begin, frontier, ready, classes):
     """Whether an operator of the same class and lower index than ``frontier[k]`` could start at ``begin`` instead."""
     is_found = False
@@ -75,7 +75,7 @@ def is_interchangeable(k, begin, frontier, ready, classes):
     return is_found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def count_ready(modes, pred_ptr, pred_idx):
     """Operators, over all partial schedules of a level, that may be placed next."""
     total = 0
@@ -88,7 +88,7 @@ def count_ready(modes, pred_ptr, pred_idx):
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def soonest_end(num_frontier, frontier, ready, modes, ends, running, num_running, lengths, needs, cores, begins):
     """Fill ``begins`` (2, n) of the frontier in each mode; returns when the first of them that has a length could end.
 
@@ -108,7 +108,7 @@ def soonest_end(num_frontier, frontier, ready, modes, ends, running, num_running
     return soonest
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def scratch_of(count, cores):
     """Arrays that `lost_time` writes over, for ``count`` operators; the last of them is that of `heaviest_beside`."""
     # More cores than operators would only make the tables of what may run at once longer.
@@ -117,7 +117,7 @@ def scratch_of(count, cores):
     return np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64), np.empty(count, np.bool_), sets
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_children(
     s, parent, choices, limits, rates, lengths, classes, orders, cores, is_chip, tails, after, scratch, found, out
 ):
@@ -180,7 +180,7 @@ def add_children(
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, orders, cutoff, out):
     """Fill ``out`` with the children of all partial schedules of a level whose bound is below ``cutoff``.
 
@@ -238,7 +238,7 @@ def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, o
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def is_same_set(kept_modes, parent_modes, i):
     """Whether a kept partial schedule has placed what the parent has, and ``i``."""
     for j in range(kept_modes.shape[0]):
@@ -247,7 +247,7 @@ def is_same_set(kept_modes, parent_modes, i):
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def leaves_no_less_room(kept_modes, kept_ends, parent_modes, parent_ends, i, mode, begin, finish, needs):
     """Whether whatever may follow a child from ``begin`` on may also follow a kept one of the same operators."""
     for j in range(kept_modes.shape[0]):
@@ -262,7 +262,7 @@ def leaves_no_less_room(kept_modes, kept_ends, parent_modes, parent_ends, i, mod
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def select_level(level, keys, words, order, out, tables, values, heads, kept_level, kept_keys, following):
     """Keep children in the given order unless dominated; returns how many, and the least bound of those dropped.
 

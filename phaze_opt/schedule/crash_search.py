@@ -7,8 +7,8 @@ a valid lower bound whenever the search stops.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.flow import flow_bound
 from phaze_opt.schedule.kernels import best_list_schedule
 
@@ -19,7 +19,7 @@ PLAIN, WEIGHTED = np.bool_(False), np.bool_(True)
 # Numpy values, because numba compiles a kernel anew for every literal that it is called with.
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def node_bound(lo, hi, graph, latency, spread_latency, modes, mask, is_weighted, mu, cores, scratch):
     """Crash bound with ``modes`` (FREE, 0, 1) fixed, operators outside ``mask`` taken as instantaneous.
 
@@ -47,7 +47,7 @@ def node_bound(lo, hi, graph, latency, spread_latency, modes, mask, is_weighted,
     return constant + flow_bound(lo, hi, graph, lat, spr, base, value, flow)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def crash_value(lo, hi, graph, widths, latency, spread_latency, chosen, cores, mask, finish):
     """Crash bound of one full choice of modes: spread time plus the longest path or work row of the rest."""
     masks, pred_ptr, pred_idx, _, _ = graph
@@ -78,7 +78,7 @@ def crash_value(lo, hi, graph, widths, latency, spread_latency, chosen, cores, m
     return spread_sum + longest
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def best_node_bound(lo, hi, graph, latency, spread_latency, modes, mask, mu, cores, scratch):
     """The better of the path bound and the one with core multipliers; ``scratch`` keeps that one's weights."""
     plain = node_bound(lo, hi, graph, latency, spread_latency, modes, mask, PLAIN, mu, cores, scratch)
@@ -90,7 +90,7 @@ def best_node_bound(lo, hi, graph, latency, spread_latency, modes, mask, mu, cor
     return node_bound(lo, hi, graph, latency, spread_latency, modes, mask, PLAIN, mu, cores, scratch)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def round_modes(lo, hi, graph, latency, spread_latency, modes, mask, scratch, chosen):
     """Fill ``chosen`` by complementary slackness; returns the free operator whose mode is least clear, or -1."""
     _, _, base, flow = scratch
@@ -114,7 +114,7 @@ def round_modes(lo, hi, graph, latency, spread_latency, modes, mask, scratch, ch
     return branch
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def least_open(bounds, is_open, num_nodes):
     """Open node of least bound, or -1."""
     best = -1
@@ -124,7 +124,7 @@ def least_open(bounds, is_open, num_nodes):
     return best
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def search_modes(lo, hi, block, mask, mu, lower, upper, target, max_nodes, best, scratch, work):
     """Best-first search over modes; returns (lower, upper, nodes) and updates ``start`` and ``is_spread``.
 

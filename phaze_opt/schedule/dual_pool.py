@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import TYPE_BITS, DualVector, FloatArray, work_vector
@@ -220,7 +220,7 @@ class _Stack:
         return best, choice
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _best_entries(one_core, spread, cores, masks, leaves, known, first_entry):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0917
     """Best bound and the entry that gives it, for each design, the first of equal ones: the known entry, then the rest.
 

@@ -7,13 +7,14 @@ spread item excludes all others (chip) or those that share a type with it (type)
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from phaze_opt.record.compiled import compiled
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def optimistic(candidates, first, last, weights, masks, cores, best_of):
     """Weight that candidates could add if none came before another; they are in descending order of weight.
 
@@ -45,7 +46,7 @@ def optimistic(candidates, first, last, weights, masks, cores, best_of):
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def open_bound(depth, stack, position, sizes, room, value, weights, masks, best_of):
     """Largest weight that what a depth-first search has not looked at may still hold."""
     bound = 0.0
@@ -55,7 +56,7 @@ def open_bound(depth, stack, position, sizes, room, value, weights, masks, best_
     return bound
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def descending(weights):
     """Operators of positive weight by descending weight, ties by index."""
     order = np.empty(weights.shape[0], np.int64)
@@ -72,7 +73,7 @@ def descending(weights):
     return order[:count]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def search_stack(candidates, cores, base):
     """Arrays of a depth-first search that starts from ``candidates``: a row for each depth.
 
@@ -92,7 +93,7 @@ def search_stack(candidates, cores, base):
     return stack, sizes, position, room, value, picked
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def choose_picked(picked, depth, chosen):
     """Fill ``chosen`` with what is picked down to ``depth``."""
     chosen[:] = False
@@ -100,7 +101,7 @@ def choose_picked(picked, depth, chosen):
         chosen[picked[d]] = True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fill_below(depth, i, tc, vc, stack, position, sizes, masks, conflicts):
     """Candidates that may still run beside ``i`` with (tc, vc) cores free, into the next depth; returns how many."""
     found = 0
@@ -112,7 +113,7 @@ def fill_below(depth, i, tc, vc, stack, position, sizes, masks, conflicts):
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def heaviest_unspread(candidates, weights, masks, conflicts, cores, base, known, chosen, max_nodes):
     """Depth-first search for unspread operators that weigh more than ``known`` with ``base``; returns (weight, bound).
 
@@ -160,7 +161,7 @@ def heaviest_unspread(candidates, weights, masks, conflicts, cores, base, known,
     return best, best
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def heaviest_set(values, latencies, masks, conflicts, cores, is_chip, max_nodes, chosen, spread):
     """Heaviest feasible set where operator i weighs values[i] / L[i] unspread and values[i] / I[i] spread.
 
@@ -221,7 +222,7 @@ def heaviest_set(values, latencies, masks, conflicts, cores, is_chip, max_nodes,
     return max(best, bound)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def greedy_sets(values, one_core, masks, conflicts, cores):
     """For each operator an unspread set that holds it, heaviest first; shape (n, n), and their weights."""
     count = values.shape[0]

@@ -8,7 +8,8 @@ operator i is split into an entry and an exit.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from phaze_opt.record.compiled import compiled
 
 # ruff: noqa: PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
@@ -23,7 +24,7 @@ MEASURING, PUSHING = np.bool_(False), np.bool_(True)
 # Numpy values, and NOBODY through `int`, because numba compiles a kernel anew for every literal that it is called with.
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def flow_bound(lo, hi, graph, latency, spread_latency, base, value, flow):
     """Bound and best flow for given core multipliers.
 
@@ -70,7 +71,7 @@ def flow_bound(lo, hi, graph, latency, spread_latency, base, value, flow):
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def longest_paths(lo, hi, graph, latency, flows, labels, eps):
     """Most profitable residual paths from the source to every entry and exit (Bellman-Ford in topological sweeps).
 
@@ -122,7 +123,7 @@ def longest_paths(lo, hi, graph, latency, flows, labels, eps):
                     is_changed = True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def walk_path(lo, hi, graph, flows, labels, last, amount, is_pushing):
     """Walk the path to the exit of ``last`` back to the source; push ``amount``, or return how much it can take.
 
@@ -163,7 +164,7 @@ def walk_path(lo, hi, graph, flows, labels, last, amount, is_pushing):
     return 0.0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def head_of_arc(pred_ptr, lo, hi, arc):
     """The operator an arc leads to, by bisection."""
     left = lo

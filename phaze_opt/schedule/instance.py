@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.input_files import parse_json, read_text_file
+from phaze_opt.record.input_files import parse_json, read_text_file
 from phaze_opt.schedule.precedence import find_cycle, successor_lists
 from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
 

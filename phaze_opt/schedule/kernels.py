@@ -7,13 +7,14 @@ All act on one block, positions ``lo``..``hi`` of the flat arrays of `structure.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from phaze_opt.record.compiled import compiled
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def tails(lo, hi, succ_ptr, succ_idx, duration, tail):
     """Longest path from the start of each operator to the end of the block, its own duration included."""
     for i in range(hi - 1, lo - 1, -1):
@@ -23,7 +24,7 @@ def tails(lo, hi, succ_ptr, succ_idx, duration, tail):
         tail[i] = best + duration[i]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def list_schedule(lo, hi, pred_ptr, succ_ptr, succ_idx, duration, needs, priority, is_spread, cores, has_hold, start):
     """Parallel list schedule; returns its makespan and fills ``start``.
 
@@ -79,7 +80,7 @@ def list_schedule(lo, hi, pred_ptr, succ_ptr, succ_idx, duration, needs, priorit
     return makespan
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def num_predecessors(lo, hi, pred_ptr):
     """Direct predecessors of each operator of the block, shape (hi - lo,)."""
     waiting = np.empty(hi - lo, np.int64)
@@ -88,7 +89,7 @@ def num_predecessors(lo, hi, pred_ptr):
     return waiting
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def first_end(running, num_running, start, duration):
     """When the first of the running operators ends."""
     soonest = np.inf
@@ -97,7 +98,7 @@ def first_end(running, num_running, start, duration):
     return soonest
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def by_priority(lo, hi, priority):
     """Positions ``lo``..``hi`` by descending priority, ties in topological order."""
     order = np.empty(hi - lo, np.int64)
@@ -110,7 +111,7 @@ def by_priority(lo, hi, priority):
     return order
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def can_start(tc, vc, free, held):
     """Whether the cores needed are free and not held for a spread operator."""
     if tc > 0 and (held[0] or tc > free[0]):
@@ -118,7 +119,7 @@ def can_start(tc, vc, free, held):
     return not (vc > 0 and (held[1] or vc > free[1]))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def set_modes(lo, hi, masks, latency, spread_latency, is_spread, cores, is_chip, duration, needs):
     """Fill ``duration`` and ``needs`` for the choice ``is_spread``."""
     for i in range(lo, hi):
@@ -132,7 +133,7 @@ def set_modes(lo, hi, masks, latency, spread_latency, is_spread, cores, is_chip,
             needs[i, 1] = masks[i] >> 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def best_list_schedule(lo, hi, graph, latency, spread_latency, is_spread, cores, is_chip, enough, start, work):
     """Best of the priority rules for one choice of spread operators; stops at ``enough``.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.crash_search import search_modes
 from phaze_opt.schedule.flow import flow_bound
 from phaze_opt.schedule.kernels import best_list_schedule
@@ -16,7 +16,7 @@ TC_BIT, VC_BIT, BOTH_BITS = np.int64(1), np.int64(2), np.int64(3)
 # Numpy values, because numba compiles a kernel anew for every literal that it is called with.
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def typed_bound(lo, hi, graph, latency, spread_latency, bit, num_cores, is_row_needed, scratch):
     """Crash bound of one type alone: what the operators of that type need, the rest taken as instantaneous."""
     masks = graph[0]
@@ -34,7 +34,7 @@ def typed_bound(lo, hi, graph, latency, spread_latency, bit, num_cores, is_row_n
     return bound
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def shortest_path_bound(lo, hi, graph, latency, spread_latency, scratch):
     """Longest path when every operator takes the shorter of its two latencies."""
     _, pred_ptr, pred_idx, _, _ = graph
@@ -49,7 +49,7 @@ def shortest_path_bound(lo, hi, graph, latency, spread_latency, scratch):
     return best
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def mixed_bound(lo, hi, graph, latency, spread_latency, mu_tc, mu_vc, cores, scratch):
     """Chip crash bound at given core multipliers, the rest of the weight on the best flow."""
     masks = graph[0]
@@ -59,7 +59,7 @@ def mixed_bound(lo, hi, graph, latency, spread_latency, mu_tc, mu_vc, cores, scr
     return flow_bound(lo, hi, graph, latency, spread_latency, base, 1.0 - mu_tc - mu_vc, scratch[3])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def search_core_multiplier(lo, hi, graph, latency, spread_latency, is_tc, other, cores, rounds, enough, scratch):
     """Golden-section search of the concave bound over one core multiplier in [0, 1 - other]; returns (bound, mu)."""
     ratio = 0.6180339887498949
@@ -109,7 +109,7 @@ def search_core_multiplier(lo, hi, graph, latency, spread_latency, is_tc, other,
     return best, best_mu
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_chip, scratch):
     """Best closed-form bound of a block; under chip exclusivity ``scratch[3]`` keeps the flow of the path bound."""
     needs_tc = widths[0] > cores[0]
@@ -126,7 +126,7 @@ def block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_
     return max(bound, mixed_bound(lo, hi, graph, latency, spread_latency, 0.0, 0.0, cores, scratch))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, enough, scratch):
     """Mix path and core multipliers of the chip crash bound; returns (bound, mu_tc, mu_vc)."""
     best = 0.0
@@ -145,7 +145,7 @@ def improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, e
     return best, best_mu
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def flip_descent(lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, enough, upper, start, work, trial):
     """Flip one operator's mode at a time while that shortens the best list schedule."""
     is_improved = True
@@ -169,7 +169,7 @@ def flip_descent(lo, hi, graph, latency, spread_latency, chosen, cores, is_chip,
     return upper
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def quick_block(
     lo, hi, graph, widths, latency, spread_latency, cores, is_chip, target, max_nodes, start, is_spread, scratch, work
 ):
@@ -207,7 +207,7 @@ def quick_block(
     return search_block(lo, hi, block, target, lower, upper, max_nodes, best, scratch, work)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def search_block(lo, hi, block, target, lower, upper, max_nodes, best, scratch, work):
     """Close what is left of a block's gap by searching over modes; ``block`` and ``best`` as in `search_modes`."""
     graph, widths, latency, spread_latency, cores, is_chip = block
@@ -227,7 +227,7 @@ def search_block(lo, hi, block, target, lower, upper, max_nodes, best, scratch, 
     return lower, upper
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def quick_blocks(offsets, graph, widths, latency, spread_latency, cores, is_chip, target, max_nodes, start, is_spread):
     """Bounds of all blocks: (num_blocks, 2) lower and upper; schedules start at 0 in every block."""
     size = latency.shape[0]

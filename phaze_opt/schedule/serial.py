@@ -7,15 +7,15 @@ modes gives an optimal schedule, which the parallel scheme of `kernels.list_sche
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.kernels import set_modes, tails
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fits(operator, at, placed, num_placed, start, duration, needs, cores):
     """Whether an operator may start at ``at`` beside those already placed."""
     end = at + duration[operator]
@@ -39,7 +39,7 @@ def fits(operator, at, placed, num_placed, start, duration, needs, cores):
     return True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def earliest_among(operator, ready, placed, num_placed, start, duration, needs, cores):
     """First time from ``ready`` on at which an operator fits, looked for at the ends of those placed."""
     at = ready
@@ -53,7 +53,7 @@ def earliest_among(operator, ready, placed, num_placed, start, duration, needs, 
     return at
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def insert_in_profile(ready, length, tc, vc, cores, times, used, size):
     """Book (tc, vc) cores for ``length`` > 0 as early as they are free from ``ready`` on; returns (start, size).
 
@@ -88,7 +88,7 @@ def insert_in_profile(ready, length, tc, vc, cores, times, used, size):
     return begin, size
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def split_interval(interval, moment, times, used, size):
     """Cut an interval at a moment inside it; returns the number of intervals."""
     for k in range(size, interval + 1, -1):
@@ -101,7 +101,7 @@ def split_interval(interval, moment, times, used, size):
     return size + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def serial_schedule(lo, hi, graph, duration, needs, priority, cores, start):
     """Place operators by descending priority among those whose predecessors are placed; returns the makespan.
 
@@ -143,7 +143,7 @@ def serial_schedule(lo, hi, graph, duration, needs, priority, cores, start):
     return makespan
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def schedule_modes(lo, hi, graph, latency, spread_latency, chosen, priority, cores, is_chip, start):
     """Serial schedule of given modes and priorities; returns its makespan and fills ``start``."""
     duration = np.empty(hi)
@@ -152,14 +152,14 @@ def schedule_modes(lo, hi, graph, latency, spread_latency, chosen, priority, cor
     return serial_schedule(lo, hi, graph, duration, needs, priority, cores, start)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def draw(state):
     """Next number in [0, 1) of a 64-bit linear congruential generator (Knuth's constants) held in ``state[0]``."""
     state[0] = state[0] * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
     return float(state[0] >> np.uint64(11)) / 9007199254740992.0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def perturb(lo, hi, latency, spread_latency, chosen, priority, state):
     """Move one operator next to another in the order, or flip the mode of one, or both."""
     count = hi - lo
@@ -176,7 +176,7 @@ def perturb(lo, hi, latency, spread_latency, chosen, priority, state):
             chosen[flipped] = not chosen[flipped]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def multi_start(
     lo, hi, graph, latency, spread_latency, cores, is_chip, enough, upper, start, is_spread, num_starts, seed
 ):

@@ -8,7 +8,8 @@ dual vectors of the crash bound, and where the same set of operators has been do
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from phaze_opt.record.compiled import compiled
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
@@ -16,7 +17,7 @@ MAX_OPERATORS = 62
 TABLE_BITS = 14
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def earliest_fit(ready, placed, num_placed, end, needs_of, tc, vc, cores):
     """First time from ``ready`` on when (tc, vc) cores are free; those placed started no later than ``ready``."""
     at = ready
@@ -35,7 +36,7 @@ def earliest_fit(ready, placed, num_placed, end, needs_of, tc, vc, cores):
         at = soonest
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def table_slot(keys, key):
     """Slot of a set of operators in the open-addressed table, or a free one; -1 when the table is too full."""
     size = keys.shape[0]
@@ -47,7 +48,7 @@ def table_slot(keys, key):
     return -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def rest_bound(operator, begin, finish, spread, done, ready, end, is_spread, shortest, tails, graph, prices, latencies):
     """Least makespan once ``operator`` runs from ``begin`` to ``finish``: what is left starts at ``begin`` or later.
 
@@ -89,7 +90,7 @@ def rest_bound(operator, begin, finish, spread, done, ready, end, is_spread, sho
     return bound
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def length_and_needs(operator, mode, masks, latencies, cores, is_chip):
     """Duration, tensor cores and vector cores of an operator in a mode (0 one core, 1 spread)."""
     one_core, spread_latency = latencies
@@ -100,7 +101,7 @@ def length_and_needs(operator, mode, masks, latencies, cores, is_chip):
     return spread_latency[operator], tc, vc
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def insert_child(children, depth, found, code, begin, bound, slack):
     """Keep the children of a depth sorted by bound, then start."""
     codes, starts, bounds = children
@@ -118,7 +119,7 @@ def insert_child(children, depth, found, code, begin, bound, slack):
     bounds[depth, at] = bound
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def dominance_time(table, key, makespan):
     """When another branch had done the same set of operators (infinity: none); records this one."""
     keys, done_by = table
@@ -134,7 +135,7 @@ def dominance_time(table, key, makespan):
     return earlier
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def expand(depth, graph, latencies, cores, is_chip, bounding, partial, children, dominated_at, target, upper):
     """Fill the children of a node: every operator that may come next in every mode, unless cut; returns how many."""
     masks, pred_ptr, pred_idx, _, _ = graph
@@ -175,7 +176,7 @@ def expand(depth, graph, latencies, cores, is_chip, bounding, partial, children,
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def place(depth, operator, mode, begin, graph, latencies, cores, is_chip, partial):
     """Place an operator as the ``depth``-th."""
     masks, _, _, succ_ptr, succ_idx = graph
@@ -192,7 +193,7 @@ def place(depth, operator, mode, begin, graph, latencies, cores, is_chip, partia
         waiting[succ_idx[a]] -= 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def unplace(operator, graph, partial):
     """Take back the operator placed last."""
     _, _, _, succ_ptr, succ_idx = graph
@@ -203,7 +204,7 @@ def unplace(operator, graph, partial):
         waiting[succ_idx[a]] += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def shortest_tails(graph, shortest):
     """Longest path of shortest latencies after each operator's end, shape (n,)."""
     _, _, _, succ_ptr, succ_idx = graph
@@ -214,7 +215,7 @@ def shortest_tails(graph, shortest):
     return tails
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def latest_end(placed, depth, end):
     """Makespan of what is placed."""
     makespan = 0.0
@@ -223,7 +224,7 @@ def latest_end(placed, depth, end):
     return makespan
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def empty_partial(graph, count):
     """An empty partial schedule: placed, done, is_spread, start, end, needs, waiting."""
     return (
@@ -237,7 +238,7 @@ def empty_partial(graph, count):
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def tree_search(
     graph, one_core, spread_latency, cores, is_chip, prices, target, upper, best_start, best_spread, max_nodes
 ):

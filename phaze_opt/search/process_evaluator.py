@@ -14,9 +14,9 @@ from multiprocessing import connection
 
 from phaze_opt.errors import SolverError
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.worker_process import end_in_order, interrupts_blocked, prepare_worker
 from phaze_opt.search.evaluators import PendingEvaluation, PointObjective, timed_evaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.worker_process import end_in_order, interrupts_blocked, prepare_worker
 
 PATIENCE_S = 3.0
 """How long interrupted workers may take to clean up."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError, PluginError
-from phaze_opt.interrupts import kernels_interruptible
 from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator

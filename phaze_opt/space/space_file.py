@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, is_number, read_toml, shorten
+from phaze_opt.record.spelling import suggest
+from phaze_opt.record.toml_file import TomlDocument, is_number, read_toml, shorten
 from phaze_opt.space.axes import MAX_AXIS_VALUES
 from phaze_opt.units import gib_to_bytes, mib_to_bytes
 

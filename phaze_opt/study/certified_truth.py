@@ -15,8 +15,8 @@ from phaze_opt.certify.certificate import CERTIFICATE_FILE, FORMAT, CertificateP
 from phaze_opt.certify.content_digest import is_unchanged
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.errors import InputError
-from phaze_opt.input_files import parse_json, read_text_file
-from phaze_opt.plain_data import from_plain
+from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.plain_data import from_plain
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 
 _LOGGER = logging.getLogger(__name__)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from phaze_opt.errors import InputError
-from phaze_opt.input_files import parse_json, read_text_file
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.serialize import evaluation_from_json
-from phaze_opt.plain_data import read_plain
+from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.plain_data import read_plain
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory

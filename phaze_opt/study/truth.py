@@ -21,7 +21,8 @@ from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
-from phaze_opt.plain_data import read_plain, to_plain
+from phaze_opt.record.plain_data import read_plain, to_plain
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.search.counting_probe import bound_values
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.search.probe import PointBounder
@@ -31,7 +32,6 @@ from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import better_truth, certified_truth
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
-from phaze_opt.whole_file import replace_file
 
 CHUNK_POINTS = 4096
 """Points bounded at a time."""

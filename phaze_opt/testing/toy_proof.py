@@ -28,7 +28,7 @@ from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStag
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_values
-from phaze_opt.plain_data import to_plain
+from phaze_opt.record.plain_data import to_plain
 
 SAME = 1e-12
 OnProgress = Callable[[CertifyProgress], None]

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.input_files import read_text_file, shorten_path
+from phaze_opt.record.input_files import read_text_file, shorten_path
+from phaze_opt.record.spelling import suggest
 from phaze_opt.validation.contradictions import check_training_rows
 from phaze_opt.validation.likeness import guess_like, guess_schema
 from phaze_opt.validation.row import Row

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FORMAT, FittedConstants, FittedFile, FittedGroup, FittedValue
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.family import Parameter
-from phaze_opt.whole_file import replace_file
 
 SIGNIFICANT_DIGITS = 6
 """Of written values: far beyond what measurements carry, and short of what differs between two processors."""

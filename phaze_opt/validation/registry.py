@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.record.spelling import suggest
 from phaze_opt.validation.family import Family
 
 FAMILIES: tuple[str, ...] = (

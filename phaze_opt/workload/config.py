@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from phaze_opt.errors import InputError
-from phaze_opt.input_files import parse_json, read_text_file
+from phaze_opt.record.input_files import parse_json, read_text_file
 from phaze_opt.workload.families import FAMILY_CONFIGS, FamilyConfig
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.zoo import list_models, read_zoo_text

@@ -42,8 +42,7 @@ from phaze_opt.units import GIBI, MEBI
 ALLOWED = (
     "units",
     "errors",
-    "plain_data",
-    "input_files",
+    "record",
     "plugins",
     "workload",
     "hardware",

@@ -25,7 +25,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.plain_data import read_plain
+from phaze_opt.record.plain_data import read_plain
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.training import AttentionForm
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from phaze_opt.estimate import threads as threads_module
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.array_rows import distinct_rows
-from phaze_opt.estimate.compiled import compiled
 from phaze_opt.estimate.threads import MIN_CELLS, num_threads, run_all
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.record.compiled import compiled
 from phaze_opt.testing.estimators import random_accelerators, random_operators
 
 

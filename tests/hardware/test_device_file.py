@@ -12,7 +12,7 @@ from phaze_opt.hardware.device import find_device, list_devices, load_device, sh
 from phaze_opt.hardware.device_file import LAYOUT_KEYS, device_of, read_devices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import find_machine, load_architecture
-from phaze_opt.hardware.toml_file import TomlDocument, parse_toml
+from phaze_opt.record.toml_file import TomlDocument, parse_toml
 
 ZEUS = """name = "zeus-1"
 maker = "Olympus"

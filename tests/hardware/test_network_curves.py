@@ -16,7 +16,7 @@ from phaze_opt.hardware.link_rings import count_rings, ring_shares, torus_shares
 from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
 from phaze_opt.hardware.network_file import network_text
 from phaze_opt.hardware.networks import list_networks, load_network, network_source
-from phaze_opt.plain_data import from_plain, to_plain
+from phaze_opt.record.plain_data import from_plain, to_plain
 
 PLAIN = '[[dimensions]]\ntopology = "switch"\nsize = 4\nbandwidth_gb_per_s = 100\nlatency_us = 0.5\n'
 CURVE = PLAIN + "curve = { bandwidth_gb_per_s = 90, doubling_us = 3, ramp_us = 2, endpoint_share = 0.5, "

@@ -18,7 +18,7 @@ from phaze_opt.placement.solve import solve_placement
 from phaze_opt.placement.verify import TimeTerm, recompute_batch_time
 from phaze_opt.testing.placers import brute_force_batch_time, random_problem
 
-DECORATOR = "from phaze_opt.placement.compiled import compiled\n"
+DECORATOR = "from phaze_opt.record.compiled import compiled\n"
 
 MUTATIONS = {
     "forward": ("time_s = forward_s + backward_s", "time_s = backward_s"),

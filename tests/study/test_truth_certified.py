@@ -18,7 +18,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.plain_data import to_plain
+from phaze_opt.record.plain_data import to_plain
 from phaze_opt.study.certified_truth import better_truth, certified_truth
 from phaze_opt.study.config import Budget, Judgement, Setting, Workload
 from phaze_opt.study.judging.scoring import yardstick_of

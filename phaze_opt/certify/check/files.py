@@ -31,8 +31,8 @@ from phaze_opt.certify.check.points_table import PointsTable, read_points
 from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.certify.content_digest import is_unchanged
 from phaze_opt.errors import InputError
-from phaze_opt.input_files import parse_json
-from phaze_opt.plain_data import from_plain, to_plain
+from phaze_opt.record.input_files import parse_json
+from phaze_opt.record.plain_data import from_plain, to_plain
 
 _OTHER_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
 _BROKEN_ARCHIVE = (

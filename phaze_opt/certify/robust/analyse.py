@@ -34,8 +34,8 @@ from phaze_opt.certify.robust.worlds import World, build_worlds
 from phaze_opt.certify.workers import Workers
 from phaze_opt.certify.writing import certificate_directory
 from phaze_opt.objective.references import REFERENCES
-from phaze_opt.plain_data import read_plain, to_plain
-from phaze_opt.whole_file import replace_file
+from phaze_opt.record.plain_data import read_plain, to_plain
+from phaze_opt.record.whole_file import replace_file
 
 ROBUST_DIRECTORY = "robust"
 RESULT_FILE = "robust.json"

@@ -13,8 +13,8 @@ import numpy as np
 
 from phaze_opt.certify.robust.prover import WorldBest, WorldProof, Worth
 from phaze_opt.errors import InputError
-from phaze_opt.plain_data import from_plain, to_plain
-from phaze_opt.whole_file import replace_file
+from phaze_opt.record.plain_data import from_plain, to_plain
+from phaze_opt.record.whole_file import replace_file
 
 _WORTHS_FILE = "worths.jsonl"
 _DIGITS = 16

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.record.spelling import suggest
 from phaze_opt.workload.stack import IDEAL_STACK, FusionLevel, RankOrder, TrainingStack
 from phaze_opt.workload.training import AttentionForm
 

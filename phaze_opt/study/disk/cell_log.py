@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.search.result import SearchResult, TrialRecord
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyTrial
 from phaze_opt.study.stores.store import EvaluationStore
-from phaze_opt.whole_file import replace_file
 
 _COUNTS = ("probes", "pruned", "ilp_solves", "placements")
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 from phaze_opt import __version__
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.suggestion import suggest
+from phaze_opt.record.spelling import suggest
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.plan import Cell, Condition
 
@@ -212,7 +212,7 @@ def read_plan(directory: StudyDirectory) -> dict[str, Any]:
     Raises:
         InputError: it is missing or broken.
     """
-    from phaze_opt.input_files import parse_json, read_text_file
+    from phaze_opt.record.input_files import parse_json, read_text_file
 
     plan = parse_json(read_text_file(directory.plan, kind="the plan of a study"), source=str(directory.plan))
     if not isinstance(plan, dict):

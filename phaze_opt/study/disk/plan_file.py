@@ -14,12 +14,12 @@ from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constant, Constants, Option
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.plain_data import from_plain, to_plain
+from phaze_opt.record.plain_data import from_plain, to_plain
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.plan import Condition
-from phaze_opt.whole_file import replace_file
 
 FORMAT = 1
 _LIBRARIES = ("numpy", "optuna", "highspy", "pyomo", "scipy", "scikit-learn")

@@ -13,10 +13,10 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import MAX_DEVICES, Cluster
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.suggestion import suggest
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import RecomputePolicy
+from phaze_opt.record.spelling import suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.probe import PointBounder

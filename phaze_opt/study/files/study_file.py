@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from phaze_opt.hardware.toml_file import read_toml
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.record.toml_file import read_toml
 from phaze_opt.study.config import (
     Budget,
     Contender,

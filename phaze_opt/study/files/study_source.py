@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.suggestion import suggest
-from phaze_opt.hardware.toml_file import TomlDocument, shorten
+from phaze_opt.record.spelling import suggest
+from phaze_opt.record.toml_file import TomlDocument, shorten
 from phaze_opt.study.files.study_models import StudyDocument
 from phaze_opt.study.files.toml_places import KeyPath, line_of
 

@@ -12,7 +12,8 @@ from functools import partial
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.serialize import evaluation_to_json
-from phaze_opt.plain_data import to_plain
+from phaze_opt.record.plain_data import to_plain
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.search.probe import PointBound, PointBounder
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
@@ -26,7 +27,6 @@ from phaze_opt.study.running.compiled_conditions import CompiledConditions
 from phaze_opt.study.running.engine import StudyEngine
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.study.truth import TruthProgress, find_truth, keep_truth, known_truth
-from phaze_opt.whole_file import replace_file
 
 
 @dataclass(slots=True)

@@ -15,13 +15,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from phaze_opt.errors import PhazeOptError, SolverError
+from phaze_opt.record.worker_process import end_in_order, interrupts_blocked, prepare_worker
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.files.resolve import plan_cells
 from phaze_opt.study.plan import Cell, Condition
 from phaze_opt.study.running.cell_runner import CellRunner
 from phaze_opt.study.running.engine import StudyEngine
-from phaze_opt.worker_process import end_in_order, interrupts_blocked, prepare_worker
 
 MAX_ATTEMPTS = 2
 """How often a search is begun; a worker that dies in it gives it one more."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from phaze_opt.errors import InputError
-from phaze_opt.input_files import read_text_file, shorten_path
+from phaze_opt.record.input_files import read_text_file, shorten_path
 
 _MAX_VALUE_CHARACTERS = 60
 

@@ -3,7 +3,7 @@
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.input_files import MAX_FILE_BYTES, parse_json, read_text_file
+from phaze_opt.record.input_files import MAX_FILE_BYTES, parse_json, read_text_file
 
 
 @pytest.mark.parametrize(

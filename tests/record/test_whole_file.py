@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.page import write_text
-from phaze_opt.whole_file import replace_file
 
 
 @pytest.mark.parametrize("write", [replace_file, write_text])

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from phaze_opt.errors import InputError
-from phaze_opt.input_files import parse_json, read_text_file
+from phaze_opt.record.input_files import parse_json, read_text_file
 
 _T = TypeVar("_T")
 

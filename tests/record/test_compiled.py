@@ -1,0 +1,70 @@
+"""Compiled kernels: an edit of any source that goes into one is noticed, and nothing is compiled twice."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CALLEE = """
+from phaze_opt.record.compiled import compiled
+FACTOR = {factor}
+@compiled
+def scaled(value):
+    return value * {code}
+"""
+CALLER = """
+from phaze_opt.record.compiled import compiled
+from callee import FACTOR, scaled
+@compiled
+def total(count):
+    found = 0.0
+    for index in range(count):
+        found += scaled(index) + FACTOR
+    return found
+"""
+MAIN = "import caller; print(caller.total(4), sum(caller.total.stats.cache_hits.values()))"
+
+
+def _run(folder: Path, *, factor: int = 0, code: str = "2.0", main: str = MAIN) -> list[str]:
+    (folder / "callee.py").write_text(CALLEE.format(factor=factor, code=code))
+    (folder / "caller.py").write_text(CALLER)
+    environment = {"PATH": "", "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(folder)}
+    package = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = [{package!r}, {str(folder)!r}]; {main}"],
+        cwd=folder,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.split()
+
+
+def test_compiled_code_is_kept(tmp_path: Path) -> None:
+    assert _run(tmp_path) == ["12.0", "0"]
+    assert _run(tmp_path) == ["12.0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "total"), [({"code": "3.0"}, "18.0"), ({"factor": 1}, "16.0")], ids=["callee", "constant"]
+)
+def test_an_edit_in_another_file_is_noticed(tmp_path: Path, edit: dict[str, object], total: str) -> None:
+    """Numba's own cache would go on with the old code of the callee."""
+    assert _run(tmp_path) == ["12.0", "0"]
+    assert _run(tmp_path, **edit) == [total, "0"]
+
+
+def test_a_damaged_cache_is_compiled_again(tmp_path: Path) -> None:
+    _run(tmp_path)
+    for file in tmp_path.rglob("*.nb?"):
+        file.write_bytes(file.read_bytes()[:40])
+    assert _run(tmp_path) == ["12.0", "0"]
+
+
+def test_without_a_folder_to_write_kernels_work(tmp_path: Path) -> None:
+    refuse = "from unittest import mock; from numba.core import caching; "
+    refuse += "caching._CacheLocator.ensure_cache_path = mock.Mock(side_effect=OSError); "
+    assert _run(tmp_path, main=refuse + MAIN) == ["12.0", "0"]
+    assert not list(tmp_path.rglob("*.nbi"))
