@@ -72,11 +72,11 @@ def read_measurements(
 
     datasets, notes = read_datasets(path, names, machines=machines)
     for note in notes:
-        console().print(f"note: {note}", markup=False, soft_wrap=True)
+        console().print(f"note: {note}", soft_wrap=True)
     for dataset in datasets:
         sentence = _likeness_sentence(dataset)
         if sentence:
-            console().print(f"note: {sentence}", markup=False, soft_wrap=True)
+            console().print(f"note: {sentence}", soft_wrap=True)
     return datasets
 
 
@@ -124,7 +124,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
             found[device.name] = "its steps are priced with constants of software that was measured on other machines"
     for name, consequence in found.items():
         message = f"note: no constants were fitted to {name}: {consequence}; `phaze-opt calibrate` fits them"
-        console().print(message, markup=False, soft_wrap=True)
+        console().print(message, soft_wrap=True)
 
 
 def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:
