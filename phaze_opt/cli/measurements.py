@@ -72,11 +72,11 @@ def read_measurements(
 
     datasets, notes = read_datasets(path, names, machines=machines)
     for note in notes:
-        console().print(f"note: {note}", markup=False, soft_wrap=True)
+        console().print(f"note: {note}", soft_wrap=True)
     for dataset in datasets:
         sentence = _likeness_sentence(dataset)
         if sentence:
-            console().print(f"note: {sentence}", markup=False, soft_wrap=True)
+            console().print(f"note: {sentence}", soft_wrap=True)
     return datasets
 
 
@@ -88,7 +88,7 @@ def _likeness_sentence(dataset: Dataset) -> str:
         return f"{dataset.name} is predicted as {dataset.likes[0]}; choose another set by --dataset"
     counts = Counter(row.dataset for row in dataset.rows)
     parts = ", ".join(f"{counts[name]:,} rows as {name}" for name in dataset.likes)
-    return f"{dataset.name} is predicted row by row, {parts}; choose one set for all by --dataset"
+    return f"{dataset.name} is predicted row by row, {parts}; a column software says otherwise, or --dataset"
 
 
 def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:
@@ -124,7 +124,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
             found[device.name] = "its steps are priced with constants of software that was measured on other machines"
     for name, consequence in found.items():
         message = f"note: no constants were fitted to {name}: {consequence}; `phaze-opt calibrate` fits them"
-        console().print(message, markup=False, soft_wrap=True)
+        console().print(message, soft_wrap=True)
 
 
 def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:
