@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import toy_study
@@ -239,10 +240,15 @@ def test_a_search_that_kills_its_worker_twice_is_an_error_and_the_others_are_kep
     assert table(again) == table(run_study(config, work_dir=tmp_path / "other", engine=ENGINE))
 
 
-def test_workers_that_cannot_start_are_said_to(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The function lives in this module, which no worker can import."""
+def test_workers_that_cannot_start_are_said_to(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function lives in a module that no worker can import."""
+    only_here = ModuleType("only_here")
+    monkeypatch.setitem(sys.modules, only_here.__name__, only_here)
+    exec("def build(condition): ...", only_here.__dict__)
     with pytest.raises(SolverError, match=r"end as they start.*--jobs 1"):
-        run_study(CONFIG, work_dir=tmp_path, engine=replace(ENGINE, build_objective=_refuse), jobs=2)
+        run_study(CONFIG, work_dir=tmp_path, engine=replace(ENGINE, build_objective=only_here.build), jobs=2)
     capfd.readouterr()
 
 
@@ -328,6 +334,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_the_study_goes_on_later(
     code = """
 import resource, sys, toy_study
 from pathlib import Path
+from types import ModuleType
 from phaze_opt.errors import InputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))
 try:
