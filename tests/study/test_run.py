@@ -377,6 +377,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_the_study_goes_on_later(
     code = """
 import resource, sys, toy_study
 from pathlib import Path
+from types import ModuleType
 from phaze_opt.errors import InputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))
 try:
