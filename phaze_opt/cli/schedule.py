@@ -9,6 +9,7 @@ import typer
 
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import is_directory, is_there
 
 if TYPE_CHECKING:
     from phaze_opt.schedule.instance import ScheduleInstance
@@ -76,10 +77,10 @@ def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict
 def _check_writable(path: str) -> None:
     """Refuse an output that cannot be written before time is spent on solving."""
     target = Path(path)
-    if target.is_dir():
+    if is_directory(target):
         message = "is a directory; give a file to write"
         raise InputError(message, source=path, key="--figure")
-    is_new = not target.exists()
+    is_new = not is_there(target)
     try:
         with target.open("a", encoding="utf-8"):
             pass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli.choices import parse_choice
-from phaze_opt.cli.exit_codes import EXIT_FAILED, EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption
 from phaze_opt.cli.output import console, out, print_json, working
@@ -218,7 +218,7 @@ def _conclude(result: StudyResult, delivery: Delivery, file: Path) -> None:
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.failures:
         console().print(_failed(result, file), markup=False, soft_wrap=True)
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(EXIT_FAULT)
     if not any(trial.values for cell in result.cells for trial in cell.trials):
         console().print("infeasible: no trial of any search satisfied every constraint", soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)

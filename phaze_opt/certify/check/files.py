@@ -31,7 +31,7 @@ from phaze_opt.certify.check.points_table import PointsTable, read_points
 from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.certify.content_digest import is_unchanged
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import parse_json
+from phaze_opt.record.input_files import is_directory, is_file, is_there, parse_json
 from phaze_opt.record.plain_data import from_plain, to_plain
 
 _OTHER_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
@@ -68,8 +68,8 @@ def certificate_directory(path: Path) -> Path:
     Raises:
         CertificateError: there is none.
     """
-    directory = path if path.is_dir() else path.parent
-    if not path.exists() or not (directory / CERTIFICATE_FILE).is_file():
+    directory = path if is_directory(path) else path.parent
+    if not is_there(path) or not is_file(directory / CERTIFICATE_FILE):
         refuse(f"{path} is no certificate's directory nor a file in one", file=CERTIFICATE_FILE)
     return directory
 

@@ -15,6 +15,7 @@ from typing import Any
 from phaze_opt import __version__
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import check_directory, is_file
 from phaze_opt.record.journal import read_value
 from phaze_opt.record.lock import locked
 from phaze_opt.record.spelling import suggest
@@ -160,9 +161,7 @@ def studies_directory(work_dir: Path) -> Path:
     Raises:
         InputError: the working directory is a file.
     """
-    if work_dir.exists() and not work_dir.is_dir():
-        message = f"'{work_dir}' is a file; give a directory"
-        raise InputError(message, source="--work-dir")
+    check_directory(work_dir, source="--work-dir")
     return work_dir / STUDIES
 
 
@@ -179,7 +178,7 @@ def find_study(text: str, *, work_dir: Path) -> StudyDirectory:
         InputError: none is meant by it, or several are.
     """
     path = Path(text)
-    if (path / "study.json").is_file():
+    if is_file(path / "study.json"):
         return StudyDirectory(path)
     studies = list_studies(work_dir)
     names = [study.study_id for study in studies]
