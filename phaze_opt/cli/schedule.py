@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, spared
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import is_directory, is_there
 
@@ -52,12 +52,13 @@ def schedule(  # noqa: PLR0917 -- typer passes options by name
         _check_writable(figure)
     result = solve_schedule(instance.problem, options=ScheduleOptions(time_limit_s=time_limit))
     verify_schedule(instance.problem, result)
-    if figure is not None:
-        _write_figure(figure, instance, result)
     if json:
         print_json(schedule_to_json(instance, result))
     else:
         _print_schedule(instance, result)
+    if figure is not None:
+        with spared("the Gantt chart"):
+            _write_figure(figure, instance, result)
 
 
 def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict[str, Any]:
@@ -93,15 +94,12 @@ def _check_writable(path: str) -> None:
 
 def _write_figure(path: str, instance: ScheduleInstance, result: ScheduleResult) -> None:
     from phaze_opt.report.gantt import gantt_figure
+    from phaze_opt.report.page import render_page, write_text
 
     title = f"{instance.name}: makespan {result.makespan_s:.6g} ({_standing(result)})"
     labels = [str(node) for node in instance.ids]
     chart = gantt_figure(instance.problem, result, labels=labels, title=title, unit="unit of the file")
-    try:
-        chart.write_html(path, include_plotlyjs=True)
-    except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        raise InputError(message, source=path, key="--figure") from None
+    write_text(Path(path), render_page(title, figures={"schedule": chart}, has_heading=False))
     console().print(f"Gantt chart written to {path}", soft_wrap=True)
 
 

@@ -13,7 +13,7 @@ from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption
-from phaze_opt.cli.output import console, out, print_json, working
+from phaze_opt.cli.output import console, out, print_json, spared, working
 
 if TYPE_CHECKING:
     from phaze_opt.study.config import StudyConfig
@@ -116,6 +116,7 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
+    from phaze_opt.cli.study_output import print_record, print_study, study_to_json
     from phaze_opt.study.files.study_file import read_study
     from phaze_opt.study.running.engine import shared_engine
     from phaze_opt.track.guard import open_study_tracker
@@ -131,6 +132,8 @@ def run(
         tracker if tracking and not worker else "null",
         TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir, trials=trials),
     )
+    result: StudyResult | None = None
+    files: dict[str, Path] = {}
     try:
         result = _run(
             config,
@@ -143,18 +146,18 @@ def run(
             engine=engine,
             is_worker=worker,
         )
-        files = {} if worker else _write_report(result, session)
+        wall_s = time.monotonic() - started
+        if not json:
+            print_study(result)
+        if not worker:
+            with spared("the report"):
+                files = _write_report(result, session)
     finally:
         delivery = session.close()
-    wall_s = time.monotonic() - started
-    if json:
-        from phaze_opt.cli.study_output import study_to_json
-
-        print_json(study_to_json(result, session, wall_s=wall_s))
-    else:
-        from phaze_opt.cli.study_output import print_study
-
-        print_study(result, files, session)
+        if result is not None and json:
+            print_json(study_to_json(result, session, wall_s=wall_s))
+        elif result is not None:
+            print_record(files, session)
     _conclude(result, delivery, file)
 
 

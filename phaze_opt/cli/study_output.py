@@ -72,8 +72,8 @@ def _contender_to_json(score: ContenderScore) -> dict[str, Any]:
     return asdict(score)
 
 
-def print_study(result: StudyResult, files: Mapping[str, Path], session: StudyTrackingSession) -> None:
-    """What was found, in a table and in sentences, and where the rest is."""
+def print_study(result: StudyResult) -> None:
+    """What was found, in a table and in sentences."""
     from phaze_opt.report.tables import draw_table
     from phaze_opt.study.summary import summarise
 
@@ -84,6 +84,11 @@ def print_study(result: StudyResult, files: Mapping[str, Path], session: StudyTr
         for finding in summary.findings:
             screen.print(finding)
     screen.print(f"Study: {result.study_id} in {result.directory}", soft_wrap=True)
+
+
+def print_record(files: Mapping[str, Path], session: StudyTrackingSession) -> None:
+    """Where the report and the runs are."""
+    screen = out()
     if files:
         screen.print(f"Report: {next(iter(files.values()))}", soft_wrap=True)
     if session.url_hint:
