@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +17,7 @@ from phaze_opt.cli.certify_progress import proof_display
 from phaze_opt.cli.certify_robust import analyse, print_robust, robust_metrics, robust_to_json
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.interrupts import PROOF_KEPT
-from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.output import console, print_json, working
 from phaze_opt.record.interrupts import kernels_interruptible
 
 if TYPE_CHECKING:
@@ -201,11 +200,10 @@ class ProofRun:
 
     def _deliver(self) -> None:
         """Deliver what waits for the tracker's store, and say what still does."""
-        screen = console()
-        with screen.status("recording") if screen.is_terminal else nullcontext():
+        with working("recording"):
             delivery = self.session.close()
         if not delivery.is_complete:
-            screen.print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+            console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
 
     @property
     def _identity(self) -> str:

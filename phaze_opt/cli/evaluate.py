@@ -31,7 +31,7 @@ from phaze_opt.cli.options import (
     SequenceParallelOption,
     TensorParallelOption,
 )
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, working
 from phaze_opt.cli.plan_options import (
     ConstantsOption,
     ContextOption,
@@ -242,7 +242,7 @@ def _say_machine_of_file(arch: str) -> None:
             f"note: {machine.name} is priced here as if designed, area and TDP at 22 nm; evaluate with --software "
             "prices training plans on the machine itself"
         )
-        console().print(message, markup=False, soft_wrap=True)
+        console().print(message, soft_wrap=True)
 
 
 def _one_micro_batch(text: str | None) -> int:
@@ -265,7 +265,7 @@ def _sensitivity_rows(scenario: Scenario, arch: str, micro_batch: int, network: 
         micro_batch=micro_batch,
         network_name=network,
     )
-    with console().status("varying every assumption over its range"):
+    with working("varying every assumption over its range"):
         return list(analyse_sensitivity(case))
 
 

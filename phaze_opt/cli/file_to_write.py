@@ -32,4 +32,4 @@ def check_file_to_write(path: Path | None, *, option: str, example: str) -> None
         message = f"'{path}' cannot be written: nothing may be made in '{above}'"
         raise InputError(message, source=option)
     if above != path.absolute().parent:
-        console().print(f"note: the folder {path.parent} will be made", markup=False, soft_wrap=True)
+        console().print(f"note: the folder {path.parent} will be made", soft_wrap=True)

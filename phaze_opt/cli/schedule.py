@@ -112,7 +112,6 @@ def _standing(result: ScheduleResult) -> str:
 
 def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
     """The schedule for people: bounds, a Gantt chart and the starts."""
-    from rich.markup import escape
     from rich.table import Table
 
     from phaze_opt.report.gantt import text_gantt
@@ -121,12 +120,12 @@ def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
     labels = [str(node) for node in instance.ids]
     page = out()
     page.print(
-        f"[bold]{escape(instance.name)}[/]: makespan {result.makespan_s:.6g}, lower bound {result.lower_bound_s:.6g} "
+        f"{instance.name}: makespan {result.makespan_s:.6g}, lower bound {result.lower_bound_s:.6g} "
         f"({_standing(result)}); {problem.num_tc} TC, {problem.num_vc} VC, {problem.exclusivity.value} rule",
         soft_wrap=True,
     )
     page.print(text_gantt(problem, result, labels=labels, width=max(24, min(100, page.width - 8))))
-    page.print("[dim]# spread over all cores   = on one core[/]")
+    page.print("# spread over all cores   = on one core", style="dim")
     table = Table()
     for heading in ("start", "end", "operator", "cores", "mode"):
         table.add_column(heading, justify="left" if heading in ("cores", "mode") else "right")
@@ -136,9 +135,7 @@ def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
         spread = result.is_spread[i]
         end = result.start_s[i] + (problem.spread_s if spread else problem.one_core_s)[i]
         cores = problem.core_types[i].value.replace("_and_", "+").upper()
-        table.add_row(
-            f"{result.start_s[i]:.6g}", f"{end:.6g}", escape(labels[i]), cores, "spread" if spread else "one core"
-        )
+        table.add_row(f"{result.start_s[i]:.6g}", f"{end:.6g}", labels[i], cores, "spread" if spread else "one core")
     page.print(table)
     if len(shown) > STARTS_SHOWN:
         page.print(f"... {len(shown) - STARTS_SHOWN} more operators; --json lists all")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import console
+from phaze_opt.cli.output import console, working
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
@@ -73,6 +73,5 @@ def find_pipeline(result: SearchResult, scenario: Scenario, *, is_wanted: bool) 
     from phaze_opt.objective.evaluate import Objective
     from phaze_opt.search.heterogeneous import heterogeneous_of_search
 
-    screen = console()
-    with screen.status("placing one design per stage"):
+    with working("placing one design per stage"):
         return heterogeneous_of_search(result, Objective(scenario))

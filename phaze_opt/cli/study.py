@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, working
 
 if TYPE_CHECKING:
     from phaze_opt.study.config import StudyConfig
@@ -157,11 +156,11 @@ def _run(
     engine: StudyEngine,
     is_worker: bool,
 ) -> StudyResult:
-    """Run the study under a progress bar on standard error."""
-    from phaze_opt.cli.study_progress import study_bar
+    """Run the study, showing how far it is on standard error."""
+    from phaze_opt.cli.study_progress import study_progress
     from phaze_opt.study.run import run_study
 
-    with study_bar(console(), is_quiet=is_quiet) as show:
+    with study_progress(config.name, is_quiet=is_quiet) as show:
         return run_study(
             config,
             work_dir=work_dir,
@@ -183,8 +182,7 @@ def _write_report(result: StudyResult, session: StudyTrackingSession) -> dict[st
 
     if not result.cells or result.is_interrupted:
         return {}
-    screen = console()
-    with screen.status("writing the report") if screen.is_terminal else nullcontext():
+    with working("writing the report"):
         inputs = read_inputs(result)
         directory = StudyDirectory(result.directory).report
         files = write_study_report(inputs, directory, drawings=draw_winners(inputs))

@@ -74,13 +74,13 @@ def print_study(result: StudyResult, files: Mapping[str, Path], session: StudyTr
         summary = summarise(result)
         screen.print(draw_table(contenders_table(summary, result)))
         for finding in summary.findings:
-            screen.print(finding, markup=False)
-    screen.print(f"Study: {result.study_id} in {result.directory}", markup=False, soft_wrap=True)
+            screen.print(finding)
+    screen.print(f"Study: {result.study_id} in {result.directory}", soft_wrap=True)
     if files:
-        screen.print(f"Report: {next(iter(files.values()))}", markup=False, soft_wrap=True)
+        screen.print(f"Report: {next(iter(files.values()))}", soft_wrap=True)
     if session.url_hint:
         screen.print("Tracked; open it with:", soft_wrap=True)
-        screen.print(f"  {session.url_hint}", markup=False, soft_wrap=True)
+        screen.print(f"  {session.url_hint}", soft_wrap=True)
 
 
 def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent:
@@ -200,4 +200,4 @@ def print_comparison(comparison: StudyComparison) -> None:
         columns = (Column("strategy"), *(Column(heading, is_number=True) for heading in headings))
         screen.print(draw_table(TableContent(f"{comparison.first} against {comparison.second}", columns, rows, note)))
     for sentence in (*comparison.findings, *comparison.unmatched):
-        screen.print(sentence, markup=False)
+        screen.print(sentence)

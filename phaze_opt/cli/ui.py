@@ -24,7 +24,7 @@ def ui(
     work_dir: Annotated[Path, typer.Option("--work-dir", help="Directory that holds the store and journals.")] = Path(),
 ) -> None:
     """Open the tracked runs in MLflow's user interface; Ctrl-C ends it."""
-    from phaze_opt.cli.output import console
+    from phaze_opt.cli.output import console, working
     from phaze_opt.track.destination import resolve_destination
     from phaze_opt.track.protocol import TrackerConfig
     from phaze_opt.track.server import ServerAddress, check_servable, count_pending, deliver_pending, serve
@@ -33,7 +33,7 @@ def ui(
     destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))
     waiting = count_pending(destination)
     if waiting:
-        with screen.status(f"delivering {waiting} events that wait"):
+        with working(f"delivering {waiting} events that wait"):
             left = deliver_pending(destination)
         screen.print(f"{waiting - left} of {waiting} waiting events delivered", soft_wrap=True)
     if destination.is_server:

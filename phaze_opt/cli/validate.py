@@ -21,7 +21,7 @@ from phaze_opt.cli.measurements import (
     say_unmeasured,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.output import console, print_json, working
 from phaze_opt.cli.validate_output import print_validation
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def validate(
     else:
         print_validation(result)
     if report is not None:
-        console().print(f"report: {report}", markup=False, soft_wrap=True)
+        console().print(f"report: {report}", soft_wrap=True)
 
 
 def _run(
@@ -83,14 +83,14 @@ def _run(
     fitted = load_fitted(constants)
     datasets = read_measurements(data, names, machines=machines)
     say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
-    with console().status("reading measurements") as status:
+    with working("reading measurements") as say:
         own, _ = read_datasets(None)
         return score_models(
             datasets,
             load_families(),
             fitted,
             baselines=fit_baselines(own),
-            on_progress=lambda name: status.update(f"predicting {name}"),
+            on_progress=lambda name: say(f"predicting {name}"),
         )
 
 

@@ -97,6 +97,18 @@ def read_journal(path: Path) -> JournalRead:
     return JournalRead(values, num_faulty=len(lines) - len(values), is_checked=is_checked)
 
 
+def mend_journal(path: Path) -> JournalRead:
+    """All lines that hold, as `read_journal`; a file with others, or without checksums, is written anew.
+
+    Raises:
+        InputError: the file cannot be read or written.
+    """
+    read = read_journal(path)
+    if read.num_faulty or not read.is_checked:
+        write_journal(path, read.values)
+    return read
+
+
 def _values(lines: Iterable[bytes], parse: Any) -> Iterator[dict[str, Any]]:
     """Lines that can be parsed."""
     for line in lines:

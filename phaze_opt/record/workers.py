@@ -199,8 +199,8 @@ class WorkerPool:
         if task._waiting is not None:
             task._waiting.append(task)
 
-    def _bury(self, worker: _Worker) -> None:
-        """Give the work of a dead worker to another one, once.
+    def _bury(self, worker: _Worker, *, has_begun: bool = True) -> None:
+        """Give the work of a dead worker to another one, once if it had begun it.
 
         Raises:
             SolverError: workers do not even start.
@@ -215,7 +215,7 @@ class WorkerPool:
             if self._num_stillborn >= MAX_ATTEMPTS:
                 message = f"worker processes end as they start (exit code {worker.process.exitcode}); use --jobs 1"
                 raise SolverError(message)
-        else:
+        elif has_begun:
             task.num_deaths += 1
         if task.num_deaths < MAX_ATTEMPTS:
             self._queue.appendleft(task)
@@ -228,7 +228,7 @@ class WorkerPool:
 
     def _hand_out(self) -> None:
         """Give every idle worker a piece, and start workers while there are pieces for them."""
-        for worker in self._workers:
+        for worker in tuple(self._workers):
             if self._queue and worker.task is None:
                 self._give(worker)
         while self._queue and len(self._workers) < self.num_workers:
@@ -237,12 +237,12 @@ class WorkerPool:
             self._give(worker)
 
     def _give(self, worker: _Worker) -> None:
-        """Send a piece; a worker that has died since is found out when it is listened to."""
+        """Send a piece; a worker that has died since its last one is replaced."""
         worker.task = self._queue.popleft()
         try:
             worker.channel.send(worker.task.work)
         except OSError:
-            return
+            self._bury(worker, has_begun=False)
 
     def _start(self) -> _Worker:
         context = multiprocessing.get_context("spawn")

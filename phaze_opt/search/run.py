@@ -15,7 +15,7 @@ from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import SearchFinished, SearchObserver, SearchStarted
-from phaze_opt.search.journal import Journal, open_journal
+from phaze_opt.search.journal import Journal, keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.observers import Observers
 from phaze_opt.search.probe import BounderFactory, PointBounder
@@ -70,21 +70,19 @@ def run_search(
     bounder = None if bounder_factory is None else _lazy(bounder_factory, scenario)
     # The journal is opened, and begun anew unless resumed, only once every plug-in has taken its options.
     loop = open_loop(config, identity, space=space, log=Journal(Path()), build_bounder=bounder)
-    journal = open_journal(config.work_dir / identity, header=resolved, is_resumed=config.resume)
-    loop.log, loop.observers, loop.on_progress = journal, Observers(observers), on_progress
-    loop.observers.notify(_started_event(config, identity, resolved))
-    try:
-        with (
-            kernels_interruptible(),
-            open_evaluator(
-                objective_factory, scenario, jobs=config.jobs, batch=config.batch, dask=config.dask
-            ) as evaluator,
-        ):
-            loop.run_to_end(evaluator)
-    except KeyboardInterrupt:
-        loop.is_interrupted = True
-    finally:
-        journal.close()
+    with keep_journal(config.work_dir / identity, start=resolved, is_resumed=config.resume) as journal:
+        loop.log, loop.observers, loop.on_progress = journal, Observers(observers), on_progress
+        loop.observers.notify(_started_event(config, identity, resolved))
+        try:
+            with (
+                kernels_interruptible(),
+                open_evaluator(
+                    objective_factory, scenario, jobs=config.jobs, batch=config.batch, dask=config.dask
+                ) as evaluator,
+            ):
+                loop.run_to_end(evaluator)
+        except KeyboardInterrupt:
+            loop.is_interrupted = True
     result = loop.result(wall_s=time.perf_counter() - started)
     loop.observers.notify(finished_event(result))
     return result

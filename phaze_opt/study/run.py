@@ -45,6 +45,9 @@ def run_study(
 ) -> StudyResult:
     """Run a study to its end or until Ctrl-C; everything finished is kept and returned.
 
+    A fault in the code of a contender (its strategy or its pruner) fails the search, not the study: the failure is kept
+    with its traceback, and the contender is not ranked.
+
     The same plan gives the same trials for any number of jobs, in any order, and also after an interruption and
     ``is_resumed``: strategies are replayed from their seeds, and evaluations come from the directory instead.
 
@@ -111,11 +114,13 @@ class _Run:
         self.cells = plan_cells(self.config, self.conditions)
 
     def search(self) -> Iterator[Cell]:
-        """Run what is not finished; yields once for what was, then after every search."""
+        """Run what is not finished; yields once for what was, then after every search that is finished or failed."""
         missing = []
         for cell in self.cells:
             found = read_cell(self.directory.cell(cell), cell)
             if found is None:
+                # A search that failed is tried again.
+                self.directory.failure(cell).unlink(missing_ok=True)
                 missing.append(cell)
             else:
                 self._num_trials[cell.key] = len(found.trials)

@@ -81,6 +81,16 @@ def test_a_worker_that_dies_gives_its_piece_to_another(pool):
     assert tasks[1].num_deaths == 1
 
 
+def test_idle_workers_that_were_killed_cost_nothing(pool):
+    for _ in range(3):
+        assert list(pool.map(range(3))) == [0, 1, 4]
+        for worker in pool._workers:
+            worker.process.kill()
+            worker.process.join()
+    task = pool.submit(5)
+    assert (task.result(), task.num_deaths) == (25, 0)
+
+
 def test_a_piece_that_costs_two_workers_fails_and_the_others_are_done(pool):
     tasks = [pool.submit(work) for work in (1, "die", 2, 3)]
     assert set(pool.ended(tasks)) == set(tasks)

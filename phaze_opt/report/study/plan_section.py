@@ -36,7 +36,8 @@ def notices(inputs: ReportInputs) -> tuple[str, ...]:
     """What a reader must know first, whatever the findings say: unfinished, a budget in seconds."""
     result, config = inputs.result, inputs.result.config
     found = []
-    if not result.is_complete:
+    found += [failure_finding(result, name) for name in result.unranked]
+    if not result.has_ended:
         found.append(
             f"This study is not finished: {len(result.cells)} of {result.num_cells} searches are. Figures below are of "
             "the finished ones and will move."

@@ -80,6 +80,10 @@ class StudyDirectory:
         """The trials of a finished search."""
         return self.path / "cells" / f"{cell.key}.jsonl"
 
+    def failure(self, cell: Cell) -> Path:
+        """What ended a search that a fault in its contender's code ended."""
+        return self.path / "failures" / f"{cell.key}.json"
+
     def num_finished(self) -> int:
         """Finished searches."""
         return sum(1 for _ in self.path.joinpath("cells").glob("[!.]*.jsonl"))

@@ -58,9 +58,10 @@ class Narrator:
         while self._num_told < len(self.cells):
             cell = self.cells[self._num_told]
             result = read_cell(self.directory.cell(cell), cell)
-            if result is None:
+            if result is None and not self.directory.failure(cell).exists():
                 return
-            self._tell(result)
+            if result is not None:
+                self._tell(result)
             self._num_told += 1
 
     def finish(self, result: StudyResult) -> None:
