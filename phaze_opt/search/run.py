@@ -97,6 +97,8 @@ def _started_event(config: SearchConfig, identity: str, resolved: Mapping[str, o
         seed=config.seed,
         num_trials=config.num_trials,
         config=resolved,
+        directory=config.work_dir / identity,
+        is_resumed=config.resume,
     )
 
 
