@@ -204,7 +204,7 @@ def _kept(read: JournalRead) -> KeptSearch:
         if "format" in value:
             start = {key: entry for key, entry in value.items() if key != "format"}
             continue
-        trial = _parse_trial(value)
+        trial = parse_trial(value)
         if trial is None:
             num_faulty += 1
         else:
@@ -221,8 +221,8 @@ def _trial_line(record: TrialRecord) -> dict[str, object]:
     }
 
 
-def _parse_trial(value: Mapping[str, Any]) -> KeptTrial | None:
-    """Inverse of `_trial_line`; None for what it never writes."""
+def parse_trial(value: Mapping[str, Any]) -> KeptTrial | None:
+    """The trial of one line's value; None for what no line of a trial holds."""
     try:
         point = DesignPoint(**value["point"])
         data = value["evaluation"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.search.events import SearchEvent, SearchStarted, TrialFinished
-from phaze_opt.search.journal import open_journal
+from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.result import TrialRecord
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.study.disk.cell_log import write_cell
@@ -24,7 +24,7 @@ def record_search(work_dir: Path, events: Sequence[SearchEvent], *, is_resumed: 
     started = events[0]
     assert isinstance(started, SearchStarted)
     directory = work_dir / "phaze-opt-runs" / started.search_id
-    with closing(open_journal(directory, header=started.config, is_resumed=is_resumed)) as journal:
+    with keep_journal(directory, start=started.config, is_resumed=is_resumed) as journal:
         for event in events:
             if isinstance(event, TrialFinished):
                 journal.append(

@@ -32,6 +32,7 @@ from phaze_opt.track.study_writer import StudyWriter
 
 DIRECTORY_VARIABLE = "PHAZE_OPT_ORDER"
 WORK_DIR_VARIABLE = "PHAZE_OPT_WORK_DIR"
+PATIENCE_VARIABLE = "PHAZE_OPT_FIRST_ANSWER_S"
 Writer = RunWriter | StudyWriter | CertificateWriter
 GROUP = 10
 """Records written between two notes of how far delivery is."""
@@ -47,7 +48,8 @@ BUSY = "another process delivers this record"
 
 def open_clock(destination: Destination) -> StoreClock:
     """The patience that a store deserves."""
-    return StoreClock(FIRST_ANSWER_S if destination.is_remote else LOST_ANSWER_S, LOST_ANSWER_S)
+    first_s = float(os.environ.get(PATIENCE_VARIABLE, FIRST_ANSWER_S))
+    return StoreClock(first_s if destination.is_remote else LOST_ANSWER_S, LOST_ANSWER_S)
 
 
 @final

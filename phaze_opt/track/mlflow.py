@@ -25,7 +25,7 @@ from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.track.certificate_events import ProofEvent, ProofFinished, ProofMoved, ProofStarted
 from phaze_opt.track.certificate_records import proof_finished_record, proof_moved_record, proof_started_record
-from phaze_opt.track.deliver import deliver_once
+from phaze_opt.track.deliver import FIRST_ANSWER_S, deliver_once
 from phaze_opt.track.destination import Destination, resolve_destination
 from phaze_opt.track.order import (
     DeliveryState,
@@ -55,11 +55,13 @@ class Patience:
         is_background: deliver from a process of its own; otherwise in this process at the end.
         stall_s: when closing, give up after so long without progress, s.
         total_s: when closing, give up after so long, s.
+        first_answer_s: give up a store that has not answered by then, s.
     """
 
     is_background: bool
     stall_s: float
     total_s: float
+    first_answer_s: float
 
 
 @final
@@ -73,6 +75,7 @@ class MLflowTracker:
         total_s: when closing a search, give up after so long, s.
         study_total_s: when closing a study, which may have thousands of trials to deliver, s.
         remote_stall_s: see ``stall_s``.
+        first_answer_s: give up a server or database that has not answered by then, s.
     """
 
     is_background: bool = True
@@ -80,6 +83,7 @@ class MLflowTracker:
     total_s: float = 60.0
     study_total_s: float = 600.0
     remote_stall_s: float = 10.0
+    first_answer_s: float = FIRST_ANSWER_S
 
     @property
     def name(self) -> str:
@@ -116,7 +120,8 @@ class MLflowTracker:
         destination = resolve_destination(config)
         check_writable(destination.work_dir)
         stall_s = self.remote_stall_s if destination.is_remote else self.stall_s
-        return MLflowSession(destination, experiment, config.trials, Patience(self.is_background, stall_s, total_s))
+        patience = Patience(self.is_background, stall_s, total_s, self.first_answer_s)
+        return MLflowSession(destination, experiment, config.trials, patience)
 
 
 def check_writable(work_dir: Path) -> None:
@@ -335,7 +340,12 @@ class MLflowSession:
         """Start the process that delivers."""
         assert self._place is not None
         try:
-            self._process = DeliveryProcess(self._destination, place=self._place, on_failure=self._say_failure)
+            self._process = DeliveryProcess(
+                self._destination,
+                place=self._place,
+                first_answer_s=self._patience.first_answer_s,
+                on_failure=self._say_failure,
+            )
         except OSError as error:
             _logger.warning("tracking waits in %s: no process to deliver it: %s", self._place.directory, error)
 

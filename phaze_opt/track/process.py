@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 import phaze_opt
-from phaze_opt.track.deliver import DIRECTORY_VARIABLE, WORK_DIR_VARIABLE
+from phaze_opt.track.deliver import DIRECTORY_VARIABLE, FIRST_ANSWER_S, PATIENCE_VARIABLE, WORK_DIR_VARIABLE
 from phaze_opt.track.destination import URI_VARIABLE, Destination
 from phaze_opt.track.order import OrderFile
 from phaze_opt.track.quiet import quiet_environment
@@ -31,13 +31,19 @@ class DeliveryProcess:
     """
 
     def __init__(
-        self, destination: Destination, *, place: OrderFile | None = None, on_failure: Callable[[], None] | None = None
+        self,
+        destination: Destination,
+        *,
+        place: OrderFile | None = None,
+        first_answer_s: float = FIRST_ANSWER_S,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
         """Start the process.
 
         Args:
             destination: the store.
             place: the record; None for all that wait.
+            first_answer_s: patience with a store that has never answered, s.
             on_failure: called from a thread when the process ends in failure before `finish`.
 
         Raises:
@@ -47,6 +53,7 @@ class DeliveryProcess:
         environment[URI_VARIABLE] = destination.tracking_uri
         environment[WORK_DIR_VARIABLE] = str(destination.work_dir)
         environment[DIRECTORY_VARIABLE] = "" if place is None else str(place.directory.absolute())
+        environment[PATIENCE_VARIABLE] = str(first_answer_s)
         package_root = str(Path(phaze_opt.__file__).parents[1])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), package_root]))
         self._is_finishing = False

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol, final
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.serialize import evaluation_from_json
 from phaze_opt.record.journal import parse_line
 from phaze_opt.search.events import TrialFinished
+from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.events import CellFinished, StudyEvent
@@ -28,7 +28,6 @@ from phaze_opt.track.study_records import (
     wanted_trials,
 )
 
-TRIALS_NAME = "trials.jsonl"
 Part = list[Record]
 """What one line of a journal or one cell of a study comes to."""
 
@@ -83,7 +82,7 @@ class SearchSource:
 
     def __post_init__(self) -> None:
         """Begin at the first line."""
-        self._tail = JournalTail(self.place.directory / TRIALS_NAME)
+        self._tail = JournalTail(self.place.directory / JOURNAL_FILE)
 
     def read(self, *, is_ended: bool) -> list[Part]:  # noqa: ARG002 - every line is whole when it is there
         """A part a line; the first line and faulty ones come to nothing."""
@@ -95,23 +94,20 @@ class SearchSource:
 
     def _part(self, line: dict[str, Any], time_ms: int) -> Part:
         self._num_lines += 1
-        if "number" not in line:
-            return []
-        point = DesignPoint(**line["point"])
-        data = line["evaluation"]
-        if data is not None:
-            self._evaluations[point] = evaluation_from_json(data)
-        if point not in self._evaluations:
+        trial = parse_trial(line)
+        if trial is not None and trial.known is not None:
+            self._evaluations[trial.point] = trial.known.evaluation
+        if trial is None or trial.point not in self._evaluations:
             return []
         started = self.order.started
         event = TrialFinished(
             search_id=started["search_id"],
-            number=line["number"],
-            point=point,
-            evaluation=self._evaluations[point],
+            number=trial.number,
+            point=trial.point,
+            evaluation=self._evaluations[trial.point],
             values=(),
             wall_s=line["wall_s"],
-            is_repeat=data is None,
+            is_repeat=trial.known is None,
             is_resumed=self._num_lines <= self.order.num_earlier,
         )
         context = {name: started["params"][name] for name in ("strategy", "goal", "seed")}
@@ -199,7 +195,7 @@ def count_parts(place: OrderFile, started: Record) -> int:
     kind = started["kind"]
     if kind == STUDY_STARTED:
         return StudyDirectory(place.directory).num_finished()
-    return count_lines(place.moves if kind == PROOF_STARTED else place.directory / TRIALS_NAME)
+    return count_lines(place.moves if kind == PROOF_STARTED else place.directory / JOURNAL_FILE)
 
 
 def count_lines(path: Path) -> int:
