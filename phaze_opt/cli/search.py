@@ -112,6 +112,7 @@ def search(
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.objective.notes import notes_about
 
     names, option = one_of(model, models, is_heterogeneous=heterogeneous)
     constants = load_constants()
@@ -155,11 +156,19 @@ def search(
     result = run_with_progress(config, scenario, points, session, is_quiet=json)
     references = evaluate_space_references(scenario, points, constants)
     optimum = find_optimum(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
+    notes = notes_about(result.best, scenario=scenario, constants=constants, space=points)
     delivery = record_and_deliver(
-        session, result, config=config, scenario=scenario, space=points, references=references, optimum=optimum
+        session,
+        result,
+        config=config,
+        scenario=scenario,
+        space=points,
+        references=references,
+        optimum=optimum,
+        notes=notes,
     )
     pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
-    print_result(result, points, references, session, optimum=optimum, pipeline=pipeline, is_json=json)
+    print_result(result, points, references, session, optimum=optimum, pipeline=pipeline, notes=notes, is_json=json)
     _conclude(result, delivery)
 
 
