@@ -6,13 +6,9 @@ register through the same groups in pyproject.toml that outside packages use.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-=======
-import difflib
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
->>>>>>> main
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
