@@ -14,6 +14,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import read_text_file, shorten_path
 
 _MAX_VALUE_CHARACTERS = 60
+INTEGER_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def parse_toml(text: str, *, source: str) -> TomlDocument:
     """Parse TOML text.
 
     Raises:
-        InputError: a syntax fault or a repeated key, with its line.
+        InputError: a syntax fault, a repeated key or an integer beyond 64 bits, with its line.
     """
     try:
         values = tomllib.loads(text)
@@ -64,7 +65,22 @@ def parse_toml(text: str, *, source: str) -> TomlDocument:
     except (ValueError, RecursionError) as error:
         message = f"is not usable TOML: {str(error)[:120]}"
         raise InputError(message, source=source) from error
-    return TomlDocument(values=values, text=text, source=source)
+    document = TomlDocument(values=values, text=text, source=source)
+    _refuse_long_integers(document, values, ())
+    return document
+
+
+def _refuse_long_integers(document: TomlDocument, value: object, path: tuple[str, ...]) -> None:
+    """TOML's integers have 64 bits; longer ones are read by Python, and neither converted nor printed by it."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_long_integers(document, item, (*path, key))
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_long_integers(document, item, path)
+    elif isinstance(value, int) and value.bit_length() > INTEGER_BITS:
+        message = f"value {shorten(value)} is larger than an integer may be ({INTEGER_BITS} bits)"
+        raise InputError(message, source=document.source, line=document.line_of(path), key=".".join(path))
 
 
 def read_toml(path: Path, *, kind: str) -> TomlDocument:
