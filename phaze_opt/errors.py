@@ -10,9 +10,24 @@ PhazeOptError
 └── TrackingError        a tracker could not record; never reaches a search's result
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class PhazeOptError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Root of every error that this package raises on purpose; it travels between processes with all it holds."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Build the same error without calling ``__init__``, which may take other arguments."""
+        return _rebuild, (type(self), self.args), self.__dict__
+
+
+def _rebuild(kind: type[PhazeOptError], args: tuple[Any, ...]) -> PhazeOptError:
+    """An error as it was pickled."""
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class InputError(PhazeOptError):

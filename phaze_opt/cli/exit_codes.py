@@ -5,7 +5,7 @@ error says that they are further apart than asked for, and ``is_proved`` in the 
 """
 
 EXIT_FAULT = 1
-"""Something that the user cannot mend: a fault of the package, a solver or a database that failed."""
+"""Something that the user cannot mend: a fault of the package or a plug-in, a solver or a database that failed."""
 EXIT_BAD_INPUT = 2
 EXIT_INFEASIBLE = 3
 FIRST_SIGNAL = 128

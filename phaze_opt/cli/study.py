@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from phaze_opt.cli.choices import parse_choice
-from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption
 from phaze_opt.cli.output import console, out, print_json, spared, working
@@ -63,6 +64,15 @@ def run(
         bool,
         typer.Option("--resume", help="Continue what the working directory holds of this study, or start it."),
     ] = False,
+    restart: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--restart",
+            help="Run all searches of this strategy again, as after a change of its code; goes on with the rest as "
+            "--resume does. May be repeated.",
+            metavar="NAME",
+        ),
+    ] = None,
     storage: Annotated[
         str,
         typer.Option(
@@ -114,6 +124,8 @@ def run(
 
     trials = parse_choice(TrialRuns, track_trials, option="--track-trials")
     config = read_study(file)
+    if restart and not resume:
+        console().print("--restart goes on with what is there, as --resume does", markup=False)
     engine = shared_engine(storage=storage, dask=dask)
     started = time.monotonic()
     session = open_study_tracker(
@@ -129,6 +141,7 @@ def run(
             work_dir=work_dir,
             jobs=jobs,
             is_resumed=resume,
+            restart=tuple(restart or ()),
             is_quiet=json,
             engine=engine,
             is_worker=worker,
@@ -155,6 +168,7 @@ def _run(
     work_dir: Path,
     jobs: int,
     is_resumed: bool,
+    restart: Sequence[str],
     is_quiet: bool,
     engine: StudyEngine,
     is_worker: bool,
@@ -169,6 +183,7 @@ def _run(
             work_dir=work_dir,
             jobs=jobs,
             is_resumed=is_resumed,
+            restart=restart,
             observers=(session,),
             on_progress=show,
             engine=engine,
@@ -204,9 +219,22 @@ def _conclude(result: StudyResult, delivery: Delivery, file: Path) -> None:
             soft_wrap=True,
         )
         raise typer.Exit(EXIT_INTERRUPTED)
+    if result.failures:
+        console().print(_failed(result, file), markup=False, soft_wrap=True)
+        raise typer.Exit(EXIT_FAULT)
     if not any(trial.values for cell in result.cells for trial in cell.trials):
         console().print("infeasible: no trial of any search satisfied every constraint", soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _failed(result: StudyResult, file: Path) -> str:
+    """Which searches failed, where their tracebacks are and what to do."""
+    count = len(result.failures)
+    return (
+        f"{count} of {result.num_cells} searches failed by faults in the code of {', '.join(result.unranked)}; "
+        f"tracebacks are in {result.failures[0].file.parent}. Mend the code and run: phaze-opt study run {file} "
+        + " ".join(f"--restart {name}" for name in result.unranked)
+    )
 
 
 @app.command("list")

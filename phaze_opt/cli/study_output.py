@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from phaze_opt.report.content import TableContent
     from phaze_opt.study.compare import StudyComparison
     from phaze_opt.study.disk.directory import StudyDirectory
-    from phaze_opt.study.result import StudyResult
+    from phaze_opt.study.result import FailedSearch, StudyResult
     from phaze_opt.study.scores import ContenderScore, StudySummary
     from phaze_opt.track.protocol import StudyTrackingSession
 
@@ -36,6 +36,7 @@ def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s:
         "is_interrupted": result.is_interrupted,
         "finished_searches": len(result.cells),
         "planned_searches": result.num_cells,
+        "failed_searches": [_failure_to_json(failure) for failure in result.failures],
         "best": next(iter(best.values())),
         "best_by_condition": best,
         **{name: sum(getattr(cell, name) for cell in result.cells) for name in _COUNTS},
@@ -48,6 +49,13 @@ def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s:
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
     }
+
+
+def _failure_to_json(failure: FailedSearch) -> dict[str, Any]:
+    """A search that failed."""
+    cell = failure.cell
+    names = {"search": cell.key, "strategy": cell.contender.name, "seed": cell.seed}
+    return {**names, "error": failure.error, "file": str(failure.file)}
 
 
 def _regret(summary: StudySummary | None) -> dict[str, float] | None:

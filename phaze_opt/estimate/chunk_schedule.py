@@ -13,12 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import permutations
-
-import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.chunk_orders import TICKS, Order, balanced_orders, order_loads
 from phaze_opt.estimate.collective_curves import pass_latency_s, pass_s_per_byte
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Chunking, NetworkDimension
@@ -26,21 +23,13 @@ from phaze_opt.units import GIGA
 
 NUM_CHUNKS = 64
 """Chunks of a collective; Themis's default."""
-THRESHOLD = 1.0 / 16.0
-"""Loads that differ by less than this share of a chunk's pass keep the order of the dimensions (Themis, section 4)."""
 MAX_DIMENSIONS = 5
 """All orders of the dimensions are listed: 120 for five."""
 
-MAX_STARTS = 24
-"""Orders from which balancing begins besides the greedy one's result."""
 _FALLS_FREE, _ARRIVES = 0, 1
-_TICKS = 2**42
-"""So many that a pass is rounded by less than 1e-12 of the slowest, so few that sums' own rounding is far below one."""
 
-Order = tuple[int, ...]
 Passes = Sequence[tuple[int, int]]
 """Dimension and busy ticks of one chunk's passes, in order."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +84,9 @@ def schedule_chunks(
         return ChunkSchedule((), tuple(0.0 for _ in dimensions), 0.0)
     count = 1 if chunking is Chunking.NONE else num_chunks
     own = [dimensions[index] for index in spanned]
-    fixed = _replayed(kind, payload_bytes, own, [tuple(range(len(own)))] * count)
-    best = fixed
+    best = _replayed(kind, payload_bytes, own, [tuple(range(len(own)))] * count)
     if chunking is Chunking.THEMIS and kind is not CollectiveKind.ALL_TO_ALL:
-        balanced = _replayed(kind, payload_bytes, own, balanced_orders(own, count))
-        best = min(fixed, balanced, key=lambda schedule: (schedule.seconds, schedule.bound_s))
+        best = _soonest(best, kind, payload_bytes, own)
     return _widened(best, spanned, len(dimensions))
 
 
@@ -110,77 +97,15 @@ def chunked_s_per_byte(kind: CollectiveKind, dimensions: tuple[NetworkDimension,
     return schedule_chunks(kind, GIGA, without, chunking=chunking).seconds / GIGA
 
 
-def balanced_orders(dimensions: Sequence[NetworkDimension], num_chunks: int) -> list[Order]:
-    """Themis's greedy orders, then single chunks given other orders for as long as the busiest dimensions gain.
-
-    The greedy pass alone leaves the dimensions up to a chunk apart; the second step closes that. It also begins with
-    all chunks in one order, for each order, and the best end is kept.
-    """
-    orders = list(permutations(range(len(dimensions))))
-    load_of = np.array([order_loads(dimensions, order) for order in orders])
-    greedy = np.bincount(_greedy(dimensions, orders, load_of, num_chunks), minlength=len(orders))
-    starts = [greedy, *(num_chunks * np.eye(len(orders), dtype=np.intp)[:MAX_STARTS])]
-    ends = [_improved(start, load_of) for start in starts]
-    best = min(ends, key=lambda counts: tuple(-np.sort(-(counts @ load_of))))
-    return [orders[index] for index in _spread(best)]
-
-
-def _spread(counts: NDArray[np.intp]) -> list[int]:
-    """Indices, each as often as counted and evenly spread over the sequence, so that no dimension waits for long."""
-    places = [((number + 0.5) / count, index) for index, count in enumerate(counts) for number in range(count)]
-    return [index for _, index in sorted(places)]
-
-
-def order_loads(dimensions: Sequence[NetworkDimension], order: Order) -> Floats:
-    """Busy time of each dimension for one pass of one byte in this order, shape (num_dimensions,), s/byte."""
-    loads = np.zeros(len(dimensions))
-    share = 1.0
-    for index in order:
-        loads[index] = pass_s_per_byte(dimensions[index], share)
-        share /= dimensions[index].size
-    return loads
-
-
-def _greedy(
-    dimensions: Sequence[NetworkDimension], orders: Sequence[Order], load_of: Floats, num_chunks: int
-) -> list[int]:
-    """Index of each chunk's order: dimensions by load so far, lightest first."""
-    place = {order: index for index, order in enumerate(orders)}
-    load = np.zeros(len(dimensions))
-    taken: list[int] = []
-    for _ in range(num_chunks):
-        lightest = int(np.argmin(load))
-        threshold = THRESHOLD * pass_s_per_byte(dimensions[lightest])
-        order = tuple(range(len(dimensions)))
-        if load.max() - load.min() > threshold:
-            order = tuple(int(index) for index in np.argsort(load, kind="stable"))
-        taken.append(place[order])
-        load += load_of[place[order]]
-    return taken
-
-
-def _improved(counts: NDArray[np.intp], load_of: Floats) -> NDArray[np.intp]:
-    """Counts after moving one chunk at a time to another order while that lowers the loads, busiest first."""
-    counts = counts.copy()
-    load = counts @ load_of
-    while True:
-        sources = np.flatnonzero(counts)
-        moved = load[None, None, :] - load_of[sources][:, None, :] + load_of[None, :, :]
-        ranked = -np.sort(-moved, axis=2).reshape(-1, len(load))
-        best = int(np.lexsort(ranked.T[::-1])[0])
-        if not _is_lower(ranked[best], -np.sort(-load)):
-            return counts
-        counts[sources[best // len(load_of)]] -= 1
-        counts[best % len(load_of)] += 1
-        load = counts @ load_of
-
-
-def _is_lower(candidate: Floats, present: Floats) -> bool:
-    """Lexicographically lower by more than rounding."""
-    for new, old in zip(candidate, present, strict=True):
-        if not math.isclose(new, old, rel_tol=1e-12):
-            return bool(new < old)
-    return False
+def _soonest(
+    best: ChunkSchedule, kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]
+) -> ChunkSchedule:
+    """The schedule that ends first: ``best``, or one of balanced orders; of equals the one with the lowest loads."""
+    for orders in balanced_orders(dimensions, len(best.orders)):
+        found = _replayed(kind, payload_bytes, dimensions, orders)
+        if (found.seconds, found.bound_s) < (best.seconds, best.bound_s):
+            best = found
+    return best
 
 
 def _replayed(
@@ -230,11 +155,11 @@ class _Clock:
 
     @property
     def tick_s(self) -> float:
-        return (self.chunk_bytes * self.slowest_s_per_byte + self.longest_latency_s) / _TICKS
+        return (self.chunk_bytes * self.slowest_s_per_byte + self.longest_latency_s) / TICKS
 
     def busy_ticks(self, load_s_per_byte: float) -> int:
         """Of a pass, from its time per byte: without latencies the same for every payload, to the last digit."""
-        return round(_TICKS * load_s_per_byte / (self.slowest_s_per_byte + self._latency_s_per_byte))
+        return round(TICKS * load_s_per_byte / (self.slowest_s_per_byte + self._latency_s_per_byte))
 
     def latency_ticks(self, dimension: NetworkDimension) -> int:
         return round(pass_latency_s(dimension) / self.tick_s) if self.tick_s > 0.0 else 0

@@ -9,7 +9,8 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.chunk_schedule import order_loads, schedule_chunks
+from phaze_opt.estimate.chunk_orders import order_loads
+from phaze_opt.estimate.chunk_schedule import schedule_chunks
 from phaze_opt.estimate.collective_curves import pass_s_per_byte, ring_pass, runs_as_one_ring
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.graph.operator import CollectiveKind

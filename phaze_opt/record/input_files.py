@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import reprlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from phaze_opt.errors import InputError
 
@@ -14,6 +16,10 @@ MAX_FILE_BYTES = 4 << 20
 """No file that a user writes for this package comes near it."""
 _MAX_PATH_CHARACTERS = 300
 _MAX_KEY_CHARACTERS = 40
+_MAX_VALUE_CHARACTERS = 60
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxdict = _SHORT.maxtuple = 20
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = _MAX_VALUE_CHARACTERS
 
 
 def read_text_file(path: Path, *, kind: str, max_bytes: int = MAX_FILE_BYTES) -> str:
@@ -147,6 +153,25 @@ def _holds(question: Callable[[Path], bool], path: Path | str) -> bool:
 
 
 def shorten_path(path: Path) -> str:
-    """A path as it is reported: its end, if it is too long for a sentence."""
-    text = str(path)
+    """A path as it is reported: its end, if it is too long for a sentence; what does not print is escaped."""
+    text = str(path) if str(path).isprintable() else repr(str(path))[1:-1]
     return text if len(text) <= _MAX_PATH_CHARACTERS else f"...{text[-_MAX_PATH_CHARACTERS:]}"
+
+
+def shorten(value: object) -> str:
+    """``repr`` of a value a user gave, cut to what fits in a sentence; nothing deep or long is gone through."""
+    try:
+        text = repr(value[: _MAX_VALUE_CHARACTERS + 1]) if isinstance(value, str) else _SHORT.repr(value)
+    except ValueError:  # an integer too long to print
+        return "a number too large"
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[: _MAX_VALUE_CHARACTERS - 3]}..."
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value from a file is a finite number that fits a float; booleans are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

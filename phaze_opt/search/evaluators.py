@@ -77,20 +77,15 @@ def open_evaluator(
         with open_dask_evaluator(factory, scenario, address=dask, num_workers=jobs) as on_cluster:
             yield on_cluster
         return
-    from phaze_opt.search.process_evaluator import ProcessEvaluator
-
     workers = min(jobs, batch)
     if workers == 1:
         yield SerialEvaluator(partial(factory, scenario))
         return
-    evaluator = ProcessEvaluator(partial(factory, scenario), num_workers=workers)
-    try:
-        yield evaluator
-    except BaseException:
-        evaluator.kill()
-        raise
-    finally:
-        evaluator.close()
+    from phaze_opt.record.workers import WorkerPool
+    from phaze_opt.search.process_evaluator import BuildBench, ProcessEvaluator
+
+    with WorkerPool(BuildBench(partial(factory, scenario)), num_workers=workers) as pool:
+        yield ProcessEvaluator(pool)
 
 
 @dataclass(slots=True)

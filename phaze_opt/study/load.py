@@ -14,6 +14,7 @@ from phaze_opt.record.plain_data import read_plain
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.disk.failure import read_failure
 from phaze_opt.study.disk.plan_file import StudyPlan, load_plan
 from phaze_opt.study.files.resolve import plan_cells
 from phaze_opt.study.plan import Condition
@@ -31,18 +32,20 @@ def load_study(path: Path) -> StudyResult:
     directory = StudyDirectory(path)
     plan = load_plan(directory)
     cells = plan_cells(plan.config, plan.conditions)
-    found = (read_cell(directory.cell(cell), cell) for cell in cells)
+    found = {cell.key: read_cell(directory.cell(cell), cell) for cell in cells}
+    failed = (read_failure(directory.failure(cell), cell) for cell in cells if found[cell.key] is None)
     return StudyResult(
         config=plan.config,
         study_id=directory.study_id,
         directory=path,
         conditions=plan.conditions,
-        cells=tuple(result for result in found if result is not None),
+        cells=tuple(result for result in found.values() if result is not None),
         num_cells=len(cells),
         truths=_load_truths(directory, plan),
         references=_load_references(directory, plan),
         chip_tables=_load_chip_tables(directory, plan),
         provenance=plan.provenance,
+        failures=tuple(failure for failure in failed if failure is not None),
     )
 
 
@@ -59,7 +62,7 @@ def open_evaluations(result: StudyResult, condition: Condition) -> Callable[[Des
     def read(point: DesignPoint) -> Evaluation:
         known = store.known(digest, point)
         if known is None:
-            message = f"{point} was not evaluated for {condition.key}"
+            message = f"{point} was not evaluated for {condition.key}, or its line was damaged; `study run --resume`"
             raise InputError(message, source=str(directory.evaluations))
         return known.evaluation
 

@@ -34,11 +34,14 @@ __all__ = [
 
 
 def summarise(result: StudyResult) -> StudySummary:
-    """Judge what is finished of a study; the same result gives the same summary to the bit."""
+    """Judge what is finished of a study; the same result gives the same summary to the bit.
+
+    Contenders with a failed search are left out; what their other searches found still counts for the best known.
+    """
     judgement = result.config.judgement
     judged = judge_conditions(result)
     scores = {score.key: score for one in judged for sample in one.samples.values() for score in sample.scores}
-    finished = {cell.cell.contender.name for cell in result.cells}
+    finished = {score.contender for score in scores.values()}
     names = [contender.name for contender in result.config.contenders if contender.name in finished]
     ranking, block_tests = rank_over_conditions(judged, names, confidence=judgement.confidence)
     seed_tests = tuple(test for one in judged for test in condition_tests(one, confidence=judgement.confidence))
@@ -47,7 +50,7 @@ def summarise(result: StudyResult) -> StudySummary:
     prices = tuple(price_of_generality(table, means) for table in result.chip_tables)
     summary = StudySummary(
         truths={one.key: one.yardstick.truth for one in judged if one.yardstick.truth is not None},
-        cells=tuple(scores[cell.cell.key] for cell in result.cells),
+        cells=tuple(scores[cell.cell.key] for cell in result.cells if cell.cell.key in scores),
         contenders=overall_scores(judged, names, judgement),
         by_condition=tuple(score for one in judged for score in condition_scores(one, judgement)),
         ranking=ranking,

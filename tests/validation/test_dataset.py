@@ -40,7 +40,7 @@ def test_the_package_s_own_data_is_every_published_set():
     datasets, notes = read_datasets(None)
     assert [dataset.name for dataset in datasets] == list(DATASET_SCHEMAS)
     assert notes == ()
-    assert all(dataset.like == dataset.name for dataset in datasets)
+    assert all(dataset.likes == (dataset.name,) for dataset in datasets)
     # Counts that the public half's own description states.
     counts = {dataset.name: len(dataset.rows) for dataset in datasets}
     assert counts["op_neusight_fp32"] == 2266
@@ -160,14 +160,14 @@ def test_rows_without_id_are_named_by_their_place(tmp_path):
 )
 def test_a_user_s_file_is_known_by_its_columns(tmp_path, header, row, like):
     dataset = read_dataset(write(tmp_path, f"{header}\n{row}\n", "mine.csv"))
-    assert (dataset.name, dataset.like) == ("mine", like)
+    assert (dataset.name, dataset.likes) == ("mine", (like,))
     assert {item.dataset for item in dataset.rows} == {like}
 
 
 def test_a_user_may_say_what_a_file_is_like(tmp_path):
     path = write(tmp_path, f"{HEADER}\n{GOOD}\n", "mine.csv")
     (dataset,), _ = read_datasets(path, ["op_best_matmul"])
-    assert dataset.like == "op_best_matmul"
+    assert dataset.likes == ("op_best_matmul",)
     with pytest.raises(InputError, match="no data set is named 'op_best'.*did you mean op_best_matmul"):
         read_datasets(path, ["op_best"])
     with pytest.raises(InputError, match="one file is one data set"):
