@@ -47,23 +47,6 @@ PAUSE_S = 0.5
 """Moves of incumbent or bound that follow each other faster are recorded as one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How delivery is done and waited for.
-
-    Attributes:
-        is_background: deliver from a process of its own; otherwise in this process at the end.
-        stall_s: when closing, give up after so long without progress, s.
-        total_s: when closing, give up after so long, s.
-        first_answer_s: give up a store that has not answered by then, s.
-    """
-
-    is_background: bool
-    stall_s: float
-    total_s: float
-    first_answer_s: float
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class MLflowTracker:
@@ -91,37 +74,28 @@ class MLflowTracker:
         return "mlflow"
 
     def open(self, config: TrackerConfig) -> MLflowSession:
-        """A session; the store is not touched yet.
+        """A session for a search or a proof; the store is not touched yet.
 
         Raises:
             InputError: unusable address or experiment, or a working directory that cannot be written.
         """
-        return self._open(config, config.experiment, total_s=self.total_s)
+        destination = resolve_destination(config)
+        check_writable(destination.work_dir)
+        return MLflowSession(destination, config.experiment, config.trials, self)
+
+    open_certificate = open
 
     def open_study(self, config: TrackerConfig) -> MLflowSession:
-        """A session for a study; the store is not touched yet.
+        """A session for a study, whose experiment bears its name unless one is given.
 
         Raises:
             InputError: as in `open`.
         """
         experiment = config.experiment.strip() or DEFAULT_EXPERIMENT
-        own_name = "" if experiment == DEFAULT_EXPERIMENT else experiment
-        return self._open(replace(config, experiment=experiment), own_name, total_s=self.study_total_s)
-
-    def open_certificate(self, config: TrackerConfig) -> MLflowSession:
-        """A session for a proof; the store is not touched yet.
-
-        Raises:
-            InputError: as in `open`.
-        """
-        return self._open(config, config.experiment, total_s=self.total_s)
-
-    def _open(self, config: TrackerConfig, experiment: str, *, total_s: float) -> MLflowSession:
-        destination = resolve_destination(config)
+        destination = resolve_destination(replace(config, experiment=experiment))
         check_writable(destination.work_dir)
-        stall_s = self.remote_stall_s if destination.is_remote else self.stall_s
-        patience = Patience(self.is_background, stall_s, total_s, self.first_answer_s)
-        return MLflowSession(destination, experiment, config.trials, patience)
+        own_name = "" if experiment == DEFAULT_EXPERIMENT else experiment
+        return MLflowSession(destination, own_name, config.trials, replace(self, total_s=self.study_total_s))
 
 
 def check_writable(work_dir: Path) -> None:
@@ -144,7 +118,7 @@ def check_writable(work_dir: Path) -> None:
 class MLflowSession:
     """Has one search, study or proof delivered from its record."""
 
-    def __init__(self, destination: Destination, experiment: str, trials: TrialRuns, patience: Patience) -> None:
+    def __init__(self, destination: Destination, experiment: str, trials: TrialRuns, patience: MLflowTracker) -> None:
         """Nothing is written before the first event; of a study an empty experiment means its name."""
         self._destination = destination
         self._experiment = experiment
@@ -359,6 +333,7 @@ class MLflowSession:
         if self._curve is not None:
             self._curve.close(round(1000 * time.time()))
         place, destination, patience = self._place, self._destination, self._patience
+        stall_s = patience.remote_stall_s if destination.is_remote else patience.stall_s
 
         def progress() -> object:
             left, state = num_pending(place, destination.shown), self._state
@@ -369,10 +344,10 @@ class MLflowSession:
         if not patience.is_background:
             deliver_once(place, destination)
         elif self._process is not None:
-            is_done = self._process.finish(progress=progress, stall_s=patience.stall_s, total_s=patience.total_s)
+            is_done = self._process.finish(progress=progress, stall_s=stall_s, total_s=patience.total_s)
             if not is_done and self._state.has_answered and num_pending(place, destination.shown):
                 self._hire()  # a store that was lost in the middle may be there again
-                self._process.finish(progress=progress, stall_s=patience.stall_s, total_s=patience.stall_s)
+                self._process.finish(progress=progress, stall_s=stall_s, total_s=stall_s)
         progress()
         return self._tally(place)
 

@@ -145,13 +145,14 @@ class StudySource:
         from phaze_opt.study.disk.plan_file import load_plan
         from phaze_opt.study.files.resolve import plan_cells
         from phaze_opt.study.running.narrate import Narrator
+        from phaze_opt.study.stores.local_store import LocalStore
 
         directory = StudyDirectory(self.place.directory)
         plan = load_plan(directory)
         self._budget = granted(read_plan(directory))
         cells = plan_cells(plan.config, plan.conditions)
         self._places = {cell.key: place for place, cell in enumerate(cells)}
-        self._narrator = Narrator((self,), directory, cells)
+        self._narrator = Narrator((self,), directory, cells, LocalStore(directory.evaluations))
 
     def _part(self, event: CellFinished) -> Part:
         time_ms, budget = self.order.started["time_ms"], self._budget
