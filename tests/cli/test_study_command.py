@@ -272,3 +272,25 @@ def test_ctrl_c_is_exit_code_130_and_resume_goes_on(study: Path, tmp_path: Path)
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = _run(["study", command, "--help"], capsys)
     assert "--work-dir" in out
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_report_that_cannot_be_written_costs_a_warning(is_json, study, capsys, monkeypatch) -> None:
+    from phaze_opt.report.study import page
+
+    printed: list[str] = []
+
+    def refuse(*_: object, **__: object) -> None:
+        printed.append(capsys.readouterr().out)
+        message = "cannot be written: No space left on device"
+        raise InputError(message, source="report.html")
+
+    monkeypatch.setattr(page, "write_study_report", refuse)
+    arguments = ["study", "run", str(study), "--work-dir", str(study.parent), "--no-tracking"]
+    out, err = _run([*arguments, *(["--json"] if is_json else [])], capsys)
+    assert err.count("warning: the report is missing") == 1
+    if is_json:
+        assert json.loads(out)["is_complete"]
+    else:
+        assert "strategy" in printed[0]
+        assert "Study: " in printed[0]
