@@ -88,7 +88,7 @@ def _likeness_sentence(dataset: Dataset) -> str:
         return f"{dataset.name} is predicted as {dataset.likes[0]}; choose another set by --dataset"
     counts = Counter(row.dataset for row in dataset.rows)
     parts = ", ".join(f"{counts[name]:,} rows as {name}" for name in dataset.likes)
-    return f"{dataset.name} is predicted row by row, {parts}; choose one set for all by --dataset"
+    return f"{dataset.name} is predicted row by row, {parts}; a column software says otherwise, or --dataset"
 
 
 def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:

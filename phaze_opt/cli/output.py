@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from phaze_opt.errors import InputError
 from phaze_opt.record.printable import printable
 
 
@@ -49,6 +50,19 @@ def console() -> Console:
 def warn(sentence: str) -> None:
     """Print a warning on standard error: the command goes on."""
     console().print(f"warning: {sentence}", style="yellow", soft_wrap=True)
+
+
+@contextmanager
+def spared(what: str) -> Iterator[None]:
+    """Let a page fail without the command: the answer is printed already, or will be.
+
+    Args:
+        what: is written inside, for the warning.
+    """
+    try:
+        yield
+    except (InputError, OSError) as error:
+        warn(f"{what} is missing: {error}; the answer stands without it")
 
 
 @contextmanager

@@ -8,7 +8,14 @@ from typing import Any, NoReturn
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.document import Document, parse_json_object
-from phaze_opt.record.input_files import read_text_file, shorten, shorten_path
+from phaze_opt.record.input_files import (
+    is_directory,
+    is_file,
+    is_there,
+    read_text_file,
+    shorten,
+    shorten_path,
+)
 from phaze_opt.record.spelling import near, suggest
 from phaze_opt.workload.families import FAMILY_CONFIGS, FamilyConfig
 from phaze_opt.workload.model import ModelFamily, ModelSpec
@@ -30,11 +37,11 @@ def load_model(name_or_path: str) -> ModelSpec:
             read_zoo_text(name_or_path), name=name_or_path, source=f"zoo_configs/{name_or_path}.json"
         )
     path = Path(name_or_path)
-    if not name_or_path.strip() or not _exists(path):
+    if not name_or_path.strip() or not is_there(path):
         _refuse_name(name_or_path)
-    if path.is_dir():
+    if is_directory(path):
         inside = path / "config.json"
-        remedy = f"give {inside}" if inside.is_file() else f"give {_KIND}"
+        remedy = f"give {inside}" if is_file(inside) else f"give {_KIND}"
         message = f"is a directory where a model config file belongs; {remedy}"
         raise InputError(message, source=shorten_path(path))
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
@@ -68,13 +75,6 @@ def _parse(document: Document, name: str) -> ModelSpec:
     _check_heads(parsed, document, family=family)
     origin = document.values.get("_source")
     return parsed.to_spec(name, origin if isinstance(origin, str) else document.source)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _refuse_name(given: str) -> NoReturn:

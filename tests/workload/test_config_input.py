@@ -165,6 +165,26 @@ def test_rules_between_keys(changed: dict, rule: str) -> None:
     assert rule in refusal(changed)
 
 
+@pytest.mark.parametrize(
+    ("changed", "has_relu"),
+    [
+        (GPT2, False),
+        (GPT2 | {"activation_function": "relu"}, True),
+        (BERT | {"hidden_act": "relu"}, True),
+        (BERT | {"hidden_act": None}, False),
+        (json.loads(read_zoo_text("opt-1.3b")), True),
+        (json.loads(read_zoo_text("opt-1.3b")) | {"activation_function": "gelu"}, False),
+    ],
+)
+def test_the_activation_is_the_config_s(changed: dict, has_relu: bool) -> None:
+    assert parse_config(changed, name="x", source="s").has_relu is has_relu
+
+
+def test_opt_s_activation_is_a_relu_unless_its_config_says_otherwise() -> None:
+    config = {key: value for key, value in json.loads(read_zoo_text("opt-350m")).items() if "activation" not in key}
+    assert parse_config(config, name="x", source="s").has_relu
+
+
 def test_unknown_extra_keys_are_accepted_and_change_nothing() -> None:
     extra = {"torch_dtype": "bfloat16", "rope_scaling": {"factor": 8.0}, "quantization_config": None, "my_key": [1]}
     assert parse_config(LLAMA | extra, name="x", source="s") == parse_config(LLAMA, name="x", source="s")
