@@ -11,6 +11,7 @@ from phaze_opt.cli.certify_output import print_check
 from phaze_opt.cli.interrupts import says_what_is_kept
 from phaze_opt.cli.output import print_json
 from phaze_opt.cli.progress import progress
+from phaze_opt.record.input_files import is_there
 
 if TYPE_CHECKING:
     from phaze_opt.certify.check.report import CheckProgress, CheckReport
@@ -33,7 +34,7 @@ def check_file(path: Path, *, is_json: bool, checker: Checker | None = None) -> 
     """
     from phaze_opt.errors import CertificateError, InputError
 
-    if not path.exists():
+    if not is_there(path):
         message = f"'{path}' does not exist; give the directory of a certificate"
         raise InputError(message, source="--check")
     try:

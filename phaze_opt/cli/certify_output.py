@@ -88,9 +88,7 @@ def claim_to_json(claim: Claim) -> dict[str, Any]:
     return data
 
 
-def print_result(
-    result: CertifyResult, session: CertificateTrackingSession, *, ties: Ties, runner_up: RunnerUp | None
-) -> None:
+def print_result(result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | None) -> None:
     """What is proved, the best designs, how flat the top is, and why the next one loses."""
     from phaze_opt.report import certificate as words
     from phaze_opt.report.tables import draw_table
@@ -118,7 +116,12 @@ def print_result(
     screen.print(words.effort_sentence(result))
     screen.print(f"The certificate: {result.directory}; check it with:", soft_wrap=True)
     screen.print(f"  phaze-opt certify --check '{result.directory}'", soft_wrap=True)
+
+
+def print_record(session: CertificateTrackingSession) -> None:
+    """Where the proof is recorded."""
     if session.url_hint:
+        screen = out()
         screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
         screen.print(f"  {session.url_hint}", soft_wrap=True)
 

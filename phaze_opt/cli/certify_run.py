@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from phaze_opt.cli.certify_extras import find_runner_up
-from phaze_opt.cli.certify_output import interrupted_to_json, print_result, result_to_json, warn_unproved
+from phaze_opt.cli.certify_output import interrupted_to_json, print_record, print_result, result_to_json, warn_unproved
 from phaze_opt.cli.certify_progress import proof_display
 from phaze_opt.cli.certify_robust import analyse, print_robust, robust_metrics, robust_to_json
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.interrupts import PROOF_KEPT
-from phaze_opt.cli.output import console, print_json, print_notes, working
+from phaze_opt.cli.output import console, print_json, print_notes, spared, working
 from phaze_opt.record.interrupts import kernels_interruptible
 
 if TYPE_CHECKING:
@@ -139,18 +139,24 @@ class ProofRun:
         ties = count_ties(result)
         runner_up = find_runner_up(result, self.problem)
         notes = self._notes(result)
-        page = self._write_report(result, ties, runner_up, robust, notes)
-        self._record(result, robust, page)
-        if self.is_json:
-            data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
-            worlds = None if robust is None else robust_to_json(robust, str(self._robust_file()))
-            data |= {"notes": notes_to_json(notes), "robust": worlds}
-            print_json({**data, "report": None if page is None else str(page)})
-        else:
-            print_result(result, self.session, ties=ties, runner_up=runner_up)
+        if not self.is_json:
+            print_result(result, ties=ties, runner_up=runner_up)
             print_notes(notes)
             if robust is not None:
                 print_robust(robust, self._robust_file())
+        page = None
+        try:
+            with spared("the page of --report"):
+                page = self._write_report(result, ties, runner_up, robust, notes)
+            self._record(result, robust, page)
+        finally:
+            if self.is_json:
+                data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
+                worlds = None if robust is None else robust_to_json(robust, str(self._robust_file()))
+                data |= {"notes": notes_to_json(notes), "robust": worlds}
+                print_json({**data, "report": None if page is None else str(page)})
+            else:
+                print_record(self.session)
         claim = result.certificate.claim
         warn_unproved(claim)
         if not claim.is_feasible:
@@ -205,7 +211,7 @@ class ProofRun:
             )
         )
         if self.session.tracking_uri:
-            with TemporaryDirectory() as folder:
+            with spared("the table of the best designs"), TemporaryDirectory() as folder:
                 table = Path(folder) / BEST_FILE
                 table.write_text(best_designs_csv(result), encoding="utf-8")
                 files = {CERTIFICATE_FILE: result.directory / CERTIFICATE_FILE, BEST_FILE: table}

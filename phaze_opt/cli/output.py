@@ -13,6 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from phaze_opt.errors import InputError
 from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
@@ -58,6 +59,19 @@ def print_notes(notes: Sequence[Note]) -> None:
     """Print what an answer rests on, a line each behind it."""
     for note in notes:
         out().print(f"Note: {note.sentence}", soft_wrap=True)
+
+
+@contextmanager
+def spared(what: str) -> Iterator[None]:
+    """Let a page fail without the command: the answer is printed already, or will be.
+
+    Args:
+        what: is written inside, for the warning.
+    """
+    try:
+        yield
+    except (InputError, OSError) as error:
+        warn(f"{what} is missing: {error}; the answer stands without it")
 
 
 @contextmanager

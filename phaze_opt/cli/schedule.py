@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, spared
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import is_directory, is_there
 
 if TYPE_CHECKING:
     from phaze_opt.schedule.instance import ScheduleInstance
@@ -51,12 +52,13 @@ def schedule(  # noqa: PLR0917 -- typer passes options by name
         _check_writable(figure)
     result = solve_schedule(instance.problem, options=ScheduleOptions(time_limit_s=time_limit))
     verify_schedule(instance.problem, result)
-    if figure is not None:
-        _write_figure(figure, instance, result)
     if json:
         print_json(schedule_to_json(instance, result))
     else:
         _print_schedule(instance, result)
+    if figure is not None:
+        with spared("the Gantt chart"):
+            _write_figure(figure, instance, result)
 
 
 def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict[str, Any]:
@@ -76,10 +78,10 @@ def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict
 def _check_writable(path: str) -> None:
     """Refuse an output that cannot be written before time is spent on solving."""
     target = Path(path)
-    if target.is_dir():
+    if is_directory(target):
         message = "is a directory; give a file to write"
         raise InputError(message, source=path, key="--figure")
-    is_new = not target.exists()
+    is_new = not is_there(target)
     try:
         with target.open("a", encoding="utf-8"):
             pass
@@ -92,15 +94,12 @@ def _check_writable(path: str) -> None:
 
 def _write_figure(path: str, instance: ScheduleInstance, result: ScheduleResult) -> None:
     from phaze_opt.report.gantt import gantt_figure
+    from phaze_opt.report.page import render_page, write_text
 
     title = f"{instance.name}: makespan {result.makespan_s:.6g} ({_standing(result)})"
     labels = [str(node) for node in instance.ids]
     chart = gantt_figure(instance.problem, result, labels=labels, title=title, unit="unit of the file")
-    try:
-        chart.write_html(path, include_plotlyjs=True)
-    except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        raise InputError(message, source=path, key="--figure") from None
+    write_text(Path(path), render_page(title, figures={"schedule": chart}, has_heading=False))
     console().print(f"Gantt chart written to {path}", soft_wrap=True)
 
 

@@ -57,7 +57,7 @@ from phaze_opt.cli.search_options import (
     StrategyOptionsOption,
     TrialsOption,
 )
-from phaze_opt.cli.search_output import common_reason, print_result
+from phaze_opt.cli.search_output import common_reason, print_record, print_result
 from phaze_opt.cli.search_run import evaluate_space_references, open_session, record_and_deliver, run_with_progress
 from phaze_opt.errors import InputError
 
@@ -156,19 +156,22 @@ def search(
     result = run_with_progress(config, scenario, points, session, is_quiet=json)
     references = evaluate_space_references(scenario, points, constants)
     optimum = find_optimum(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
-    notes = notes_about(result.best, scenario=scenario, constants=constants, space=points)
-    delivery = record_and_deliver(
-        session,
-        result,
-        config=config,
-        scenario=scenario,
-        space=points,
-        references=references,
-        optimum=optimum,
-        notes=notes,
-    )
     pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
-    print_result(result, points, references, session, optimum=optimum, pipeline=pipeline, notes=notes, is_json=json)
+    notes = notes_about(result.best, scenario=scenario, constants=constants, space=points)
+    print_result(result, points, references, optimum=optimum, pipeline=pipeline, notes=notes, is_json=json)
+    try:
+        delivery = record_and_deliver(
+            session,
+            result,
+            config=config,
+            scenario=scenario,
+            space=points,
+            references=references,
+            optimum=optimum,
+            notes=notes,
+        )
+    finally:
+        print_record(result, session, optimum=optimum, pipeline=pipeline, notes=notes, is_json=json)
     _conclude(result, delivery)
 
 

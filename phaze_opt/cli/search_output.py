@@ -91,20 +91,17 @@ def print_result(
     result: SearchResult,
     space: SearchSpace,
     references: Mapping[str, Evaluation],
-    session: TrackingSession,
     *,
     optimum: Truth | None,
     pipeline: HeterogeneousEvaluation | None,
     notes: Sequence[Note] = (),
     is_json: bool,
 ) -> None:
-    """What a hardware architect acts on, or what a program reads."""
+    """What a hardware architect acts on, before anything is written; `print_record` prints what a program reads."""
     if result.is_interrupted:
         sentence = f"interrupted after {result.evaluations} trials; {TRIALS_KEPT}"
         console().print(sentence, soft_wrap=True)
     if is_json:
-        regret = regret_of(result, optimum)
-        print_json(result_to_json(result, session, regret=regret, pipeline=pipeline, notes=notes))
         return
     from phaze_opt.report.heterogeneous import heterogeneous_contents
     from phaze_opt.report.tables import draw_table, limits_sentence, search_tables
@@ -119,7 +116,23 @@ def print_result(
                 screen.print(draw_table(content))
         screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
     print_notes(notes)
-    if session.url_hint:
+
+
+def print_record(
+    result: SearchResult,
+    session: TrackingSession,
+    *,
+    optimum: Truth | None,
+    pipeline: HeterogeneousEvaluation | None,
+    notes: Sequence[Note],
+    is_json: bool,
+) -> None:
+    """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
+    if is_json:
+        regret = regret_of(result, optimum)
+        print_json(result_to_json(result, session, regret=regret, pipeline=pipeline, notes=notes))
+    elif session.url_hint:
+        screen = out()
         screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
         screen.print(f"  {session.url_hint}", soft_wrap=True)
         screen.print("The same as a page, with figures: report.html, in phaze-opt-runs and among the run's artifacts.")

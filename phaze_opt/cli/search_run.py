@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import working
+from phaze_opt.cli.output import spared, working
 from phaze_opt.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -65,19 +65,20 @@ def record_and_deliver(
     optimum: Truth | None,
     notes: Sequence[Note],
 ) -> Delivery:
-    """Write the artifacts, hand them to the tracker and deliver what waits for its store."""
+    """Write the page, hand it to the tracker and deliver what waits for its store; a missing page is a warning."""
     from phaze_opt.cli.artifacts import write_artifacts
 
     with working("recording"):
         if session.tracking_uri and result.trials:
-            artifacts = write_artifacts(
-                result,
-                config=config,
-                scenario=scenario,
-                space=space,
-                references=references,
-                optimum=optimum,
-                notes=notes,
-            )
-            session.log_artifacts(artifacts)
+            with spared("the page of this search"):
+                artifacts = write_artifacts(
+                    result,
+                    config=config,
+                    scenario=scenario,
+                    space=space,
+                    references=references,
+                    optimum=optimum,
+                    notes=notes,
+                )
+                session.log_artifacts(artifacts)
         return session.close()

@@ -21,6 +21,7 @@ from phaze_opt.hardware.device import (
 )
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.hardware.networks import list_networks
+from phaze_opt.record.input_files import is_file
 from phaze_opt.record.spelling import suggest
 from phaze_opt.record.toml_file import TomlDocument, shorten
 
@@ -143,7 +144,7 @@ def _network(name: str, document: TomlDocument, folder: Path) -> str:
     if not name or name in list_networks():
         return name
     file = folder / name
-    if file.is_file():
+    if is_file(file):
         return str(file.absolute())
     hint = suggest(name, list_networks())
     message = f"value {shorten(name)} is no network and no file beside this one; {hint} or give a TOML file"

@@ -16,6 +16,7 @@ from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import MAX_DEVICES, Network, NetworkDimension, Topology
 from phaze_opt.hardware.network_file import parse_dimensions, parse_network
+from phaze_opt.record.input_files import is_there
 from phaze_opt.record.spelling import suggest
 from phaze_opt.record.toml_file import parse_toml, read_toml, shorten
 
@@ -84,7 +85,7 @@ def grow_network(network: Network, *, num_devices: int) -> Network:
 
 
 def _looks_like_file(text: str) -> bool:
-    return text.endswith(".toml") or "/" in text or "\\" in text or Path(text).exists()
+    return text.endswith(".toml") or "/" in text or "\\" in text or is_there(text)
 
 
 def _build_two_level(constants: Constants) -> Network:

@@ -14,6 +14,7 @@ from phaze_opt.hardware.design import DTYPE_BYTES, HbmForm, build_accelerator
 from phaze_opt.hardware.device import Device, find_device, list_data_names, list_devices, load_device, shipped_devices
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.device_file import device_of, is_device_document
+from phaze_opt.record.input_files import is_there
 from phaze_opt.record.spelling import suggest
 from phaze_opt.record.toml_file import TomlDocument, parse_toml, shorten
 
@@ -103,10 +104,7 @@ def find_machine(text: str) -> Device | None:
 def _looks_like_file(text: str) -> bool:
     if text.endswith((".toml", ".json")):
         return True
-    try:
-        return bool(text) and ("=" not in text and ("/" in text or "\\" in text) or Path(text).exists())
-    except (OSError, ValueError):
-        return False
+    return bool(text) and ("=" not in text and ("/" in text or "\\" in text) or is_there(text))
 
 
 def _read_preset(name: str) -> TomlDocument:

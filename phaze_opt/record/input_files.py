@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,56 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise InputError(message)
         values[key] = value
     return values
+
+
+def is_file(path: Path | str) -> bool:
+    """Whether a name is a file's; no text is refused: what no path can be is none."""
+    return _holds(Path.is_file, path)
+
+
+def is_directory(path: Path | str) -> bool:
+    """Whether a name is a directory's, as `is_file`."""
+    return _holds(Path.is_dir, path)
+
+
+def is_there(path: Path | str) -> bool:
+    """Whether anything has this name, as `is_file`."""
+    return _holds(Path.exists, path)
+
+
+def check_path(path: Path, *, source: str) -> None:
+    """Refuse what no file can be named.
+
+    Raises:
+        InputError: the name is too long, or holds what no name may.
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    except (OSError, ValueError) as error:
+        message = f"'{shorten_path(path)}' cannot be a path: {getattr(error, 'strerror', None) or error}"
+        raise InputError(message, source=source) from error
+
+
+def check_directory(path: Path, *, source: str) -> None:
+    """Refuse what stands in the way of a directory.
+
+    Raises:
+        InputError: it is a file, or as `check_path`.
+    """
+    check_path(path, source=source)
+    if is_there(path) and not is_directory(path):
+        message = f"'{shorten_path(path)}' is a file; give a directory"
+        raise InputError(message, source=source)
+
+
+def _holds(question: Callable[[Path], bool], path: Path | str) -> bool:
+    """Ask the system; it refuses names that are too long or hold NUL, and folders that may not be entered."""
+    try:
+        return question(Path(path))
+    except (OSError, ValueError):
+        return False
 
 
 def shorten_path(path: Path) -> str:

@@ -18,10 +18,10 @@ class FileLock:
     """The lock of an open file; where a system has no such locks, it is always given.
 
     Attributes:
-        file: open; closing it gives the lock back.
+        file: open, or its descriptor; closing it gives the lock back.
     """
 
-    file: BinaryIO
+    file: BinaryIO | int
 
     def take(self, *, is_shared: bool = False, is_blocking: bool = False) -> bool:
         """Take the lock, or change one that is held; False while another process has it.

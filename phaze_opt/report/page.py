@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 TEMPLATE = "page.html.j2"
 REPORT_NAME = "report.html"
 FIGURES_FOLDER = "figures"
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""What a page may load: nothing from anywhere; its own scripts stand inline, and figures are saved as images."""
 
 
 def render_page(
@@ -138,6 +143,7 @@ def _render(
     # "</" would end the script element that carries the figure.
     data = [{"name": name, "data": figure.to_json().replace("</", "<\\/")} for name, figure in figures.items()]
     return page.render(
+        policy=CONTENT_POLICY,
         title=title,
         heading=title if has_heading else "",
         lead=lead.splitlines(),

@@ -62,7 +62,7 @@ def open_evaluations(result: StudyResult, condition: Condition) -> Callable[[Des
     def read(point: DesignPoint) -> Evaluation:
         known = store.known(digest, point)
         if known is None:
-            message = f"{point} was not evaluated for {condition.key}"
+            message = f"{point} was not evaluated for {condition.key}, or its line was damaged; `study run --resume`"
             raise InputError(message, source=str(directory.evaluations))
         return known.evaluation
 

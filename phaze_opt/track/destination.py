@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import check_directory, is_directory
 from phaze_opt.track.protocol import TrackerConfig
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
@@ -79,13 +80,14 @@ def resolve_destination(config: TrackerConfig) -> Destination:
     if not config.experiment.strip() or len(config.experiment) > MAX_EXPERIMENT_LENGTH:
         message = f"the name must have 1 to {MAX_EXPERIMENT_LENGTH} characters, got {len(config.experiment)}"
         raise InputError(message, source="--experiment")
+    check_directory(config.work_dir, source="--work-dir")
     work_dir = config.work_dir.absolute()
     given = config.tracking_uri.strip()
     from_environment = os.environ.get(URI_VARIABLE, "").strip()
     uri = given or from_environment or default_uri(work_dir)
     _check_uri(uri, source="--tracking-uri" if given else URI_VARIABLE)
     path = Destination(uri, work_dir).sqlite_path
-    if path is not None and path.is_dir():
+    if path is not None and is_directory(path):
         message = f"'{path}' is a directory; a sqlite store is a file, such as sqlite:///{path / STORE_NAME}"
         raise InputError(message, source="--tracking-uri" if given else URI_VARIABLE)
     return Destination(uri, work_dir)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from phaze_opt.errors import InputError, TrackingError
+from phaze_opt.record.input_files import is_file
 from phaze_opt.track.courier import Courier
 from phaze_opt.track.deliver import num_pending
 from phaze_opt.track.destination import Destination
@@ -82,7 +83,7 @@ def check_servable(destination: Destination, address: ServerAddress) -> None:
         InputError: the store is missing, the port is impossible or taken, or the host is not this machine's.
     """
     path = destination.sqlite_path
-    if path is not None and not path.is_file():
+    if path is not None and not is_file(path):
         message = f"there is no store at '{path}' yet; run a search here first, or say where with --tracking-uri"
         raise InputError(message)
     if not 1 <= address.port <= MAX_PORT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from phaze_opt.record.input_files import is_there
 from phaze_opt.track.destination import Destination
 
 _LOGGER = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ def find_search_runs(destination: Destination, study_id: str) -> Mapping[str, st
         study_id: of the study.
     """
     path = destination.sqlite_path
-    if path is not None and not path.exists():
+    if path is not None and not is_there(path):
         return {}
     from phaze_opt.track.batches import find_runs
     from phaze_opt.track.deliver import open_client

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
-from phaze_opt.record.input_files import read_text_file, shorten_path
+from phaze_opt.record.input_files import is_directory, read_text_file, shorten_path
 from phaze_opt.record.spelling import suggest
 from phaze_opt.validation.column_names import suggest_column
 from phaze_opt.validation.contradictions import check_training_rows
@@ -150,7 +150,7 @@ def read_datasets(
     """
     if path is None:
         return _own(tuple(names)), ()
-    if path.is_dir():
+    if is_directory(path):
         return _read_folder(path, names, machines)
     if len(names) > 1:
         message = f"one file is one data set, but {len(names)} names were given; give the one it is like, or a folder"

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.input_files import is_directory, is_file, is_there, parse_json, read_text_file
 from phaze_opt.workload.families import FAMILY_CONFIGS, FamilyConfig
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.zoo import list_models, read_zoo_text
@@ -37,11 +37,11 @@ def load_model(name_or_path: str) -> ModelSpec:
             read_zoo_text(name_or_path), name=name_or_path, source=f"zoo_configs/{name_or_path}.json"
         )
     path = Path(name_or_path)
-    if not name_or_path.strip() or not _exists(path):
+    if not name_or_path.strip() or not is_there(path):
         _refuse_name(name_or_path)
-    if path.is_dir():
+    if is_directory(path):
         inside = path / "config.json"
-        remedy = f"give {inside}" if inside.is_file() else "give a Hugging Face config.json"
+        remedy = f"give {inside}" if is_file(inside) else "give a Hugging Face config.json"
         message = f"is a directory where a model config file belongs; {remedy}"
         raise InputError(message, source=_shown(name_or_path))
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
@@ -87,13 +87,6 @@ def parse_config(config: Mapping[str, Any], *, name: str, source: str) -> ModelS
     origin = config.get("_source")
     _check_heads(parsed, family=family, source=source)
     return parsed.to_spec(name, origin if isinstance(origin, str) else source)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _refuse_name(given: str) -> NoReturn:

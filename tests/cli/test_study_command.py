@@ -203,6 +203,36 @@ def test_what_was_recorded_is_delivered_when_a_study_fails(
     assert closed
 
 
+def test_a_strategy_that_fails_is_exit_code_1_and_the_rest_is_there(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from phaze_opt.search.samplers.tpe import TPEStrategy
+
+    class Broken:
+        def tell(self, outcomes: object) -> None:
+            """The starting points come before the first ask."""
+
+        def ask(self, count: int) -> None:
+            raise RuntimeError(f"no {count} points")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TPEStrategy, "start", lambda *_: Broken())
+        command = ["study", "run", str(study), "--work-dir", str(tmp_path), "--no-tracking"]
+        out, err = _run([*command, "--json"], capsys, code=1)
+        answer = json.loads(out)
+        assert [(one["strategy"], one["seed"]) for one in answer["failed_searches"]] == [("tpe", 0), ("tpe", 1)]
+        assert "RuntimeError: no 4 points" in Path(answer["failed_searches"][0]["file"]).read_text()
+        assert [row["contender"] for row in answer["contenders"]] == ["random"]
+        assert "Traceback" not in err
+        out, err = _run([*command, "--resume"], capsys, code=1)
+        assert "--restart tpe" in err
+        report = (Path(answer["directory"]) / "report" / "report.html").read_text()
+        assert "tpe is not ranked" in report
+    answer = _run_json([*command, "--restart", "tpe"], capsys)
+    assert answer["is_complete"]
+    assert answer["failed_searches"] == []
+
+
 def test_an_unknown_study_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, err = _run(["study", "compare", "a", "b", "--work-dir", str(tmp_path)], capsys, code=2)
     assert "no study is called 'a'" in err

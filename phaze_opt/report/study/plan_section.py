@@ -13,6 +13,7 @@ from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.percent import format_percent
 from phaze_opt.report.study.points import describe_point
 from phaze_opt.study.config import Budget, Setting, StudyConfig, Workload
+from phaze_opt.study.judging.findings.limits import failure_finding
 from phaze_opt.study.result import ROUNDING
 
 MAX_MISSING = 30

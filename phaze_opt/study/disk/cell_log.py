@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import logging
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.whole_file import replace_file
+from phaze_opt.record.journal import JournalRead, read_journal, write_journal
 from phaze_opt.search.result import SearchResult, TrialRecord
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
@@ -17,6 +16,7 @@ from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyTrial
 from phaze_opt.study.stores.store import EvaluationStore
 
+_LOGGER = logging.getLogger(__name__)
 _COUNTS = ("probes", "pruned", "ilp_solves", "placements")
 
 
@@ -107,31 +107,32 @@ def write_cell(path: Path, result: CellResult) -> None:
         "overhead_s": result.overhead_s,
         "is_exhausted": result.is_exhausted,
     }
-    replace_file(path, "".join(json.dumps(line) + "\n" for line in [*lines, {"summary": summary}]))
+    write_journal(path, [*lines, {"summary": summary}])
 
 
 def read_cell(path: Path, cell: Cell) -> CellResult | None:
-    """A finished search; None if it is not finished.
+    """A finished search; None if it is not finished, or if its file is not what was written.
 
     Raises:
-        InputError: the file is not what `write_cell` writes.
+        InputError: the file cannot be read.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
+    journal = read_journal(path)
+    if not journal.values and not journal.num_faulty:
         return None
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise InputError(message, source=str(path)) from error
     try:
-        return _parse_cell([json.loads(line) for line in lines], cell)
-    except (ValueError, KeyError, TypeError, IndexError, InputError) as error:
-        message = f"holds no finished search ({type(error).__name__}); remove it and --resume to search again"
-        raise InputError(message, source=str(path)) from error
+        return _parse_cell(journal, cell)
+    except (ValueError, KeyError, TypeError, IndexError, InputError):
+        _LOGGER.warning("%s is torn or was changed since it was written; its search is run again by --resume", path)
+        return None
 
 
-def _parse_cell(lines: Sequence[dict[str, Any]], cell: Cell) -> CellResult:
-    """A search from its lines."""
+def _parse_cell(journal: JournalRead, cell: Cell) -> CellResult:
+    """A search from its lines.
+
+    Raises:
+        ValueError: lines are missing or were changed.
+    """
+    lines = journal.values
     summary = lines[-1]["summary"]
     trials = tuple(
         StudyTrial(
@@ -144,8 +145,8 @@ def _parse_cell(lines: Sequence[dict[str, Any]], cell: Cell) -> CellResult:
         )
         for line in lines[:-1]
     )
-    if len(trials) != summary["trials"]:
-        message = f"{len(trials)} of {summary['trials']} trials"
+    if (journal.num_faulty, len(trials), cell.key) != (0, summary["trials"], summary["cell"]):
+        message = f"{len(trials)} of {summary['trials']} trials of {summary['cell']}"
         raise ValueError(message)
     return CellResult(
         cell=cell,

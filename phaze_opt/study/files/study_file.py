@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.record.input_files import is_there
 from phaze_opt.record.toml_file import read_toml
 from phaze_opt.study.config import (
     Budget,
@@ -159,7 +160,7 @@ class _Reader:
 
     def _locate_file(self, name: str) -> str:
         """A name as it is, unless it looks like a file; then from the study file's folder."""
-        is_file = name.endswith((".toml", ".json")) or "/" in name or (self.source.folder / name).exists()
+        is_file = name.endswith((".toml", ".json")) or "/" in name or is_there(self.source.folder / name)
         return str(self.source.folder / name) if is_file else name
 
 

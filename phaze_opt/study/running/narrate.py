@@ -30,11 +30,13 @@ class Narrator:
         observers: told in order.
         directory: of the study.
         cells: planned searches.
+        store: evaluations of the directory.
     """
 
     observers: Sequence[StudyObserver]
     directory: StudyDirectory
     cells: Sequence[Cell]
+    store: LocalStore
     _num_told: int = 0
     _has_failed: set[int] = field(default_factory=set)
 
@@ -77,14 +79,12 @@ class Narrator:
     def _tell(self, result: CellResult) -> None:
         """Raise the event of one search."""
         digest = result.cell.condition.evaluations_digest
-        store = LocalStore(self.directory.evaluations)
         known: dict[DesignPoint, Evaluation] = {}
         for trial in result.trials:
             if trial.point not in known:
-                found = store.known(digest, trial.point)
+                found = self.store.known(digest, trial.point)
                 assert found is not None, f"{self.directory.path}: evaluation of {trial.point} is lost"
                 known[trial.point] = found.evaluation
-        store.close()
         self._notify(
             CellFinished(
                 study_id=self.directory.study_id,

@@ -40,7 +40,7 @@ def write_findings(summary: StudySummary, judged: Sequence[JudgedCondition], res
     outcome = [*winner_findings(summary, judged, result), *cost_findings(summary, result)]
     if result.config.budget.seconds is not None:
         outcome = [FOR_USE + sentence for sentence in outcome]
-    # Who wins comes first, what its regret is against right after it; nothing but failed and unfinished searches goes before.
+    # Who wins comes first, what its regret is against right after it; only failed and unfinished searches go before.
     findings = [
         *unfinished_findings(summary, result),
         outcome[0],
