@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.record.document import read_toml
 from phaze_opt.record.input_files import is_there
-from phaze_opt.record.toml_file import read_toml
 from phaze_opt.study.config import (
     Budget,
     Contender,

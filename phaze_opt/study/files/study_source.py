@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.document import Document
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import TomlDocument
 from phaze_opt.study.files.study_models import StudyDocument
 
 _EnumT = TypeVar("_EnumT", bound=StrEnum)
@@ -24,7 +24,7 @@ class StudySource:
         folder: that files named in it are relative to.
     """
 
-    toml: TomlDocument
+    toml: Document
     folder: Path
 
     def validate(self) -> StudyDocument:
