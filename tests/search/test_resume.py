@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.plugins import PluginOrigin
 from phaze_opt.record.journal import JournalWriter, format_line, parse_line
 from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.journal import keep_journal, read_search
@@ -29,12 +30,16 @@ SPACE = tiny_space()
 
 @dataclass(slots=True)
 class Counter:
-    """Counts evaluations, and presses Ctrl-C in the one numbered ``stop_at``."""
+    """Counts evaluations of the search itself, and presses Ctrl-C in the one numbered ``stop_at``."""
 
     stop_at: int = -1
     count: int = 0
+    is_opened: bool = False
 
-    def __call__(self, scenario: ToyScenario) -> Counter:
+    def __call__(self, scenario: ToyScenario) -> Counter | ToyObjective:
+        if self.is_opened:  # the winner is evaluated again by an objective of its own
+            return ToyObjective(scenario)
+        self.is_opened = True
         return self
 
     def evaluate(self, point: DesignPoint) -> Evaluation:
@@ -92,9 +97,9 @@ def test_resumed_twice_and_when_complete(tmp_path: Path) -> None:
         assert search(config, Counter(stop_at)).is_interrupted
     assert same(search(config), whole)
     text = journal_of(config).read_text()
-    idle = Counter(stop_at=0)
+    idle = Counter(stop_at=1)  # the winner alone
     assert same(search(config, idle), whole)
-    assert idle.count == 0
+    assert idle.count == 1
     assert journal_of(config).read_text() == text
     assert len(text.splitlines()) == 17
 
@@ -202,7 +207,7 @@ def test_a_journal_of_before_checksums_is_resumed_with_a_note(tmp_path: Path, ca
     path = journal_of(config)
     start, *trials = (parse_line(line) for line in path.read_text().splitlines())
     path.write_text("".join(json.dumps(value) + "\n" for value in ({**start, "format": 1}, *trials)))
-    idle = Counter(stop_at=0)
+    idle = Counter(stop_at=1)  # the winner alone
     with caplog.at_level(logging.WARNING, logger="phaze_opt"):
         assert same(search(replace(config, resume=True), idle), whole)
     assert ["checksums" in record.message for record in caplog.records] == [True]
@@ -218,6 +223,19 @@ def test_the_journal_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
         search(config)
     assert caught.value.source == str(path)
     assert path.read_text() == format_line({"format": 99})
+
+
+def test_old_and_new_code_of_a_plug_in_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SearchConfig("random", num_trials=5, work_dir=tmp_path, resume=True)
+    whole = search(config)
+    assert same(search(config), whole)
+    origin = PluginOrigin("phaze_opt.strategies", "random", distribution="mine", version="2", digest="new")
+    monkeypatch.setattr("phaze_opt.search.run.plugin_origins", lambda wanted: (origin,))
+    with pytest.raises(InputError, match="the code of 'random' .mine 2. has changed") as caught:
+        search(config)
+    assert caught.value.source == str(journal_of(config))
+    assert same(search(replace(config, resume=False)), whole)
+    assert same(search(config), whole)
 
 
 def test_one_process_runs_a_search_at_a_time(tmp_path: Path) -> None:
