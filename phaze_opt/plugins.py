@@ -6,7 +6,6 @@ register through the same groups in pyproject.toml that outside packages use.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from phaze_opt.errors import PluginError
+from phaze_opt.record.spelling import suggest
 
 _PACKAGE = "phaze_opt"
 _SOURCES = (".py", ".so", ".pyd")
@@ -55,9 +55,7 @@ def load_plugin(group: PluginGroup, name: str) -> object:
     """
     entries = {entry.name: entry for entry in list_plugins(group)}
     if name not in entries:
-        near = difflib.get_close_matches(name, entries, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(entries)}"
-        message = f"{group.value}: no plug-in is named '{name}'; {hint}"
+        message = f"{group.value}: no plug-in is named '{name}'; {suggest(name, entries)}"
         raise PluginError(message)
     entry = entries[name]
     try:

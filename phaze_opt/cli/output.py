@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -15,6 +15,9 @@ from rich.text import Text
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.printable import printable
+
+if TYPE_CHECKING:
+    from phaze_opt.objective.notes import Note
 
 
 class PlainConsole(Console):
@@ -50,6 +53,12 @@ def console() -> Console:
 def warn(sentence: str) -> None:
     """Print a warning on standard error: the command goes on."""
     console().print(f"warning: {sentence}", style="yellow", soft_wrap=True)
+
+
+def print_notes(notes: Sequence[Note]) -> None:
+    """Print what an answer rests on, a line each behind it."""
+    for note in notes:
+        out().print(f"Note: {note.sentence}", soft_wrap=True)
 
 
 @contextmanager

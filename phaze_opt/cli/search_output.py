@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli.interrupts import TRIALS_KEPT
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, print_notes
 from phaze_opt.cli.search_extras import regret_of
 
 if TYPE_CHECKING:
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+    from phaze_opt.objective.notes import Note
     from phaze_opt.search.result import SearchResult
     from phaze_opt.space.search_space import SearchSpace
     from phaze_opt.study.result import Truth
@@ -25,8 +26,10 @@ def result_to_json(
     *,
     regret: float | None,
     pipeline: HeterogeneousEvaluation | None,
+    notes: Sequence[Note] = (),
 ) -> dict[str, Any]:
     """The line that ``--json`` prints."""
+    from phaze_opt.objective.notes import notes_to_json
     from phaze_opt.objective.serialize import evaluation_to_json
 
     return {
@@ -50,6 +53,7 @@ def result_to_json(
             for record in result.pareto_front
         ],
         "heterogeneous": None if pipeline is None else pipeline_to_json(pipeline),
+        "notes": notes_to_json(notes),
         "search_id": result.search_id,
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
@@ -90,6 +94,7 @@ def print_result(
     *,
     optimum: Truth | None,
     pipeline: HeterogeneousEvaluation | None,
+    notes: Sequence[Note] = (),
     is_json: bool,
 ) -> None:
     """What a hardware architect acts on, before anything is written; `print_record` prints what a program reads."""
@@ -110,6 +115,7 @@ def print_result(
             for content in heterogeneous_contents(pipeline):
                 screen.print(draw_table(content))
         screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
+    print_notes(notes)
 
 
 def print_record(
@@ -118,11 +124,13 @@ def print_record(
     *,
     optimum: Truth | None,
     pipeline: HeterogeneousEvaluation | None,
+    notes: Sequence[Note],
     is_json: bool,
 ) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
     if is_json:
-        print_json(result_to_json(result, session, regret=regret_of(result, optimum), pipeline=pipeline))
+        regret = regret_of(result, optimum)
+        print_json(result_to_json(result, session, regret=regret, pipeline=pipeline, notes=notes))
     elif session.url_hint:
         screen = out()
         screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from phaze_opt.cli.progress import progress
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
     from phaze_opt.objective.evaluation import Evaluation
+    from phaze_opt.objective.notes import Note
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.config import SearchConfig
     from phaze_opt.search.result import SearchProgress, SearchResult
@@ -62,6 +63,7 @@ def record_and_deliver(
     space: SearchSpace,
     references: Mapping[str, Evaluation],
     optimum: Truth | None,
+    notes: Sequence[Note],
 ) -> Delivery:
     """Write the page, hand it to the tracker and deliver what waits for its store; a missing page is a warning."""
     from phaze_opt.cli.artifacts import write_artifacts
@@ -70,7 +72,13 @@ def record_and_deliver(
         if session.tracking_uri and result.trials:
             with spared("the page of this search"):
                 artifacts = write_artifacts(
-                    result, config=config, scenario=scenario, space=space, references=references, optimum=optimum
+                    result,
+                    config=config,
+                    scenario=scenario,
+                    space=space,
+                    references=references,
+                    optimum=optimum,
+                    notes=notes,
                 )
                 session.log_artifacts(artifacts)
         return session.close()

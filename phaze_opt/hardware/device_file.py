@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.architecture_file import ARCHITECTURE_KEYS, read_architecture_file
@@ -70,10 +69,7 @@ def _with_device(known: DeviceCatalogue, document: TomlDocument, path: Path) -> 
     """A catalogue with the machine of one file."""
     values = {key: value for key, value in document.values.items() if key != "name"}
     name = _checked_name(document, path)
-    try:
-        table = DeviceTable.model_validate(values)
-    except ValidationError as error:
-        raise _fault(error, document) from None
+    table = replace(document, values=values).validate(DeviceTable, also=("name",))
     _check_layout(table, document)
     network = _network(table.network, document, path.parent)
     device = build_device(name, table.model_copy(update={"network": network, "maker": table.maker.lower()}))
@@ -91,23 +87,6 @@ def _checked_name(document: TomlDocument, path: Path) -> str:
         return str(name)
     message = f"value {shorten(name)} must be a name of up to {_MOST_CHARACTERS} characters, without '/', ',' and '='"
     raise InputError(message, source=document.source, line=document.line_of(("name",)), key="name")
-
-
-def _fault(error: ValidationError, document: TomlDocument) -> InputError:
-    """The first broken rule as a sentence."""
-    first = error.errors(include_url=False)[0]
-    path = tuple(str(part) for part in first["loc"] if part != "[key]")
-    line, key = document.line_of(path), ".".join(path)[:_MOST_CHARACTERS]
-    if first["type"] == "missing":
-        message = f"is missing; a machine needs {', '.join(_required())}"
-    elif first["type"] == "extra_forbidden":
-        message = f"is unknown in a file of a machine; {suggest(key, ('name', *DeviceTable.model_fields))}"
-    elif "[key]" in first["loc"]:
-        message = f"is no type of a rate; {suggest(path[-1], list(ComputePath))}"
-    else:
-        rule = str(first["msg"]).removeprefix("Input should ").removeprefix("be ")
-        message = f"value {shorten(first['input'])} must be {rule}"
-    return InputError(message, source=document.source, line=line, key=key)
 
 
 def _required() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ The line of a trial holds number, point, wall_s and evaluation (null where the p
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,9 +14,11 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.plugins import PluginOrigin, changed_plugins
 from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.journal import JournalRead, JournalWriter, mend_journal, open_journal, read_journal
 from phaze_opt.record.lock import locked
+from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.record.toml_file import shorten
 from phaze_opt.record.whole_file import unwritable
 from phaze_opt.search.result import TrialRecord
@@ -28,6 +30,8 @@ FORMAT = 2
 FORMATS = (1, FORMAT)
 """Formats that are read; the first had no checksums."""
 JOURNAL_FILE = "trials.jsonl"
+_PLUGINS = "plugins"
+_Origins = tuple[PluginOrigin, ...]
 _BUSY = "another process runs this search; wait until it has ended, or give another --work-dir"
 
 
@@ -98,28 +102,32 @@ class Journal:
 
 
 @contextmanager
-def keep_journal(directory: Path, *, start: Mapping[str, object], is_resumed: bool) -> Iterator[Journal]:
+def keep_journal(
+    directory: Path, *, start: Mapping[str, object], is_resumed: bool, plugins: Sequence[PluginOrigin] = ()
+) -> Iterator[Journal]:
     """The journal of a search while it runs; nobody else may run that search meanwhile.
 
     Args:
         directory: of the search.
         start: its configuration, which is the first line.
         is_resumed: whether to go on with what the file holds, else it begins anew.
+        plugins: whose code the trials depend on; what old and new code found is not mixed.
 
     Raises:
-        InputError: it cannot be written, another process runs the search, or a later version wrote what it holds.
+        InputError: it cannot be written, another process runs the search, a later version wrote what it holds, or the
+            code of a plug-in has changed since.
     """
     path = directory / JOURNAL_FILE
     with locked(directory / ".lock", busy=_BUSY):
         if is_resumed:
-            _check_format(path)
+            _check_start(path, plugins)
         kept = _kept(mend_journal(path)) if is_resumed else KeptSearch({})
         journal = Journal(path)
         _take_in(journal, kept)
         try:
             journal._writer = open_journal(path, is_fresh=not is_resumed)
             if not kept.start:
-                journal._writer.append({"format": FORMAT, **start})
+                journal._writer.append({"format": FORMAT, **start, _PLUGINS: to_plain(_Origins, tuple(plugins))})
         except OSError as error:
             if journal._writer is not None:
                 journal._writer.close()
@@ -131,17 +139,36 @@ def keep_journal(directory: Path, *, start: Mapping[str, object], is_resumed: bo
                 journal._writer.close()
 
 
-def _check_format(path: Path) -> None:
-    """Leave the journal of a later version as it is.
+def _check_start(path: Path, plugins: Sequence[PluginOrigin]) -> None:
+    """Leave the journal of a later version, or of other code, as it is.
 
     Raises:
         InputError: it is one.
     """
-    formats = [value["format"] for value in read_journal(path).values if "format" in value]
-    unknown = [shorten(found) for found in formats if found not in FORMATS]
-    if unknown:
-        message = f"format {unknown[0]} is unknown; resume with the version of phaze-opt that wrote it, or start afresh"
-        raise InputError(message, source=shorten_path(path))
+    for value in read_journal(path).values:
+        if "format" not in value:
+            continue
+        if value["format"] not in FORMATS:
+            message = (
+                f"format {shorten(value['format'])} is unknown; resume with the version of phaze-opt that wrote it, "
+                "or search without --resume to start afresh"
+            )
+            raise InputError(message, source=shorten_path(path))
+        changed = changed_plugins(_origins(value), plugins)
+        if changed:
+            message = (
+                f"the code of '{changed[0].name}' ({changed[0].distribution} {changed[0].version}) has changed since "
+                "this search began; search without --resume to start afresh"
+            )
+            raise InputError(message, source=shorten_path(path), key=changed[0].name)
+
+
+def _origins(start: Mapping[str, Any]) -> tuple[PluginOrigin, ...]:
+    """The plug-ins of a start record; none for one of a version that did not keep them."""
+    try:
+        return from_plain(_Origins, start.get(_PLUGINS, []))
+    except ValueError:
+        return ()
 
 
 def _take_in(journal: Journal, kept: KeptSearch) -> None:
@@ -177,7 +204,7 @@ def _kept(read: JournalRead) -> KeptSearch:
         if "format" in value:
             start = {key: entry for key, entry in value.items() if key != "format"}
             continue
-        trial = _parse_trial(value)
+        trial = parse_trial(value)
         if trial is None:
             num_faulty += 1
         else:
@@ -194,8 +221,8 @@ def _trial_line(record: TrialRecord) -> dict[str, object]:
     }
 
 
-def _parse_trial(value: Mapping[str, Any]) -> KeptTrial | None:
-    """Inverse of `_trial_line`; None for what it never writes."""
+def parse_trial(value: Mapping[str, Any]) -> KeptTrial | None:
+    """The trial of one line's value; None for what no line of a trial holds."""
     try:
         point = DesignPoint(**value["point"])
         data = value["evaluation"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.objective.goals import Goal, goal_directions
-from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.confirm import confirm_winner
@@ -73,7 +73,9 @@ def run_search(
     bounder = None if bounder_factory is None else _lazy(bounder_factory, scenario)
     # The journal is opened, and begun anew unless resumed, only once every plug-in has taken its options.
     loop = open_loop(config, identity, space=space, log=Journal(Path()), build_bounder=bounder)
-    with keep_journal(config.work_dir / identity, start=resolved, is_resumed=config.resume) as journal:
+    plugins = plugin_origins(_plugins_of(config, scenario))
+    directory = config.work_dir / identity
+    with keep_journal(directory, start=resolved, is_resumed=config.resume, plugins=plugins) as journal:
         loop.log, loop.observers, loop.on_progress = journal, Observers(observers), on_progress
         loop.observers.notify(_started_event(config, identity, resolved))
         try:
@@ -95,6 +97,15 @@ def run_search(
     return result
 
 
+def _plugins_of(config: SearchConfig, scenario: Scenario) -> tuple[tuple[PluginGroup, str], ...]:
+    """The plug-ins that the trials of a search depend on."""
+    return (
+        (PluginGroup.STRATEGIES, config.strategy),
+        (PluginGroup.PRUNERS, config.pruner),
+        (PluginGroup.ESTIMATORS, scenario.estimator),
+    )
+
+
 def _started_event(config: SearchConfig, identity: str, resolved: Mapping[str, object]) -> SearchStarted:
     return SearchStarted(
         search_id=identity,
@@ -104,6 +115,8 @@ def _started_event(config: SearchConfig, identity: str, resolved: Mapping[str, o
         seed=config.seed,
         num_trials=config.num_trials,
         config=resolved,
+        directory=config.work_dir / identity,
+        is_resumed=config.resume,
     )
 
 

@@ -16,12 +16,11 @@ from typing import IO
 
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.record.input_files import is_file
-from phaze_opt.track.courier import Courier
-from phaze_opt.track.deliver import num_pending
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.journal import list_journals
-from phaze_opt.track.protocol import DeliveryProgress
+from phaze_opt.track.order import list_orders
+from phaze_opt.track.process import DeliveryProcess
 from phaze_opt.track.quiet import quiet_environment
+from phaze_opt.track.sources import num_pending
 
 START_S = 60.0
 STOP_S = 5.0
@@ -56,23 +55,15 @@ class ServerAddress:
 
 
 def count_pending(destination: Destination) -> int:
-    """Events under the working directory that wait for this store."""
-    return sum(num_pending(journal, destination) for journal in list_journals(destination.work_dir))
+    """What waits under the working directory for this store: parts of records, their ends, and files."""
+    return sum(num_pending(place, destination.shown) for place in list_orders(destination.work_dir))
 
 
-def deliver_pending(destination: Destination, on_progress: DeliveryProgress | None = None) -> int:
-    """Deliver all that waits, in a process of its own and within bounds; the number of events still waiting."""
-    total = count_pending(destination)
-    if not total:
-        return 0
-
-    def progress() -> int:
-        done = total - count_pending(destination)
-        if on_progress is not None:
-            on_progress(done, total)
-        return done
-
-    Courier(destination).finish(progress=progress, stall_s=STALL_S, total_s=TOTAL_S)
+def deliver_pending(destination: Destination) -> int:
+    """Deliver all that waits, in a process of its own and within bounds; what is still waiting."""
+    if count_pending(destination):
+        process = DeliveryProcess(destination)
+        process.finish(progress=lambda: count_pending(destination), stall_s=STALL_S, total_s=TOTAL_S)
     return count_pending(destination)
 
 

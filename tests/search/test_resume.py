@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.plugins import PluginOrigin
 from phaze_opt.record.journal import JournalWriter, format_line, parse_line
 from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.journal import keep_journal, read_search
@@ -222,6 +223,19 @@ def test_the_journal_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
         search(config)
     assert caught.value.source == str(path)
     assert path.read_text() == format_line({"format": 99})
+
+
+def test_old_and_new_code_of_a_plug_in_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SearchConfig("random", num_trials=5, work_dir=tmp_path, resume=True)
+    whole = search(config)
+    assert same(search(config), whole)
+    origin = PluginOrigin("phaze_opt.strategies", "random", distribution="mine", version="2", digest="new")
+    monkeypatch.setattr("phaze_opt.search.run.plugin_origins", lambda wanted: (origin,))
+    with pytest.raises(InputError, match="the code of 'random' .mine 2. has changed") as caught:
+        search(config)
+    assert caught.value.source == str(journal_of(config))
+    assert same(search(replace(config, resume=False)), whole)
+    assert same(search(config), whole)
 
 
 def test_one_process_runs_a_search_at_a_time(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.testing.events import example_search
+from phaze_opt.testing.records import record_search
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.protocol import TrackerConfig
@@ -68,11 +69,9 @@ def test_it_delivers_what_waits_then_serves_until_ended(
     ending: signal.Signals, tmp_path: Path, destination: Destination
 ) -> None:
     session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
-    for event in example_search(3):
+    for event in record_search(tmp_path, example_search(3)):
         session.observe(event)  # and then the search is killed: nothing is delivered
-    assert session._outbox._writer is not None
-    session._outbox._writer.close()
-    assert count_pending(destination) == 7
+    assert count_pending(destination) == 8
     port = free_port()
     command = [sys.executable, "-m", "phaze_opt.cli", "ui", "--port", str(port)]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
@@ -89,6 +88,6 @@ def test_it_delivers_what_waits_then_serves_until_ended(
     assert process.returncode == 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0, "the server outlives its command"
-    assert "7 of 7 waiting events delivered" in words
+    assert "8 of 8 waiting events delivered" in words
     assert f"http://127.0.0.1:{port}" in words
     assert count_pending(destination) == 0

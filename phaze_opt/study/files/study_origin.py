@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from phaze_opt.errors import InputError, PluginError
+from phaze_opt.record.places import KeyPath
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.files.study_source import StudySource
-from phaze_opt.study.files.toml_places import KeyPath
 
 FIELDS = {"objective": "goal", "micro_batch": "micro_batches", "sequence_parallel": "is_sequence_parallel"}
 """Keys of the file whose field of `Setting` is called otherwise."""

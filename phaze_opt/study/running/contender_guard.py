@@ -54,11 +54,15 @@ class GuardedStrategy:
         with contender_code():
             points = tuple(self.run.ask(count))[:count]
             for point in points:
-                if not isinstance(point, DesignPoint):
-                    message = f"proposed a {type(point).__name__}, and no DesignPoint: {point!r}"
-                    raise PluginError(message)
-                self.space.index(point)
+                self._check(point)
             return points
+
+    def _check(self, proposal: object) -> None:
+        """Refuse what is no point of the space."""
+        if not isinstance(proposal, DesignPoint):
+            message = f"proposed a {type(proposal).__name__}, and no DesignPoint: {proposal!r}"
+            raise PluginError(message)
+        self.space.index(proposal)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Pass outcomes on."""

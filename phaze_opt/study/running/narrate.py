@@ -49,6 +49,7 @@ class Narrator:
                 description=config.description,
                 num_cells=len(self.cells),
                 config=plan,
+                directory=self.directory.path,
             )
         )
 
@@ -69,12 +70,17 @@ class Narrator:
         """The study has ended; searches that come after an unfinished one in the plan are told of first."""
         if not self.observers:
             return
-        self.tell_finished()
-        told = {cell.key for cell in self.cells[: self._num_told]}
-        for cell_result in result.cells:
-            if cell_result.cell.key not in told:
-                self._tell(cell_result)
+        self.tell_rest()
         self._notify(_finished_event(result))
+
+    def tell_rest(self) -> None:
+        """Tell of all searches that are finished, also of those that come after an unfinished one in the plan."""
+        self.tell_finished()
+        for cell in self.cells[self._num_told :]:
+            result = read_cell(self.directory.cell(cell), cell)
+            if result is not None:
+                self._tell(result)
+        self._num_told = len(self.cells)
 
     def _tell(self, result: CellResult) -> None:
         """Raise the event of one search."""

@@ -1,0 +1,186 @@
+"""Documents that a user writes, TOML or JSON: values, text and source, so that every fault names file, line and key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import parse_json, read_text_file, shorten, shorten_path
+from phaze_opt.record.model_faults import explain
+from phaze_opt.record.places import KeyPath, dotted, line_of
+
+MAX_NESTING = 64
+"""Tables within tables that a user's file may have; deeper ones are a mistake."""
+INTEGER_BITS = 64
+_JSON_NAMES = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file.
+
+    Attributes:
+        values: its tables and values.
+        text: what was parsed, for line numbers; empty if there is none.
+        source: the name to report it under.
+        is_json: whether the text is JSON rather than TOML.
+    """
+
+    values: dict[str, Any]
+    text: str
+    source: str
+    is_json: bool = False
+
+    def line_of(self, path: Sequence[str | int]) -> int | None:
+        """One-based line of the deepest part of a path that the text holds."""
+        return line_of(self.text, path, is_json=self.is_json)
+
+    def fault(self, rule: str, *path: str | int) -> InputError:
+        """The error of a key: ``file:line: key 'a.b': rule``."""
+        return InputError(rule, source=self.source, line=self.line_of(path), key=dotted(path) or None)
+
+    def validate(self, kind: type[_T], *path: str | int, also: Sequence[str] = (), advice: str = "") -> _T:
+        """What stands at a path, as a pydantic model or a dataclass.
+
+        Args:
+            kind: the model.
+            path: of the part that is the model; nothing for the whole document.
+            also: keys that a caller takes itself, suggested to whoever misspells them.
+            advice: what to do, the end of the sentence.
+
+        Raises:
+            InputError: the first rule that is broken, with the number of the others.
+        """
+        values: Any = self.values
+        for part in path:
+            values = values[part]
+        try:
+            value: _T = adapter(kind).validate_python(values)
+        except ValidationError as error:
+            raise input_error(error, kind, self, at=path, also=also, advice=advice) from None
+        return value
+
+
+def input_error(
+    error: ValidationError,
+    kind: type[Any],
+    document: Document,
+    *,
+    at: KeyPath = (),
+    also: Sequence[str] = (),
+    advice: str = "",
+) -> InputError:
+    """One sentence about what a model refuses: file, line, key, what was given, the rule, how many more faults."""
+    values: Any = document.values
+    for part in at:
+        values = values[part]
+    path, rule = explain(error, kind, values, also=also)
+    return document.fault(f"{rule}; {advice}" if advice else rule, *at, *path)
+
+
+def adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    """The reader and writer of a model or a dataclass."""
+    return _adapter(kind)  # type: ignore[arg-type]
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def read_toml(path: Path, *, kind: str) -> Document:
+    """Read and parse a user's TOML file.
+
+    Raises:
+        InputError: as `read_text_file` and `parse_toml`.
+    """
+    return parse_toml(read_text_file(path, kind=kind), source=shorten_path(path))
+
+
+def parse_toml(text: str, *, source: str) -> Document:
+    """Parse TOML text.
+
+    Raises:
+        InputError: a syntax fault, a repeated key or an integer beyond 64 bits, with its line; too deep nesting.
+    """
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_fault(str(error), text, source) from error
+    except (ValueError, RecursionError) as error:
+        message = f"is not usable TOML: {str(error)[:120]}"
+        raise InputError(message, source=source) from error
+    if _is_deep(values):
+        message = f"is not usable TOML: it nests more than {MAX_NESTING} tables"
+        raise InputError(message, source=source)
+    document = Document(values=values, text=text, source=source)
+    _refuse_long_integers(document, values, ())
+    return document
+
+
+def _refuse_long_integers(document: Document, value: object, path: tuple[str | int, ...]) -> None:
+    """TOML's integers have 64 bits; longer ones are read by Python, and neither converted nor printed by it."""
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_long_integers(document, item, (*path, key))
+    elif isinstance(value, int) and value.bit_length() > INTEGER_BITS:
+        rule = f"value {shorten(value)} is larger than an integer may be ({INTEGER_BITS} bits)"
+        raise document.fault(rule, *path)
+
+
+def _syntax_fault(described: str, text: str, source: str) -> InputError:
+    """What the parser says, with the line."""
+    place = re.search(r"at line (\d+), column \d+", described)
+    line = int(place.group(1)) if place else len(text.splitlines())
+    reason = re.sub(r"\s*\(at .*\)$", "", described)
+    reason = "a key is set twice" if reason == "Cannot overwrite a value" else reason
+    return InputError(f"is not valid TOML: {reason[:200]}", source=source, line=line)
+
+
+def _is_deep(values: object) -> bool:
+    """Whether values nest too deeply for code that goes through them by recursion."""
+    level: list[object] = [values]
+    for _ in range(MAX_NESTING):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+    return any(isinstance(value, dict | list) for value in level)
+
+
+def read_json(path: Path, *, kind: str) -> Document:
+    """Read and parse a user's JSON file, which holds an object.
+
+    Raises:
+        InputError: as `read_text_file` and `parse_json_object`.
+    """
+    return parse_json_object(read_text_file(path, kind=kind), source=shorten_path(path), kind=kind)
+
+
+def parse_json_object(text: str, *, source: str, kind: str) -> Document:
+    """Parse the text of a JSON object.
+
+    Args:
+        text: the JSON.
+        source: the name to report it under.
+        kind: what the file should be, for messages.
+
+    Raises:
+        InputError: as `parse_json`, or it is no object.
+    """
+    values = parse_json(text, source=source)
+    if not isinstance(values, dict):
+        message = f"must be a JSON object, not {_JSON_NAMES.get(type(values), 'null')}; give {kind}"
+        raise InputError(message, source=source)
+    return Document(values=values, text=text, source=source, is_json=True)
