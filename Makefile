@@ -15,7 +15,7 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui check test durations test-slow test-deep ui-test test-all test-reference lint bench clean
+.PHONY: help demo ui check test durations endurance test-slow test-deep ui-test test-all test-reference lint bench clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
@@ -23,6 +23,7 @@ help:
 	@echo "make check           for every change: ruff and the tests that take no time, in a minute and a half"
 	@echo "make test            every check: ruff, mypy, import-linter, pytest, in JOBS=2 processes"
 	@echo "make test-slow       the checks that take minutes"
+	@echo "make endurance       2,000 damaged files a reader, 1,000 torn journals, 30 kills a command: hours"
 	@echo "make test-deep       property tests on newly drawn examples, ROUNDS=10 times over"
 	@echo "make ui-test         a recorded study and its report, seen by a headless Chromium (skipped without one)"
 	@echo "make test-all        test, test-slow and ui-test"
@@ -83,6 +84,9 @@ durations: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -m slow
+
+endurance: $(VENV)/.installed-dev
+	MUTANTS=2000 TRUNCATIONS=1000 KILLS=30 $(PYTEST) -m "slow or not slow" tests/endurance
 
 ROUNDS ?= 10
 

@@ -153,8 +153,8 @@ def _holds(question: Callable[[Path], bool], path: Path | str) -> bool:
 
 
 def shorten_path(path: Path) -> str:
-    """A path as it is reported: its end, if it is too long for a sentence; what does not print is escaped."""
-    text = str(path) if str(path).isprintable() else repr(str(path))[1:-1]
+    """A path as it is reported: its end, if it is too long for a sentence."""
+    text = str(path)
     return text if len(text) <= _MAX_PATH_CHARACTERS else f"...{text[-_MAX_PATH_CHARACTERS:]}"
 
 

@@ -96,7 +96,11 @@ def _load_references(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Ma
         path = references_path(directory, condition.key)
         if path.exists():
             rows = parse_json(read_text_file(path, kind="a file of a study"), source=str(path))
-            found[condition.key] = {name: evaluation_from_json(data) for name, data in rows.items()}
+            try:
+                found[condition.key] = {name: evaluation_from_json(data) for name, data in rows.items()}
+            except (ValueError, AttributeError) as error:
+                message = "is not what a study writes of its reference machines; remove it and --resume"
+                raise InputError(message, source=str(path)) from error
     return found
 
 
