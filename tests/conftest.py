@@ -6,12 +6,16 @@ the tests that `make check` leaves to `make test`; `make durations` writes it an
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Which test compiles a kernel first is chance; tests/cli/test_kernel_notice.py looks at what is said of it.
+os.environ["PHAZE_OPT_QUIET"] = "1"
 
 LONG_TESTS = Path(__file__).parent / "long_tests.txt"
 LONG_S = 0.2
