@@ -74,10 +74,7 @@ def cell_result(cell: Cell, search: SearchResult) -> CellResult:
             )
             for record in search.trials
         ),
-        probes=search.probes,
-        pruned=search.pruned,
-        ilp_solves=search.ilp_solves,
-        placements=search.placements,
+        **{name: getattr(search, name) for name in _COUNTS},
         overhead_s=search.overhead_s,
         is_exhausted=search.is_exhausted,
         search_id=search.search_id,

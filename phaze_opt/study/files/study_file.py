@@ -15,15 +15,7 @@ from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.spelling import suggest
-from phaze_opt.study.config import (
-    Budget,
-    Contender,
-    Generality,
-    Judgement,
-    Setting,
-    StudyConfig,
-    Workload,
-)
+from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_models import WORDS, StrategyTable, StudyDocument, WorkloadTable
 from phaze_opt.study.files.study_origin import FIELDS, StudyOrigin, setting_path
