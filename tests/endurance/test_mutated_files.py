@@ -21,7 +21,7 @@ AWAITED = {"proof's header", "proof's bounds", "worlds' worths", "worlds' proofs
     "study's evaluations",
 }
 """Read by rooms that are moving to journals with checksums."""
-NUM_MUTANTS = int(os.environ.get("MUTANTS", "6"))
+NUM_MUTANTS = int(os.environ.get("MUTANTS", "4"))
 FIRST_MUTANT = int(os.environ.get("FIRST_MUTANT", "0"))
 
 
