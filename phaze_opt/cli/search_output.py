@@ -115,7 +115,7 @@ def print_result(
             for content in heterogeneous_contents(pipeline):
                 screen.print(draw_table(content))
         screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
-        print_notes(notes)
+    print_notes(notes)
 
 
 def print_record(
@@ -124,7 +124,7 @@ def print_record(
     *,
     optimum: Truth | None,
     pipeline: HeterogeneousEvaluation | None,
-    notes: Sequence[Note] = (),
+    notes: Sequence[Note],
     is_json: bool,
 ) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""

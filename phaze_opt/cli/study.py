@@ -77,7 +77,9 @@ def run(
         str,
         typer.Option(
             "--storage",
-            help="Share evaluations with other machines: postgresql://USER@HOST/DATABASE.",
+            help="Share evaluations with other machines: postgresql://USER@HOST/DATABASE. An address with a password "
+            "belongs in the variable, as others see the arguments of a process.",
+            envvar="PHAZE_OPT_STORAGE",
             rich_help_panel=MACHINES,
         ),
     ] = "",

@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import parse_json, read_text_file, shorten_path
+from phaze_opt.record.input_files import parse_json, read_text_file, shorten, shorten_path
 from phaze_opt.record.model_faults import explain
 from phaze_opt.record.places import KeyPath, dotted, line_of
 
 MAX_NESTING = 64
 """Tables within tables that a user's file may have; deeper ones are a mistake."""
+INTEGER_BITS = 64
 _JSON_NAMES = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
 _T = TypeVar("_T")
 
@@ -109,7 +110,7 @@ def parse_toml(text: str, *, source: str) -> Document:
     """Parse TOML text.
 
     Raises:
-        InputError: a syntax fault or a repeated key, with its line; tables nested too deeply.
+        InputError: a syntax fault, a repeated key or an integer beyond 64 bits, with its line; too deep nesting.
     """
     try:
         values = tomllib.loads(text)
@@ -121,7 +122,19 @@ def parse_toml(text: str, *, source: str) -> Document:
     if _is_deep(values):
         message = f"is not usable TOML: it nests more than {MAX_NESTING} tables"
         raise InputError(message, source=source)
-    return Document(values=values, text=text, source=source)
+    document = Document(values=values, text=text, source=source)
+    _refuse_long_integers(document, values, ())
+    return document
+
+
+def _refuse_long_integers(document: Document, value: object, path: tuple[str | int, ...]) -> None:
+    """TOML's integers have 64 bits; longer ones are read by Python, and neither converted nor printed by it."""
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_long_integers(document, item, (*path, key))
+    elif isinstance(value, int) and value.bit_length() > INTEGER_BITS:
+        rule = f"value {shorten(value)} is larger than an integer may be ({INTEGER_BITS} bits)"
+        raise document.fault(rule, *path)
 
 
 def _syntax_fault(described: str, text: str, source: str) -> InputError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -72,7 +73,7 @@ def parse_json(text: str, *, source: str) -> Any:
         InputError: a syntax fault (with its line), a key set twice, a number too long, or nesting too deep.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique_pairs)
+        return json.loads(text, object_pairs_hook=_unique_pairs, parse_int=_integer)
     except json.JSONDecodeError as error:
         message = f"is not valid JSON: {error.msg} (column {error.colno}); is the file truncated?"
         raise InputError(message, source=source, line=error.lineno) from None
@@ -81,6 +82,13 @@ def parse_json(text: str, *, source: str) -> Any:
     except (ValueError, RecursionError):
         message = "is not usable JSON: a number is too long or it nests too deeply"
         raise InputError(message, source=source) from None
+
+
+def _integer(text: str) -> int:
+    """An integer that a float can hold, as every number of a file is converted somewhere."""
+    if len(text) > sys.float_info.max_10_exp:
+        raise ValueError(text[:_MAX_KEY_CHARACTERS])
+    return int(text)
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -145,8 +153,8 @@ def _holds(question: Callable[[Path], bool], path: Path | str) -> bool:
 
 
 def shorten_path(path: Path) -> str:
-    """A path as it is reported: its end, if it is too long for a sentence; what does not print is escaped."""
-    text = str(path) if str(path).isprintable() else repr(str(path))[1:-1]
+    """A path as it is reported: its end, if it is too long for a sentence."""
+    text = str(path)
     return text if len(text) <= _MAX_PATH_CHARACTERS else f"...{text[-_MAX_PATH_CHARACTERS:]}"
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 KeyPath = tuple[str | int, ...]
 """Keys from the outside in; an integer is a position in an array."""
-MAX_KEY_CHARACTERS = 120
-"""Characters of a key that a sentence repeats."""
 _STRING = r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\''
 _TOKEN = re.compile(
     rf"(?P<string>{_STRING})|(?P<word>[^\s\[\]{{}},=:#\"'][^\s\[\]{{}},=#\"']*)|(?P<mark>[\[\]{{}},=:])"
@@ -42,10 +40,8 @@ def line_of(text: str, path: Sequence[str | int], *, is_json: bool = False) -> i
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """A path as messages show it (``strategy[1].options.x``): shortened, and without characters that do not print."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
-    text = text if text.isprintable() else repr(text)[1:-1]
-    return text if len(text) <= MAX_KEY_CHARACTERS else f"{text[: MAX_KEY_CHARACTERS - 3]}..."
+    """``strategy[1].options.x``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def _shared(place: KeyPath, wanted: KeyPath) -> int:

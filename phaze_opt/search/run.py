@@ -12,6 +12,7 @@ from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
+from phaze_opt.search.confirm import confirm_winner
 from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import SearchFinished, SearchObserver, SearchStarted
@@ -58,11 +59,13 @@ def run_search(
     """Run a search to its budget, to the end of the space, or until Ctrl-C; what is finished is always returned.
 
     The same configuration, scenario and space give the same trials, for any number of jobs, and also after an
-    interruption and ``resume``: the strategy is replayed, and evaluations come from the journal instead.
+    interruption and ``resume``: the strategy is replayed, and evaluations come from the journal instead. The best
+    trial of a search that came to its end is evaluated again before it is returned.
 
     Raises:
         PluginError: the strategy is unknown, fails to load, or lacks a package it needs.
-        InputError: an option is wrong, the strategy cannot do the goal, or the journal cannot be written.
+        InputError: an option is wrong, the strategy cannot do the goal, the journal cannot be written, or its best
+            trial is not what its point evaluates to.
     """
     started = time.perf_counter()
     identity = search_id(config, scenario=scenario, space=space)
@@ -86,6 +89,10 @@ def run_search(
         except KeyboardInterrupt:
             loop.is_interrupted = True
     result = loop.result(wall_s=time.perf_counter() - started)
+    if result.best is not None and not result.is_interrupted:
+        winner = result.trials[result.best_number]
+        with kernels_interruptible():
+            confirm_winner(winner, objective_factory(scenario), goal=config.goal, journal=journal.path)
     loop.observers.notify(finished_event(result))
     return result
 

@@ -233,6 +233,22 @@ def test_a_strategy_that_fails_is_exit_code_1_and_the_rest_is_there(
     assert answer["failed_searches"] == []
 
 
+@pytest.mark.parametrize("is_variable", [True, False])
+def test_a_broken_address_is_bad_input_before_anything_starts(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_variable: bool
+) -> None:
+    address = "postgresql://u:s3cret@[::1/db"
+    arguments = ["study", "run", str(study), "--work-dir", str(tmp_path / "w"), "--no-tracking"]
+    if is_variable:
+        monkeypatch.setenv("PHAZE_OPT_STORAGE", address)
+    else:
+        arguments += ["--storage", address]
+    out, err = _run(arguments, capsys, code=2)
+    assert "s3cret" not in out + err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "w").exists()
+
+
 def test_an_unknown_study_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, err = _run(["study", "compare", "a", "b", "--work-dir", str(tmp_path)], capsys, code=2)
     assert "no study is called 'a'" in err
@@ -272,3 +288,25 @@ def test_ctrl_c_is_exit_code_130_and_resume_goes_on(study: Path, tmp_path: Path)
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = _run(["study", command, "--help"], capsys)
     assert "--work-dir" in out
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_report_that_cannot_be_written_costs_a_warning(is_json, study, capsys, monkeypatch) -> None:
+    from phaze_opt.report.study import page
+
+    printed: list[str] = []
+
+    def refuse(*_: object, **__: object) -> None:
+        printed.append(capsys.readouterr().out)
+        message = "cannot be written: No space left on device"
+        raise InputError(message, source="report.html")
+
+    monkeypatch.setattr(page, "write_study_report", refuse)
+    arguments = ["study", "run", str(study), "--work-dir", str(study.parent), "--no-tracking"]
+    out, err = _run([*arguments, *(["--json"] if is_json else [])], capsys)
+    assert err.count("warning: the report is missing") == 1
+    if is_json:
+        assert json.loads(out)["is_complete"]
+    else:
+        assert "strategy" in printed[0]
+        assert "Study: " in printed[0]

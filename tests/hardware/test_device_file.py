@@ -97,7 +97,11 @@ def test_a_network_may_be_a_file_beside_it(tmp_path: Path) -> None:
         ("zeus-1", "NVIDIA A100", r"zeus.toml:1: key 'name': 'NVIDIA A100' is a name of a100-80g already"),
         ("zeus-1", "a/b", r"zeus.toml:1: key 'name': value 'a/b' must be a name"),
         ("zeus-1", "--", r"zeus.toml:1: key 'name': '--' names nothing"),
-        ("= 64", f"= 1{'0' * 400}", r"zeus.toml:4: key 'num_multiprocessors': value .* must be at most"),
+        (
+            "= 64",
+            f"= 1{'0' * 400}",
+            r"zeus.toml:4: key 'num_multiprocessors': value .* is larger than an integer may be",
+        ),
         ('"zeus-1"', "7", r"zeus.toml:1: key 'name': value 7 must be a name"),
         ("clock_ghz = 1.5", "clock_ghz = 1.5\nnum_tc = 256", r"zeus.toml:10: key 'num_tc': needs tc_width, tc_depth"),
         ("clock_ghz = 1.5", "clock_ghz = 3\n" + ARRAYS, r"zeus.toml:10: key 'num_tc': .* is 393.2 TFLOP/s, but"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from phaze_opt.record.address import Address
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
@@ -58,14 +60,15 @@ class MirroredStore:
         self.local.close()
 
 
-def open_mirrored_store(directory: Path, *, url: str) -> MirroredStore:
-    """The store of a study's directory with an Optuna RDB storage behind it.
+def open_mirrored_store(directory: Path, *, address: Address) -> MirroredStore:
+    """The store of a study's directory with an Optuna RDB storage behind it, which has answered before.
 
     Raises:
-        PluginError: the database's driver is missing.
-        InputError: the address is wrong, or the database does not answer.
+        StorageError: the database failed.
     """
     from phaze_opt.study.stores.optuna_store import OptunaStore
-    from phaze_opt.study.stores.rdb_storage import open_rdb_storage
+    from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
 
-    return MirroredStore(LocalStore(directory), OptunaStore(open_rdb_storage(url)))
+    insistence = Insistence(address)
+    storage = insistence.do(partial(open_rdb_storage, address))
+    return MirroredStore(LocalStore(directory), OptunaStore(storage, insistence))
