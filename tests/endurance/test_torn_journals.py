@@ -16,7 +16,7 @@ from conftest import MakeOrigin
 from forked_commands import CommandRunner, Ended
 from readers import CERTIFY, SEARCH, STUDY
 
-NUM_TRUNCATIONS = int(os.environ.get("TRUNCATIONS", "6"))
+NUM_TRUNCATIONS = int(os.environ.get("TRUNCATIONS", "4"))
 JOURNALS = {
     "search": ("phaze-opt-runs/*/trials.jsonl", f"{SEARCH} --resume"),
     "proof": ("phaze-opt-certificates/*/journal/rounds.jsonl", f"{CERTIFY} --resume"),
