@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from phaze_opt.errors import InputError, PhazeOptError
+from phaze_opt.errors import PhazeOptError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device_file import read_devices
 from phaze_opt.hardware.fitted import read_fitted_file
@@ -19,7 +19,6 @@ from phaze_opt.placement.phaze_instance import load_phaze_instance
 from phaze_opt.schedule.instance import load_instance
 from phaze_opt.space.space_file import read_space_file
 from phaze_opt.study.files.study_file import read_study
-from phaze_opt.validation.dataset import read_dataset
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.zoo import read_zoo_text
 
