@@ -64,10 +64,6 @@ class LocalStore:
         """Unlock the point's byte."""
         self._file(digest).unlock(point)
 
-    def points(self, digest: str) -> tuple[DesignPoint, ...]:
-        """Points evaluated so far, in the order of the file."""
-        return self._file(digest).points()
-
     def close(self) -> None:
         """Close the files."""
         files, self._files = list(self._files.values()), {}
@@ -106,11 +102,6 @@ class _EvaluationFile:
             return None
         line = _parse(os.pread(self.descriptor, place[1], place[0]))
         return KnownEvaluation(evaluation_from_json(line["evaluation"]), float(line["wall_s"]))
-
-    def points(self) -> tuple[DesignPoint, ...]:
-        """Points in the order of their lines."""
-        self._read_on()
-        return tuple(self.index)
 
     def append(self, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
         """Append a line unless the point has one."""
