@@ -7,6 +7,7 @@ PostgreSQL.
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import time
@@ -17,6 +18,9 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Which test compiles a kernel first is chance; tests/cli/test_kernel_notice.py looks at what is said of it.
+os.environ["PHAZE_OPT_QUIET"] = "1"
 
 LONG_TESTS = Path(__file__).parent / "long_tests.txt"
 LONG_S = 0.2

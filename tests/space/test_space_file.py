@@ -97,7 +97,7 @@ def test_faulty_files(tmp_path, old: str, new: str, says: str) -> None:
 
 
 def test_too_fine_to_hold(tmp_path) -> None:
-    wide = "{low = 1, high = 4096, step = 1}"
+    wide = "{low = 1, high = 512, step = 1}"
     text = FINER.replace("{low = 8, high = 256, step = 8}", wide)
     with pytest.raises(InputError, match="coarser axes"):
         load_space(write(tmp_path, text))

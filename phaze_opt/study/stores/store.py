@@ -48,6 +48,16 @@ class EvaluationStore(Protocol):
         ...
 
 
+def claim_unfinished(store: EvaluationStore, digest: str, point: DesignPoint) -> bool:
+    """Take an evaluation on; False while somebody else has it, or if it was finished since it was looked for."""
+    if not store.claim(digest, point):
+        return False
+    if store.known(digest, point) is None:
+        return True
+    store.release(digest, point)
+    return False
+
+
 @dataclass(slots=True)
 class StoreEvaluator:
     """Evaluates in this process what nobody else has taken on; the rest comes from the store when others finish it.
@@ -78,13 +88,10 @@ class StoreEvaluator:
     def attempt(self, point: DesignPoint) -> KnownEvaluation | None:
         """The evaluation of a point: known, or done now; None while somebody else has it."""
         known = self.store.known(self.digest, point)
-        if known is not None or not self.store.claim(self.digest, point):
-            return known
-        # Between the look and the claim somebody may have finished it.
-        known = self.store.known(self.digest, point)
         if known is not None:
-            self.store.release(self.digest, point)
             return known
+        if not claim_unfinished(self.store, self.digest, point):
+            return self.store.known(self.digest, point)
         try:
             return self._evaluate(point)
         except BaseException:
