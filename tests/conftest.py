@@ -1,17 +1,22 @@
 """What every test begins with: the examples Hypothesis draws, a Ctrl-C that arrives, and the tier it belongs to.
 
 Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`. `long_tests.txt` lists
-the tests that `make check` leaves to `make test`; `make durations` writes it anew.
+the tests that `make check` leaves to `make test`; `make durations` writes it anew. EXAMPLES=20 draws 20 times as many.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from more_examples import draw_more
 
 LONG_TESTS = Path(__file__).parent / "long_tests.txt"
 LONG_S = 0.2
@@ -51,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    draw_more(items)
     long = set(LONG_TESTS.read_text().splitlines())
     for item in items:
         if function_of(item.nodeid) in long:
