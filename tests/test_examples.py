@@ -12,7 +12,7 @@ import sys
 
 from hypothesis import settings
 
-sys.path.insert(0, {0!s!r})
+sys.path.insert(0, {0!r})
 from more_examples import draw_more
 
 settings.register_profile("same", derandomize=True)
@@ -57,7 +57,7 @@ def test_numbers():
 @pytest.mark.parametrize(("factor", "numbers"), [("", "7 100 3"), ("3", "21 300 9")])
 @pytest.mark.parametrize("profile", ["same", "drawn"])
 def test_examples_are_multiplied(factor: str, numbers: str, profile: str, tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(CONFTEST.format(Path(__file__).parent))
+    (tmp_path / "conftest.py").write_text(CONFTEST.format(str(Path(__file__).parent)))
     (tmp_path / "test_it.py").write_text(TESTS)
     environment = {key: value for key, value in os.environ.items() if key != "EXAMPLES"}
     environment |= {"EXAMPLES": factor} if factor else {}
