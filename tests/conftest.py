@@ -1,14 +1,15 @@
 """What every test begins with: the examples Hypothesis draws, a Ctrl-C that arrives, the tier it belongs to.
 
 Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`. `long_tests.txt` lists
-the tests that `make check` leaves to `make test`; `make durations` writes it anew. Tests of stores share a
-PostgreSQL.
+the tests that `make check` leaves to `make test`; `make durations` writes it anew. EXAMPLES=20 draws 20 times as many.
+Tests of stores share a PostgreSQL.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -18,6 +19,10 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from more_examples import draw_more
 
 # Which test compiles a kernel first is chance; tests/cli/test_kernel_notice.py looks at what is said of it.
 os.environ["PHAZE_OPT_QUIET"] = "1"
@@ -60,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    draw_more(items)
     long = set(LONG_TESTS.read_text().splitlines())
     for item in items:
         if function_of(item.nodeid) in long:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from phaze_opt.certify.alone import proving_alone
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, JOURNAL_DIRECTORY, Certificate
 from phaze_opt.certify.journal import Journal, JournalHeader, open_journal
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
@@ -14,7 +13,15 @@ from phaze_opt.certify.ranking import measure_flatness
 from phaze_opt.certify.reading import finished_progress, is_whole, read_result
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
+from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import read_plain
+
+BUSY = "another process is proving this problem; wait for it, or work in another directory"
+
+
+def lock_file(directory: Path) -> Path:
+    """Where the lock of a certificate's directory is: beside it, as the directory itself is moved."""
+    return directory.with_name(f".{directory.name}.lock")
 
 
 def certify(
@@ -43,7 +50,7 @@ def certify(
         if finished is not None and _is_enough(finished, problem, options) and is_whole(finished, directory):
             return read_result(finished, problem, options, directory)
     header = JournalHeader(problem.digest, options.tolerance, options.num_best, CHUNK_POINTS)
-    with proving_alone(directory):
+    with locked(lock_file(directory), busy=BUSY):
         journal = open_journal(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)
         try:
             return _prove(problem, options, directory, journal, on_progress or (lambda _: None))

@@ -149,17 +149,13 @@ def prove_problem(
         on_progress: told of every chunk and round.
     """
     bench = ProofBench(problem, objective=objective, pools=pools)
-    workers = Workers(BenchBuilder(problem), jobs=jobs if pools is None and objective is None else 1, here=bench)
+    jobs = jobs if pools is None and objective is None else 1
     state = ProofState(problem, MultiplierTable(problem.space.axes.micro_batch, len(bench.bounder.slots)))
     clock = _Clock(problem.space.size, on_progress or (lambda _: None), time.perf_counter() - spent_s)
-    is_done = False
-    try:
+    with Workers(BenchBuilder(problem), jobs=jobs, here=bench) as workers:
         _bound_all(state, workers, ledger or NoLedger(), clock)
         loop = _close(state, bench, workers, ledger or NoLedger(), clock, tolerance=tolerance, starts=starts)
         loop.solve_best(num_best, lambda: _tell_closing(clock, state, loop))
-        is_done = True
-    finally:
-        workers.close(is_hurried=not is_done)
     return Proof(
         state=state,
         bounder=bench.bounder,

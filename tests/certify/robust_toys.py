@@ -12,6 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from phaze_opt.certify.pieces import Pieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.journal import RobustJournal
 from phaze_opt.certify.robust.ledger import Ledger
@@ -188,7 +189,7 @@ class _NoJournal(RobustJournal):
     """Keeps nothing, so that examples do not share it."""
 
     def __init__(self) -> None:
-        super().__init__(Path("/nonexistent"))
+        super().__init__(Pieces(Path("/nonexistent"), {}))
 
     def add_proof(self, world_digest: str, proof: WorldProof) -> None:
         """Nothing."""

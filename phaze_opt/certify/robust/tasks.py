@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from phaze_opt.certify.robust.prover import RobustProver, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import World
+from phaze_opt.record.workers import Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,13 @@ class ReferenceTask:
 
 
 class ProverBench:
-    """A prover that does one task after the other (`certify.workers.Bench`)."""
+    """A prover that does one task after the other (`record.workers.Bench`)."""
 
     def __init__(self, prover: RobustProver) -> None:
         """Take the prover."""
         self.prover = prover
 
-    def do(self, work: object) -> WorldProof | Worth:
+    def do(self, work: object, tell: Tell, /) -> WorldProof | Worth:  # noqa: ARG002 -- short, so it tells nothing
         """One task; its result depends on nothing but the task."""
         if isinstance(work, ProveTask):
             return self.prover.prove(work.world)
