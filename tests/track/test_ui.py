@@ -86,7 +86,7 @@ def test_it_delivers_what_waits_then_serves_until_ended(
             except OSError:
                 time.sleep(0.3)
         process.send_signal(ending)
-        _, words = process.communicate(timeout=30)
+        _, words = process.communicate(timeout=120)
     assert process.returncode == 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0, "the server outlives its command"
