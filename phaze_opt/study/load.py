@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import goal_directions
+from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.objective.serialize import evaluation_from_json
 from phaze_opt.record.input_files import parse_json, read_text_file
 from phaze_opt.record.plain_data import read_plain
 from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.certified_truth import contradiction
 from phaze_opt.study.disk.cell_log import read_cell, read_failure
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.disk.plan_file import StudyPlan, load_plan
@@ -68,6 +70,12 @@ def open_evaluations(result: StudyResult, condition: Condition) -> Callable[[Des
     return read
 
 
+def find_fault(directory: StudyDirectory, evaluations_digest: str, goal: Goal, truth: Truth) -> str:
+    """What the study's own evaluation of a truth's point says against it; empty if nothing, or if there is none."""
+    known = LocalStore(directory.evaluations).known(evaluations_digest, truth.point)
+    return "" if known is None else contradiction(truth, goal, known.evaluation)
+
+
 def references_path(directory: StudyDirectory, key: str) -> Path:
     """Where the evaluations of the reference machines of a condition are kept."""
     return directory.references / f"{key}.json"
@@ -82,7 +90,12 @@ def _load_truths(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Truth]
     """What is known of every condition; certificates made after the study was run count too."""
     goals = {condition.key: condition.goal for condition in plan.conditions}
     found = {
-        key: known_truth(digest, cache_dir=directory.truths, certificates=directory.certificates)
+        key: known_truth(
+            digest,
+            cache_dir=directory.truths,
+            certificates=directory.certificates,
+            find_fault=partial(find_fault, directory, plan.evaluations_digests[key], goals[key]),
+        )
         for key, digest in plan.problem_digests.items()
         if len(goal_directions(goals[key])) == 1
     }
