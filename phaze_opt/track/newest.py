@@ -38,8 +38,7 @@ def newest_link(destination: Destination) -> str:
 
 
 def _link(client: MlflowClient) -> str:
-    from phaze_opt.track.certificate_writer import ROLE_PROOF
-    from phaze_opt.track.run_writer import ROLE_SEARCH
+    from phaze_opt.track.run_writer import ROLE_PROOF, ROLE_SEARCH
     from phaze_opt.track.study_views import ROLE_STUDY, VIEW_TAG, study_views
 
     found = [run for role in (ROLE_SEARCH, ROLE_PROOF, ROLE_STUDY) for run in _newest(client, role)]

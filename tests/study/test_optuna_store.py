@@ -21,10 +21,9 @@ from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.running.engine import shared_engine
 from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.stores.mirrored_store import MirroredStore
 from phaze_opt.study.stores.optuna_store import OptunaStore
 from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
-from phaze_opt.study.stores.store import StoreEvaluator
+from phaze_opt.study.stores.store import MirroredStore, StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 WORKER = Path(__file__).parent / "outside" / "store_worker.py"

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.record.document import Document
 from phaze_opt.record.places import KeyPath
@@ -15,7 +17,12 @@ from phaze_opt.study.files.study_models import BudgetsTable, ClusterTable, Space
 
 FIELDS = {"objective": "goal", "micro_batch": "micro_batches", "sequence_parallel": "is_sequence_parallel"}
 """Keys of the file whose field of `Setting` is called otherwise."""
-_TABLES = {"cluster": ClusterTable, "training": TrainingTable, "budgets": BudgetsTable, "space": SpaceTable}
+_TABLES: Mapping[str, type[BaseModel]] = {
+    "cluster": ClusterTable,
+    "training": TrainingTable,
+    "budgets": BudgetsTable,
+    "space": SpaceTable,
+}
 SECTIONS: Mapping[str, tuple[str, str]] = {
     **{key: (section, key) for section, table in _TABLES.items() for key in table.model_fields},
     "space": ("space", "file"),

@@ -64,10 +64,6 @@ class LocalStore:
         """Unlock the point's byte."""
         self._file(digest).unlock(point)
 
-    def points(self, digest: str) -> tuple[DesignPoint, ...]:
-        """Points evaluated so far, in the order of the file."""
-        return self._file(digest).points()
-
     def close(self) -> None:
         """Close the files."""
         files, self._files = list(self._files.values()), {}
@@ -114,11 +110,6 @@ class _EvaluationFile:
         except (ValueError, KeyError, TypeError) as error:
             message = f"the line of {point} holds no evaluation as studies write it; remove the file and --resume"
             raise InputError(message, source=str(self.path)) from error
-
-    def points(self) -> tuple[DesignPoint, ...]:
-        """Points in the order of their lines."""
-        self._read_on()
-        return tuple(self.index)
 
     def append(self, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
         """Append a line unless the point has one."""
