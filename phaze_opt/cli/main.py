@@ -23,6 +23,7 @@ from phaze_opt.cli.interrupts import (
     CommandInterruptedError,
     says_what_is_kept,
 )
+from phaze_opt.cli.kernel_notice import say_compilation
 from phaze_opt.errors import InputError, PhazeOptError, PluginError
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.record.printable import printable
@@ -189,6 +190,7 @@ def main(arguments: list[str] | None = None, *, signals: StopSignals | None = No
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     escape_logged_names()
+    say_compilation()
     try:
         code = app(args=arguments or ["--help"], prog_name="phaze-opt", standalone_mode=False)
     except typer.Exit as stop:

@@ -56,9 +56,9 @@ def warn(sentence: str) -> None:
 
 
 def print_notes(notes: Sequence[Note]) -> None:
-    """Print what an answer rests on, a line each behind it."""
+    """Print what an answer rests on, a sentence each behind it."""
     for note in notes:
-        out().print(f"Note: {note.sentence}", soft_wrap=True)
+        out().print(f"Note: {note.sentence}")
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.output import console, out, print_json, spared
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import is_directory, is_there
 
 if TYPE_CHECKING:
     from phaze_opt.schedule.instance import ScheduleInstance
@@ -49,7 +49,7 @@ def schedule(  # noqa: PLR0917 -- typer passes options by name
         raise InputError(message, key="--time-limit")
     instance = load_instance(file, exclusivity=Exclusivity(exclusivity), name=name)
     if figure is not None:
-        _check_writable(figure)
+        check_file_to_write(Path(figure), option="--figure", example="gantt.html")
     result = solve_schedule(instance.problem, options=ScheduleOptions(time_limit_s=time_limit))
     verify_schedule(instance.problem, result)
     if json:
@@ -73,23 +73,6 @@ def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict
         "start": {str(node): begin for node, begin in zip(instance.ids, result.start_s, strict=True)},
         "spread": [node for node, is_spread in zip(instance.ids, result.is_spread, strict=True) if is_spread],
     }
-
-
-def _check_writable(path: str) -> None:
-    """Refuse an output that cannot be written before time is spent on solving."""
-    target = Path(path)
-    if is_directory(target):
-        message = "is a directory; give a file to write"
-        raise InputError(message, source=path, key="--figure")
-    is_new = not is_there(target)
-    try:
-        with target.open("a", encoding="utf-8"):
-            pass
-        if is_new:
-            target.unlink()
-    except (OSError, ValueError) as error:
-        message = f"cannot be written: {getattr(error, 'strerror', None) or error}"
-        raise InputError(message, source=path, key="--figure") from None
 
 
 def _write_figure(path: str, instance: ScheduleInstance, result: ScheduleResult) -> None:

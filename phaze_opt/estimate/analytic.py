@@ -113,7 +113,7 @@ class AnalyticEstimator:
             glb_bytes=compiled.add_up(prices.matmuls.glb_bytes),
             l2_bytes=compiled.add_up(prices.matmuls.l2_bytes),
             hbm_bytes=prices.hbm_bytes,
-            lane_cycles=compiled.vector_elements @ self._cycles,
+            lane_cycles=self._lane_cycles(compiled),
             macs=compiled.macs,
             on_tc=compiled.on_tc,
         )
@@ -140,11 +140,15 @@ class AnalyticEstimator:
         resources = Resources(
             cycle_s=float(rates.cycle_s[0]),
             num_macs=accelerator.num_macs,
-            vector_s=compiled.vector_elements @ self._cycles * rates.spread_lane_s[0],
+            vector_s=self._lane_cycles(compiled) * rates.spread_lane_s[0],
             hbm_s=prices.hbm_bytes[0] * rates.spread_byte_s[0],
             hbm_bytes=prices.hbm_bytes[0],
         )
         return explain_operators(compiled, prices.matmuls, resources)
+
+    def _lane_cycles(self, compiled: CompiledOperators) -> Floats:
+        """Of each operator on one lane; added up in one order, which a product of matrices leaves to the CPU."""
+        return np.asarray((compiled.vector_elements * self._cycles).sum(axis=1))
 
     def _price(self, compiled: CompiledOperators, table: AcceleratorTable) -> _Prices:
         """Matmuls on distinct rows; HBM bytes for distinct buffers."""

@@ -15,8 +15,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.document import Document, parse_toml, read_toml
+from phaze_opt.record.input_files import is_number, shorten
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import TomlDocument, is_number, parse_toml, read_toml, shorten
 
 _OPTIONS_TABLE = "estimator_options"
 _VECTOR_CYCLES = "vector_cycles"
@@ -212,7 +213,7 @@ def _load_packaged() -> Constants:
     return _parse(parse_toml(text, source="constants.toml"))
 
 
-def _parse(document: TomlDocument) -> Constants:
+def _parse(document: Document) -> Constants:
     values = dict(document.values)
     option_tables = values.pop(_OPTIONS_TABLE, {})
     if not isinstance(option_tables, dict):
@@ -229,7 +230,7 @@ def _parse(document: TomlDocument) -> Constants:
     return Constants(entries, options)
 
 
-def _constant(document: TomlDocument, key: tuple[str, ...]) -> Constant:
+def _constant(document: Document, key: tuple[str, ...]) -> Constant:
     """The constant in a table of the file."""
     constant = document.validate(_ConstantTable, *key).to_constant()
     for name in ("value", "low", "high"):

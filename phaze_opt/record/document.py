@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import parse_json, read_text_file, shorten, shorten_path
 from phaze_opt.record.model_faults import explain
-from phaze_opt.record.places import KeyPath, dotted, line_of
+from phaze_opt.record.places import dotted, line_of
 
 MAX_NESTING = 64
 """Tables within tables that a user's file may have; deeper ones are a mistake."""
@@ -66,25 +66,9 @@ class Document:
         try:
             value: _T = adapter(kind).validate_python(values)
         except ValidationError as error:
-            raise input_error(error, kind, self, at=path, also=also, advice=advice) from None
+            inner, rule = explain(error, kind, values, also=also)
+            raise self.fault(f"{rule}; {advice}" if advice else rule, *path, *inner) from None
         return value
-
-
-def input_error(
-    error: ValidationError,
-    kind: type[Any],
-    document: Document,
-    *,
-    at: KeyPath = (),
-    also: Sequence[str] = (),
-    advice: str = "",
-) -> InputError:
-    """One sentence about what a model refuses: file, line, key, what was given, the rule, how many more faults."""
-    values: Any = document.values
-    for part in at:
-        values = values[part]
-    path, rule = explain(error, kind, values, also=also)
-    return document.fault(f"{rule}; {advice}" if advice else rule, *at, *path)
 
 
 def adapter(kind: type[Any]) -> TypeAdapter[Any]:
@@ -119,19 +103,19 @@ def parse_toml(text: str, *, source: str) -> Document:
     except (ValueError, RecursionError) as error:
         message = f"is not usable TOML: {str(error)[:120]}"
         raise InputError(message, source=source) from error
-    if _is_deep(values):
-        message = f"is not usable TOML: it nests more than {MAX_NESTING} tables"
-        raise InputError(message, source=source)
     document = Document(values=values, text=text, source=source)
-    _refuse_long_integers(document, values, ())
+    _refuse_extremes(document, values)
     return document
 
 
-def _refuse_long_integers(document: Document, value: object, path: tuple[str | int, ...]) -> None:
-    """TOML's integers have 64 bits; longer ones are read by Python, and neither converted nor printed by it."""
+def _refuse_extremes(document: Document, value: object, *path: str | int) -> None:
+    """Refuse what Python can parse but neither go through nor print: deep nesting, and integers of many digits."""
     if isinstance(value, dict | list):
+        if len(path) > MAX_NESTING:
+            rule = f"is nested in more than {MAX_NESTING} tables"
+            raise document.fault(rule, *path)
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _refuse_long_integers(document, item, (*path, key))
+            _refuse_extremes(document, item, *path, key)
     elif isinstance(value, int) and value.bit_length() > INTEGER_BITS:
         rule = f"value {shorten(value)} is larger than an integer may be ({INTEGER_BITS} bits)"
         raise document.fault(rule, *path)
@@ -144,19 +128,6 @@ def _syntax_fault(described: str, text: str, source: str) -> InputError:
     reason = re.sub(r"\s*\(at .*\)$", "", described)
     reason = "a key is set twice" if reason == "Cannot overwrite a value" else reason
     return InputError(f"is not valid TOML: {reason[:200]}", source=source, line=line)
-
-
-def _is_deep(values: object) -> bool:
-    """Whether values nest too deeply for code that goes through them by recursion."""
-    level: list[object] = [values]
-    for _ in range(MAX_NESTING):
-        level = [
-            inner
-            for value in level
-            if isinstance(value, dict | list)
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-    return any(isinstance(value, dict | list) for value in level)
 
 
 def read_json(path: Path, *, kind: str) -> Document:

@@ -123,9 +123,9 @@ def _parse_unchecked(line: bytes) -> dict[str, Any]:
         ValueError: it is no JSON object.
     """
     value = json.loads(line)
-    if not isinstance(value, dict):
-        message = "the line is no object"
-        raise ValueError(message)  # noqa: TRY004 (a fault of the file, as every other)
+    if not isinstance(value, dict) or _KEY in value:  # a checksum that stands elsewhere, or in another encoding
+        message = "the line is no object of an earlier version"
+        raise ValueError(message)
     return value
 
 

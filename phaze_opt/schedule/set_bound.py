@@ -90,9 +90,9 @@ class SetBound:
             is_searching = True
             heaviest = self._add_heaviest(values)
             scaled = values / (max(1.0, heaviest) * (1.0 + MARGIN))
-            if weights @ scaled > weights @ best:
+            if _earned(weights, scaled) > _earned(weights, best):
                 best = scaled
-            if weights @ values <= (1.0 + CONVERGED) * (weights @ best):
+            if _earned(weights, values) <= (1.0 + CONVERGED) * _earned(weights, best):
                 break
         return SetPrices(best)
 
@@ -131,6 +131,11 @@ class SetBound:
             np.where(chosen, 1.0 / self._latencies[0], 0.0) + np.where(spread, 1.0 / self._latencies[1], 0.0)
         )
         return float(weight)
+
+
+def _earned(weights: FloatArray, values: FloatArray) -> float:
+    """Sum of the products, added up in one order on every CPU."""
+    return float((weights * values).sum())
 
 
 def _comparable(problem: BlockProblem) -> BoolArray:

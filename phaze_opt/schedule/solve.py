@@ -204,7 +204,7 @@ def _raise_bounds(solve: _Solve) -> None:
 def _close_blocks(solve: _Solve, options: ScheduleOptions, deadline: float, cache: ScheduleCache | None) -> None:
     """Close the widest block first, until the whole problem's gap is accepted or the time is up."""
     widths = solve.bounds[:, 1] - solve.bounds[:, 0]
-    for index in np.argsort(-widths):
+    for index in np.argsort(-widths, kind="stable"):
         if solve.gap <= options.target_gap:
             return
         if widths[index] <= 0:

@@ -15,11 +15,10 @@ from typing import Any
 from phaze_opt.errors import InputError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
 from phaze_opt.plugins import PluginOrigin, changed_plugins
-from phaze_opt.record.input_files import shorten_path
+from phaze_opt.record.input_files import shorten, shorten_path
 from phaze_opt.record.journal import JournalRead, JournalWriter, mend_journal, open_journal, read_journal
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import from_plain, to_plain
-from phaze_opt.record.toml_file import shorten
 from phaze_opt.record.whole_file import unwritable
 from phaze_opt.search.result import TrialRecord
 from phaze_opt.search.trial_log import KnownEvaluation

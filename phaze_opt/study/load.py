@@ -14,9 +14,8 @@ from phaze_opt.record.input_files import parse_json, read_text_file
 from phaze_opt.record.plain_data import read_plain
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.certified_truth import contradiction
-from phaze_opt.study.disk.cell_log import read_cell
+from phaze_opt.study.disk.cell_log import read_cell, read_failure
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.disk.failure import read_failure
 from phaze_opt.study.disk.plan_file import StudyPlan, load_plan
 from phaze_opt.study.files.resolve import plan_cells
 from phaze_opt.study.plan import Condition

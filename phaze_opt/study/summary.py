@@ -6,31 +6,9 @@ from phaze_opt.study.generality.price import price_of_generality
 from phaze_opt.study.judging.contender_scores import condition_scores, overall_scores
 from phaze_opt.study.judging.findings.write import write_findings
 from phaze_opt.study.judging.judged_condition import judge_conditions
-from phaze_opt.study.judging.metrics import cell_metrics, contender_metrics
 from phaze_opt.study.judging.significance import condition_tests, rank_over_conditions
 from phaze_opt.study.result import StudyResult
-from phaze_opt.study.scores import (
-    CellScore,
-    CommonDesign,
-    ContenderScore,
-    PairTest,
-    PriceOfGenerality,
-    Ranking,
-    StudySummary,
-)
-
-__all__ = [
-    "CellScore",
-    "CommonDesign",
-    "ContenderScore",
-    "PairTest",
-    "PriceOfGenerality",
-    "Ranking",
-    "StudySummary",
-    "cell_metrics",
-    "contender_metrics",
-    "summarise",
-]
+from phaze_opt.study.scores import StudySummary
 
 
 def summarise(result: StudyResult) -> StudySummary:

@@ -14,26 +14,28 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, cast, final
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.lock import locked
+from phaze_opt.track import store
 from phaze_opt.track.batches import log_file
-from phaze_opt.track.certificate_records import PROOF_STARTED
-from phaze_opt.track.certificate_writer import CertificateWriter
 from phaze_opt.track.destination import URI_VARIABLE, Destination
 from phaze_opt.track.order import DeliveryState, Order, OrderFile, Record, list_orders
 from phaze_opt.track.quiet import quiet_mlflow
 from phaze_opt.track.run_writer import RunWriter
 from phaze_opt.track.sources import Part, Source, num_pending, open_source
-from phaze_opt.track.store import StoreClock, describe_trouble, heard_client
+from phaze_opt.track.store import HeardClient, StoreClock, describe_trouble
 from phaze_opt.track.study_records import STUDY_STARTED
 from phaze_opt.track.study_writer import StudyWriter
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 DIRECTORY_VARIABLE = "PHAZE_OPT_ORDER"
 WORK_DIR_VARIABLE = "PHAZE_OPT_WORK_DIR"
 PATIENCE_VARIABLE = "PHAZE_OPT_FIRST_ANSWER_S"
-Writer = RunWriter | StudyWriter | CertificateWriter
+Writer = RunWriter | StudyWriter
 GROUP = 10
 """Records written between two notes of how far delivery is."""
 POLL_S = 0.25
@@ -93,9 +95,9 @@ class OrderDelivery:
 
     def _connect(self, order: Order) -> None:
         """Find or make the run, and begin at the first part: what the store has is not written again."""
-        kinds: dict[str, type[Writer]] = {STUDY_STARTED: StudyWriter, PROOF_STARTED: CertificateWriter}
-        kind = kinds.get(order.started["kind"], RunWriter)
-        writer = kind(heard_client(self.destination, self.clock), self.destination, order.attempt)
+        kind: type[Writer] = StudyWriter if order.started["kind"] == STUDY_STARTED else RunWriter
+        client = HeardClient(store.open_client(self.destination), self.clock.answer)
+        writer = kind(cast("MlflowClient", client), self.destination, order.attempt)
         writer.open_parent(order.started)
         writer.write([order.started])
         self._note(

@@ -21,6 +21,7 @@ from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.objective.serialize import evaluation_to_json
 from phaze_opt.record.journal import JournalWriter, open_journal
+from phaze_opt.record.whole_file import replace_file, replacing
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.track.certificate_events import ProofEvent, ProofFinished, ProofMoved, ProofStarted
@@ -222,19 +223,17 @@ class MLflowSession:
 
         Raises:
             TrackingError: a name that leaves the run's directory, or nothing was begun.
-            OSError: a file cannot be read or copied.
+            OSError: a file cannot be read.
+            InputError: it cannot be copied.
         """
         for name, path in files.items():
             relative = PurePosixPath(name)
             if self._place is None or relative.is_absolute() or ".." in relative.parts:
                 message = f"artifact '{name}' must have a relative name and come after the start"
                 raise TrackingError(message)
-            copy = self._place.files.joinpath(*relative.parts)
-            copy.parent.mkdir(parents=True, exist_ok=True)
             # A copy under its name is whole: the process of delivery takes whatever it finds.
-            part = self._place.directory / f".{copy.name}.part"
-            shutil.copyfile(path, part)
-            part.replace(copy)
+            with path.open("rb") as source, replacing(self._place.files.joinpath(*relative.parts)) as copy:
+                shutil.copyfileobj(source, copy)
 
     def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
         """Deliver what is left, within the tracker's limits; later calls return the same answer."""
@@ -304,11 +303,7 @@ class MLflowSession:
 
     def _log_json(self, name: str, value: Mapping[str, object]) -> None:
         assert self._place is not None
-        path = self._place.files / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = self._place.directory / f".{name}.part"
-        part.write_text(json.dumps(value, indent=2, default=str) + "\n", encoding="utf-8")
-        part.replace(path)
+        replace_file(self._place.files / name, json.dumps(value, indent=2, default=str) + "\n")
 
     def _hire(self) -> None:
         """Start the process that delivers."""

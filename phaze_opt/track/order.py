@@ -127,8 +127,8 @@ class OrderFile:
             write_value(self.directory / "tracking.state.json", asdict(state))
 
     def waiting_files(self) -> dict[str, Path]:
-        """Copies of artifacts by name."""
-        found = sorted(path for path in self.files.rglob("*") if path.is_file())
+        """Copies of artifacts by name; those that are being written have names with a dot."""
+        found = sorted(path for path in self.files.rglob("[!.]*") if path.is_file())
         return {path.relative_to(self.files).as_posix(): path for path in found}
 
 

@@ -1,4 +1,4 @@
-"""Writes one search into MLflow through `MlflowClient`: a parent run, a child run per trial, never one twice.
+"""Writes one search or proof into MLflow: its run, and a child run per trial of a search, never one twice.
 
 Every write is idempotent: runs are found by the tags `ATTEMPT_TAG`, `ROLE_TAG` and `NUMBER_TAG` before they are made.
 A child is ended only when the parent has its metrics too, so a child that has ended needs nothing more. One that has
@@ -22,6 +22,7 @@ from phaze_opt.track.batches import (
     param_entities,
     tag_entities,
 )
+from phaze_opt.track.certificate_records import PROOF_FINISHED, PROOF_MOVED, PROOF_STARTED
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.order import Record
 from phaze_opt.track.records import FINISHED, STARTED, TRIAL
@@ -35,6 +36,7 @@ ROLE_TAG = "phaze_opt.role"
 NUMBER_TAG = "phaze_opt.trial"
 PARENT_TAG = "mlflow.parentRunId"
 ROLE_SEARCH = "search"
+ROLE_PROOF = "proof"
 ROLE_TRIAL = "trial"
 RATES = ("throughput_samples_per_s", "throughput_per_tdp")
 
@@ -82,7 +84,7 @@ class BestSoFar:
 @final
 @dataclass(slots=True)
 class RunWriter:
-    """Writes the records of one search, in order.
+    """Writes the records of one search or proof, in order.
 
     Attributes:
         client: talks to the store.
@@ -101,16 +103,17 @@ class RunWriter:
     _name: str = ""
 
     def open_parent(self, started: Record) -> None:
-        """Find the search's run with its children, or make it."""
+        """Find the run with its children, or make it."""
         self._name = str(started.get("name", ""))
+        role = ROLE_PROOF if started["kind"] == PROOF_STARTED else ROLE_SEARCH
         self.experiment_id = find_experiment(self.client, str(started["experiment"]), destination=self.destination)
-        query = f"tags.`{ATTEMPT_TAG}` = '{self.attempt}' AND tags.`{ROLE_TAG}` = '{ROLE_SEARCH}'"
+        query = f"tags.`{ATTEMPT_TAG}` = '{self.attempt}' AND tags.`{ROLE_TAG}` = '{role}'"
         found = self.client.search_runs([self.experiment_id], query, max_results=1)
         if found:
             self.run_id = found[0].info.run_id
             self._children = self._find_children()
             return
-        tags = {**self._identity(started), ROLE_TAG: ROLE_SEARCH}
+        tags = {**self._identity(started), ROLE_TAG: role}
         run = self.client.create_run(self.experiment_id, started["time_ms"], tags=tags, run_name=self._name)
         self.run_id = run.info.run_id
 
@@ -118,9 +121,12 @@ class RunWriter:
         """Write records in order; the parent gets the metrics of all trials in one batch."""
         self._write_trials([record for record in records if record.get("kind") == TRIAL])
         for record in records:
-            if record.get("kind") == STARTED:
+            kind = record.get("kind")
+            if kind in (STARTED, PROOF_STARTED):
                 log_start(self.client, self.run_id, record)
-            elif record.get("kind") == FINISHED:
+            elif kind == PROOF_MOVED:
+                self._log(metric_entities(record["metrics"], record["time_ms"], step=record["step"]))
+            elif kind in (FINISHED, PROOF_FINISHED):
                 self._write_finished(record)
 
     def _write_trials(self, records: Sequence[Record]) -> None:
@@ -163,19 +169,21 @@ class RunWriter:
 
     def _write_finished(self, record: Record) -> None:
         tags = {**record["tags"]}
-        if "best_architecture" in tags:
+        if "statement" in tags:
+            tags[NOTE_TAG] = tags.pop("statement")
+        elif "best_trial" in tags:
             tags[NOTE_TAG] = f"Best design, trial {tags['best_trial']}: {tags['best_architecture']}"
-        self._log(metric_entities(record["metrics"], record["time_ms"], step=0), tags=tag_entities(tags))
+        self._log(
+            metric_entities(record["metrics"], record["time_ms"], step=record.get("step", 0)), tags=tag_entities(tags)
+        )
         status = "KILLED" if record["is_interrupted"] else "FINISHED"
         self.client.set_terminated(self.run_id, status, end_time=record["time_ms"])
 
     def _identity(self, record: Record) -> dict[str, str]:
-        return {
-            SEARCH_TAG: str(record["search_id"]),
-            ATTEMPT_TAG: self.attempt,
-            "mlflow.source.name": "phaze-opt search",
-            "mlflow.source.type": "LOCAL",
-        }
+        of_search = {SEARCH_TAG: str(record["search_id"])} if "search_id" in record else {}
+        command = "phaze-opt search" if of_search else "phaze-opt certify"
+        source = {"mlflow.source.name": command, "mlflow.source.type": "LOCAL"}
+        return {**of_search, ATTEMPT_TAG: self.attempt, **source}
 
     def _find_children(self) -> dict[int, Child]:
         query = f"tags.`{ATTEMPT_TAG}` = '{self.attempt}' AND tags.`{PARENT_TAG}` = '{self.run_id}'"

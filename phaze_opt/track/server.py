@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO
 
 from phaze_opt.errors import InputError, TrackingError
-from phaze_opt.record.input_files import is_file
+from phaze_opt.record.input_files import is_file, shorten
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.order import list_orders
 from phaze_opt.track.process import DeliveryProcess
@@ -42,11 +40,6 @@ class ServerAddress:
         """Address to open in a browser."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
-
-    @property
-    def runs_url(self) -> str:
-        """The list of experiments, in the view for runs rather than the one for language-model traces."""
-        return f"{self.url}/#/experiments?workflowType=machine_learning"
 
     @property
     def is_loopback(self) -> bool:
@@ -85,22 +78,22 @@ def check_servable(destination: Destination, address: ServerAddress) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address.host, address.port))
-        except OSError as error:
-            message = (
-                f"cannot listen on {address.host}:{address.port} ({error.strerror}); give another --port or --host"
-            )
+        except (OSError, ValueError, TypeError) as error:  # the last two: no host can have this name
+            reason = getattr(error, "strerror", None) or error
+            shown = f"{shorten(address.host)[1:-1]}:{address.port}"
+            message = f"cannot listen on {shown} ({reason}); give another --port or --host"
             raise InputError(message) from error
 
 
 def serve(destination: Destination, address: ServerAddress, on_ready: Callable[[str], None]) -> None:
-    """Run the interface until it is interrupted (Ctrl-C, SIGTERM); ``on_ready`` gets the address once it answers.
+    """Run the interface until it is interrupted; ``on_ready`` gets the address once it answers.
 
     Raises:
         InputError: see `check_servable`.
         TrackingError: the interface did not start.
     """
     check_servable(destination, address)
-    with tempfile.TemporaryFile() as log, _termination_as_interrupt():
+    with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mlflow", "server", "--host", address.host, "--port", str(address.port)]
             + ["--workers", "1"],
@@ -112,22 +105,12 @@ def serve(destination: Destination, address: ServerAddress, on_ready: Callable[[
         )
         try:
             _await_start(process, address, log)
-            on_ready(address.runs_url)
+            on_ready(address.url)
             process.wait()
         except KeyboardInterrupt:
             pass
         finally:
             _stop(process)
-
-
-@contextlib.contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that the interface's own processes are ended too."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _environment(destination: Destination) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, final
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.lock import locked
@@ -132,11 +132,6 @@ class HeardClient:
             return answer
 
         return call
-
-
-def heard_client(destination: Destination, clock: StoreClock) -> MlflowClient:
-    """A client whose answers a clock is told of."""
-    return cast("MlflowClient", HeardClient(open_client(destination), clock.answer))
 
 
 def describe_trouble(error: Exception, destination: Destination) -> str:

@@ -106,7 +106,7 @@ def _operator(row: Row) -> str:
 def _fit_constant(ideal: Floats, measured: Floats) -> Line:
     """The factor of least mean absolute percentage error: a weighted median of measured / ideal."""
     ratios = measured / ideal
-    order = np.argsort(ratios)
+    order = np.argsort(ratios, kind="stable")
     weights = np.cumsum(1.0 / ratios[order])
     chosen = order[int(np.searchsorted(weights, weights[-1] / 2.0))]
     return Line(0.0, float(ratios[chosen]))

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from phaze_opt.record.spelling import suggest
 from phaze_opt.validation.schema import Schema
 
-_OTHER_NAMES = MappingProxyType(
+OTHER_NAMES = MappingProxyType(
     {
         "hardware": "gpu device machine accelerator chip gpu_type gpu_name",
         "n_devices": "gpus devices num_gpus num_devices ngpus world_size n_gpus chips",
@@ -46,7 +46,7 @@ _OTHER_NAMES = MappingProxyType(
 def suggest_column(name: str, schema: Schema) -> str:
     """The column that is meant, or all columns of the kind, none cut away."""
     lowered = name.lower().replace(" ", "_").replace("-", "_")
-    for column, others in _OTHER_NAMES.items():
+    for column, others in OTHER_NAMES.items():
         if column in schema.columns and lowered in others.split():
             return f"did you mean {column}?"
     found = suggest(lowered, schema.columns)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.record.near_ties import comparable
+
 Floats = NDArray[np.float64]
 PER_CENT = 100.0
 
@@ -68,7 +70,8 @@ def rank_correlations(predicted: Floats, measured: Floats) -> tuple[float, float
 
     if len(predicted) < 3 or np.ptp(predicted) == 0 or np.ptp(measured) == 0:
         return math.nan, math.nan
-    return float(spearmanr(predicted, measured).statistic), float(kendalltau(predicted, measured).statistic)
+    ranked = comparable(predicted), comparable(measured)
+    return float(spearmanr(*ranked).statistic), float(kendalltau(*ranked).statistic)
 
 
 def mape(predicted: Floats, measured: Floats) -> float:

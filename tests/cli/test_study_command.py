@@ -270,11 +270,11 @@ def test_ctrl_c_is_exit_code_130_and_resume_goes_on(study: Path, tmp_path: Path)
     command = [sys.executable, "-m", "phaze_opt.cli", "study", "run", str(study), "--work-dir", str(tmp_path)]
     command += ["--no-tracking", "--resume"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not list(tmp_path.glob("phaze-opt-studies/*/cells/*.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 130, err
     assert "--resume" in err
     assert "Traceback" not in err

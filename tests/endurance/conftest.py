@@ -16,6 +16,7 @@ from forked_commands import CommandRunner
 from readers import CERTIFY, EVALUATE, ORIGINS, READERS, make_texts
 
 MakeOrigin = Callable[[str], Path]
+UndisturbedRun = Callable[[str], tuple[dict[str, object], float]]
 
 
 @pytest.fixture(scope="session")

@@ -93,9 +93,7 @@ class CommandRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()
 
     def run(
         self, arguments: list[str], directory: Path, *, interrupted_at: str = "", is_warm_up: bool = False

@@ -12,7 +12,7 @@ from phaze_opt.hardware.device import find_device, list_devices, load_device, sh
 from phaze_opt.hardware.device_file import LAYOUT_KEYS, device_of, read_devices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import find_machine, load_architecture
-from phaze_opt.record.toml_file import TomlDocument, parse_toml
+from phaze_opt.record.document import Document, parse_toml
 
 ZEUS = """name = "zeus-1"
 maker = "Olympus"
@@ -40,7 +40,7 @@ def test_a_shipped_machine_under_another_name_is_the_same_machine(name: str, tmp
     text = resources.files("phaze_opt.hardware").joinpath("devices.toml").read_text(encoding="utf-8")
     table = dict(parse_toml(text, source="").values[name])
     table.update(data_names=[], aliases=[])
-    found = device_of(TomlDocument(table | {"name": "my-own"}, "", "mine.toml"), tmp_path / "mine.toml")
+    found = device_of(Document(table | {"name": "my-own"}, "", "mine.toml"), tmp_path / "mine.toml")
     shipped = load_device(name)
     for field in shipped.__dataclass_fields__:
         if field not in ("name", "data_names", "aliases"):

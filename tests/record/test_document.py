@@ -81,7 +81,7 @@ KNOWN = "count, rate"
         ("count = 7", None, None, "needs luck"),
         (HEAD + 'rate = "x"', 2, "rate", "value 'x' must be a number"),
         (HEAD + "rate = inf", 2, "rate", "value inf must be a finite number"),
-        (HEAD + f"rate = 1{'0' * 4000}", 2, "rate", "must be a number"),
+        (HEAD + f"rate = 1{'0' * 4000}", 2, "rate", "is larger than an integer may be"),
         (HEAD + 'lax = "4x"', 2, "lax", "value '4x' must be an integer"),
         (HEAD + "lax = 4.5", 2, "lax", "value 4.5 must be an integer"),
         (HEAD + "is_on = 1", 2, "is_on", "value 1 must be true or false"),
@@ -154,7 +154,7 @@ def test_dataclasses_kept_in_files(tmp_path):
 
 @pytest.mark.parametrize("text", [f"{'a.' * 2000}a = 1", f"[{'a.' * 2000}a]", f"a = {'[' * 500}{']' * 500}"])
 def test_deep_tables_are_refused(text):
-    with pytest.raises(InputError, match="is not usable TOML"):
+    with pytest.raises(InputError, match="is not usable TOML|is nested in more than"):
         parse_toml(text, source="x.toml")
     assert parse_toml("a = " + "[" * (MAX_NESTING - 2) + "]" * (MAX_NESTING - 2), source="x.toml").values
 

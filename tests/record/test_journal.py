@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError
 from phaze_opt.record.journal import (
     format_line,
+    mend_journal,
     open_journal,
     parse_line,
     read_journal,
@@ -109,3 +110,12 @@ def test_a_value_alone_is_read_or_refused(tmp_path):
         path.write_bytes(content.encode("latin-1"))
         with pytest.raises(InputError):
             read_value(path, kind="a value")
+
+
+def test_a_journal_in_another_encoding_is_not_one_of_before_checksums(tmp_path):
+    """JSON is read in any encoding, so its lines would be believed unchecked, and could not be written anew."""
+    path = tmp_path / "journal.jsonl"
+    write_journal(path, VALUES)
+    path.write_bytes(path.read_text().encode("utf-16"))
+    assert mend_journal(path).values == ()
+    assert path.read_bytes() == b""

@@ -158,7 +158,7 @@ def test_bad_arguments_end_with_one_sentence(write, tmp_path, capsys):
         ([tmp_path / "missing.json"], "no such file"),
         ([tmp_path], "directory"),
         ([path, "--figure", tmp_path], "--figure"),
-        ([path, "--figure", tmp_path / "no" / "such" / "folder.html"], "--figure"),
+        ([path, "--figure", f"{path}/no/such/folder.html"], "is a file"),
         ([path, "--exclusivity", "core"], "--exclusivity"),
         ([path, "--time-limit", "0"], "--time-limit"),
         ([path, "--time-limit", "nan"], "--time-limit"),

@@ -23,6 +23,7 @@ from phaze_opt.track import guard, store
 from phaze_opt.track.deliver import deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.newest import newest_link
 from phaze_opt.track.null import NullSession
 from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
 from phaze_opt.track.study_records import MAX_CURVE_POINTS, median_curve, thinned
@@ -160,6 +161,13 @@ def test_the_experiment_bears_the_studys_name_note_and_views(work_dir: Path) -> 
     assert strategies["selectedColumns"][0] == "metrics.`median_regret_pct`"
     assert "compare-runs" in note
     assert "least median regret" in rows(work_dir, "select value from tags where key = 'mlflow.note.content'")[0][0]
+
+
+def test_the_interface_is_opened_at_the_view_of_the_newest_study(work_dir: Path) -> None:
+    record(work_dir, EVENTS)
+    link = newest_link(Destination(default_uri(work_dir), work_dir))
+    assert "viewStateShareKey=strategies" in link
+    assert "workflowType=machine_learning" in link
 
 
 def test_an_experiment_of_the_users_keeps_its_note(work_dir: Path) -> None:

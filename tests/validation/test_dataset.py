@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.baselines import fit_baselines
+from phaze_opt.validation.column_names import OTHER_NAMES
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS
@@ -315,3 +316,30 @@ def test_replicas_without_samples_are_refused_in_a_users_own_file(tmp_path):
         read_dataset(path)
     path.write_text(f"{header},tp\nA100-SXM-80GB,8,4,1024,16,1024,7,1.0,2\n")
     assert len(read_dataset(path).rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("gpu", "hardware"), ("Num-GPUs", "n_devices"), ("batch_size", "global_batch"), ("recompte", "recompute")],
+)
+def test_a_column_under_another_name_gets_the_one_that_is_meant(tmp_path, name, column):
+    header = f"{TRAINING_HEADER},{name}" if column == "recompute" else TRAINING_HEADER.replace(column, name, 1)
+    with pytest.raises(InputError, match=f"did you mean {column}") as caught:
+        read_dataset(write(tmp_path, f"{header}\nA100,8,24\n", "mine.csv"))
+    assert caught.value.line == 1
+
+
+def test_a_column_that_nobody_knows_gets_all_columns_none_cut_away(tmp_path):
+    with pytest.raises(InputError) as caught:
+        read_dataset(write(tmp_path, f"{TRAINING_HEADER},xyzzy\nA100,8,24\n", "mine.csv"))
+    schema = DATASET_SCHEMAS["train_megatron_sc21"]
+    assert str(caught.value).endswith(", ".join(schema.columns))
+    assert "..." not in str(caught.value)
+
+
+def test_other_names_are_of_columns_and_are_no_columns_themselves():
+    columns = {name for schema in SCHEMAS for name in schema.columns}
+    assert set(OTHER_NAMES) <= columns
+    for column, others in OTHER_NAMES.items():
+        owners = [schema for schema in SCHEMAS if column in schema.columns]
+        assert not [name for name in others.split() if all(name in schema.columns for schema in owners)]

@@ -79,7 +79,7 @@ def design_network(
     own = np.array([dimension.bandwidth_bytes_per_s for dimension in network.dimensions])
     total = float(own.sum()) if total_bytes_per_s is None else total_bytes_per_s
     budget = Budget(total * sum(prices) / levels, prices)
-    scaled = own * budget.total / float(own @ np.array(prices))
+    scaled = own * budget.total / float((own * np.array(prices)).sum())
     loads = [load for each in step_collectives(step, network) for load in collective_loads(each, way)]
     allocation = allocate_bandwidth(loads, budget)
     cases = (scaled, budget.equal_split(), np.array(allocation.bandwidth_bytes_per_s))

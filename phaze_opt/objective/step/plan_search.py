@@ -17,6 +17,7 @@ from phaze_opt.objective.step.price_step import DeviceTimes, StackColumns, price
 from phaze_opt.objective.step.step_batch import build_batch
 from phaze_opt.placement.plan_memory import PlanMemory, plan_memory
 from phaze_opt.placement.step_time import StepTime
+from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.stack import TrainingStack
@@ -107,7 +108,7 @@ def rank_plans(
         raise InputError(message)
     priced = _price([(step, times) for step, times, _ in fitting], machine)
     ranked = [RankedPlan(step.plan, time, memory) for (step, _, memory), time in zip(fitting, priced, strict=True)]
-    ranked.sort(key=lambda each: each.time.seconds)
+    ranked.sort(key=lambda each: float(comparable(each.time.seconds)))
     return PlanRanking(tuple(ranked), len(misfits), min(misfits, default=0.0))
 
 

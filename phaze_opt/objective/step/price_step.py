@@ -183,14 +183,14 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
 
     def of_stages(forward: Floats, backward: Floats) -> Floats:
         layers = batch.forwards * forward + backward
-        return np.asarray((batch.layers @ layers[:, :, None])[..., 0])
+        return _added_up(batch, layers)
 
     def per_class(number: int) -> Floats:
         extra = again_s if number == ATTENTION else 0.0
         return of_stages(classes_s[:, :, 0, number], classes_s[:, :, 1, number] + extra)
 
     transfer_s = (1.0 - stack.transfer_overlap)[:, None] * _traffic_s(batch.transfers, stack)
-    one_forward = (batch.layers @ (busy_s + launch_s)[:, :, 0, None])[..., 0]
+    one_forward = _added_up(batch, (busy_s + launch_s)[:, :, 0])
     stages = StageLoads(
         matmul_s=per_class(MATMUL),
         attention_s=per_class(ATTENTION),
@@ -234,7 +234,12 @@ def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:
     """Optimizer of every stage, from that of the layers (steps, layers); a tied table is updated once; s."""
     own = update_s.copy()
     own[:, HEAD] *= 1.0 - batch.tied_share
-    return np.asarray((batch.layers @ own[..., None])[..., 0] / batch.update_shards[:, None])
+    return np.asarray(_added_up(batch, own) / batch.update_shards[:, None])
+
+
+def _added_up(batch: StepBatch, layers_s: Floats) -> Floats:
+    """Of stages, from times of layers (steps, layers); in one order, which a product of matrices leaves to the CPU."""
+    return np.asarray((batch.layers * layers_s[:, None, :]).sum(axis=-1))
 
 
 def _with_software(classes_s: Floats, batch: StepBatch, stack: StackColumns) -> Floats:

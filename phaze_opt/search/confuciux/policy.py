@@ -62,7 +62,7 @@ class SequencePolicy:
         for step, action in enumerate(actions):
             shares = self.probabilities(step, actions)
             logs = np.log(np.maximum(shares, 1e-300))
-            entropy = -float(shares @ logs)
+            entropy = -float((shares * logs).sum())
             gradient = -advantage * shares - entropy_weight * shares * (logs + entropy)
             gradient[action] += advantage
             self.bias[step] += rate * gradient

@@ -50,10 +50,10 @@ class TPEStrategy:
 
     def build_sampler(self, context: StrategyContext) -> TPESampler:
         """The Optuna sampler of a context; points still being evaluated count as bad (constant liar)."""
-        import optuna
+        from phaze_opt.search.samplers.decided_tpe import DecidedTPESampler
 
         options = resolve_options(self.name, context.options, known=OPTIONS)
-        return optuna.samplers.TPESampler(
+        return DecidedTPESampler(
             n_startup_trials=int(options["startup_trials"]),
             n_ei_candidates=int(options["candidates"]),
             multivariate=bool(options["multivariate"]),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.record.near_ties import comparable_scores
 from phaze_opt.search.options import Option, OptionValue
 from phaze_opt.search.spotlight.columns import PointColumns, columns_of, draw_columns, take_rows
 from phaze_opt.search.spotlight.ledger import CostLedger
@@ -120,6 +121,7 @@ class DaboRun:
         if not len(columns):
             return []
         mean, deviation = surrogate.predict(self._features(columns))
-        order = np.argsort(mean - float(self.options["kappa"]) * deviation, kind="stable")
+        bound = comparable_scores(mean - float(self.options["kappa"]) * deviation)
+        order = np.argsort(bound, kind="stable")
         kept = max(4 * int(self.options["refit_every"]), 64)
         return list(dict.fromkeys(columns.point(int(row)) for row in order[:kept]))

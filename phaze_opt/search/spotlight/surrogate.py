@@ -14,6 +14,8 @@ _INTERCEPT_BOUNDS = (1e-3, 1e3)
 _NOISE_BOUNDS = (1e-4, 1e1)
 """Variance of the noise as a share of that of the costs: a model of 20 features fits 10 trials without any, and its
 deviations would vanish."""
+_THETA_DIGITS = 4
+"""Decimals of the logarithms of intercept and noise: optimisers on two CPUs agree to the seventh."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,5 +58,9 @@ def fit_surrogate(features: NDArray[np.float64], costs: NDArray[np.float64]) -> 
     with warnings.catch_warnings(), threadpool_limits(1):
         # An optimum at a bound of the noise or of the intercept is an answer, not a fault.
         warnings.simplefilter("ignore", ConvergenceWarning)
+        process.fit((features - centre) / spread, costs)
+        # The optimiser ends in other last digits on other CPUs; what they make of a prediction grows with its distance.
+        settled = process.kernel_.clone_with_theta(np.round(process.kernel_.theta, _THETA_DIGITS))
+        process = GaussianProcessRegressor(settled, optimizer=None, normalize_y=True)
         process.fit((features - centre) / spread, costs)
     return LinearSurrogate(process=process, centre=centre, spread=spread)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.record.near_ties import comparable
 
 MAX_PARTITIONED_MODELS = 8
 """Up to this many models the best sets are found over all partitions of the models; above, by an integer program."""
@@ -151,6 +152,6 @@ def _best_chips(terms: NDArray[np.float64], *, takes_least: bool) -> dict[int, t
     for group in range(1, 1 << len(terms)):
         rows = [row for row in range(len(terms)) if group >> row & 1]
         scores = terms[rows].min(axis=0) if takes_least else terms[rows].sum(axis=0)
-        chip = int(np.argmax(scores))
+        chip = int(np.argmax(comparable(scores)))
         found[group] = (float(scores[chip]), chip)
     return found

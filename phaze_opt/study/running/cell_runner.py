@@ -11,9 +11,8 @@ from phaze_opt.search.loop import SearchLoop
 from phaze_opt.search.result import SearchProgress
 from phaze_opt.search.run import open_loop
 from phaze_opt.study.config import StudyConfig
-from phaze_opt.study.disk.cell_log import CellLog, cell_result, write_cell
+from phaze_opt.study.disk.cell_log import CellLog, cell_result, write_cell, write_failure
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.disk.failure import write_failure
 from phaze_opt.study.plan import Cell, search_config
 from phaze_opt.study.running.compiled_conditions import CompiledConditions
 from phaze_opt.study.running.contender_guard import ContenderFaultError, contender_code, guard

@@ -80,7 +80,7 @@ def shared_engine(*, storage: str = "", dask: str = "") -> StudyEngine:
     if not storage:
         return StudyEngine(dask=dask)
     from phaze_opt.record.address import parse_address
-    from phaze_opt.study.stores.mirrored_store import open_mirrored_store
+    from phaze_opt.study.stores.optuna_store import open_mirrored_store
     from phaze_opt.study.stores.rdb_storage import open_rdb_storage
 
     address = parse_address(storage, source="--storage")

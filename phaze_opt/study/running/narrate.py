@@ -13,10 +13,11 @@ from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyObserver, StudyStarted
+from phaze_opt.study.judging.metrics import cell_metrics, contender_metrics
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.summary import cell_metrics, contender_metrics, summarise
+from phaze_opt.study.summary import summarise
 
 PERCENT = 100.0
 _LOGGER = logging.getLogger(__name__)

@@ -64,10 +64,6 @@ class LocalStore:
         """Unlock the point's byte."""
         self._file(digest).unlock(point)
 
-    def points(self, digest: str) -> tuple[DesignPoint, ...]:
-        """Points evaluated so far, in the order of the file."""
-        return self._file(digest).points()
-
     def close(self) -> None:
         """Close the files."""
         files, self._files = list(self._files.values()), {}
@@ -100,17 +96,20 @@ class _EvaluationFile:
         return self.index.get(point)
 
     def find(self, point: DesignPoint) -> KnownEvaluation | None:
-        """Read the line of a point."""
+        """Read the line of a point.
+
+        Raises:
+            InputError: its checksum holds, but it is no evaluation.
+        """
         place = self.place(point)
         if place is None:
             return None
         line = _parse(os.pread(self.descriptor, place[1], place[0]))
-        return KnownEvaluation(evaluation_from_json(line["evaluation"]), float(line["wall_s"]))
-
-    def points(self) -> tuple[DesignPoint, ...]:
-        """Points in the order of their lines."""
-        self._read_on()
-        return tuple(self.index)
+        try:
+            return KnownEvaluation(evaluation_from_json(line["evaluation"]), float(line["wall_s"]))
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"the line of {point} holds no evaluation as studies write it; remove the file and --resume"
+            raise InputError(message, source=str(self.path)) from error
 
     def append(self, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
         """Append a line unless the point has one."""

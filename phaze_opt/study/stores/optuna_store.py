@@ -19,13 +19,17 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import SolverError, StorageError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.record.address import Address
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.stores.rdb_storage import GRACE_S, Insistence, quiet_optuna
+from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.rdb_storage import GRACE_S, Insistence, open_rdb_storage, quiet_optuna
+from phaze_opt.study.stores.store import MirroredStore
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage, RDBStorage
@@ -39,6 +43,17 @@ POLL_S = 0.25
 PREFIX = "phaze-opt evaluations "
 _POINT, _WORKER, _EVALUATION, _WALL = "point", "worker", "evaluation", "wall_s"
 _SUPERSEDED = "superseded"
+
+
+def open_mirrored_store(directory: Path, *, address: Address) -> MirroredStore:
+    """The store of a study's directory with an Optuna RDB storage behind it, which has answered before.
+
+    Raises:
+        StorageError: the database failed.
+    """
+    insistence = Insistence(address)
+    storage = insistence.do(partial(open_rdb_storage, address))
+    return MirroredStore(LocalStore(directory), OptunaStore(storage, insistence))
 
 
 @dataclass(slots=True)

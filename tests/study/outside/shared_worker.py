@@ -12,9 +12,9 @@ from toy_study import CONFIG, ENGINE, build_slow, build_toy
 from phaze_opt.record.address import parse_address
 from phaze_opt.study.run import run_study
 from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.stores.mirrored_store import MirroredStore
 from phaze_opt.study.stores.optuna_store import OptunaStore
 from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
+from phaze_opt.study.stores.store import MirroredStore
 
 
 def open_store(directory: Path, *, url: str) -> MirroredStore:

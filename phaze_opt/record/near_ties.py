@@ -1,0 +1,26 @@
+"""Near-ties: numbers that rounding alone tells apart compare equal, so that the last digit of a CPU chooses nothing.
+
+Products of matrices, exponentials, logarithms and powers end in other last digits on other CPUs. Where such numbers are
+ranked, they are first put on a grid far coarser than those digits; what is equal there is decided by order or name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+MANTISSA_BITS = 34
+"""Ten decimal digits: rounding reaches the thirteenth."""
+SCORE_DIGITS = 6
+"""Decimals of scores of a model that was fitted, such as log densities."""
+
+
+def comparable(values: ArrayLike) -> NDArray[np.float64]:
+    """Values to `MANTISSA_BITS` binary digits each, to be compared and not to be kept; any shape."""
+    mantissa, exponent = np.frexp(np.asarray(values, dtype=np.float64))
+    return np.asarray(np.ldexp(np.rint(np.ldexp(mantissa, MANTISSA_BITS)), exponent - MANTISSA_BITS))
+
+
+def comparable_scores(scores: ArrayLike) -> NDArray[np.float64]:
+    """Scores whose differences count, not their ratios (logarithms), to `SCORE_DIGITS` decimals."""
+    return np.asarray(np.round(np.asarray(scores, dtype=np.float64), SCORE_DIGITS))

@@ -1,0 +1,47 @@
+"""Evaluations, searches and proofs are the same on another CPU, with other threads, locale and hash seed."""
+
+from pathlib import Path
+
+import pytest
+from commands import run_commands
+from comparison import differences
+from environments import KERNELS, SURROUNDINGS
+
+DATA = Path(__file__).parent / "data"
+TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
+QUIET = ["--no-tracking", "--seed", "3"]
+PLAN = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence-length", "512", "--arch", "a100-80g"]
+SMALL = {
+    "evaluate": ["evaluate", *TASK, "--arch", "tpu-v4"],
+    "evaluate-plans": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
+    "search-tpe": ["search", *TASK, *QUIET, "--strategy", "tpe", "--trials", "24"],
+    "certify": ["certify", *TASK, "--no-tracking", "--space", str(DATA / "space.toml")],
+}
+
+
+def outcome(folder, environment, commands):
+    """What the commands printed, by name, and the files that all of them left."""
+    said = run_commands(list(commands.values()), folder, environment)
+    lines = dict(zip(commands, (each.line for each in said), strict=True))
+    return lines | said[-1].files
+
+
+@pytest.fixture(scope="module", name="plain")
+def _plain(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plain")
+    return folder, outcome(folder, {}, SMALL)
+
+
+@pytest.mark.parametrize("kernel", ["haswell", "oldest"])
+def test_another_kernel_chooses_the_same(kernel, plain, tmp_path):
+    folder, expected = plain
+    found = outcome(tmp_path, KERNELS[kernel], SMALL)
+    assert not differences(expected, found, is_exact=False)
+    (certificate,) = {path.parent for path in folder.rglob("certificate.json")}
+    check = ["certify", "--check", str(certificate)]
+    assert outcome(tmp_path, KERNELS[kernel], {"check": check})["check"]["valid"] is True
+
+
+def test_surroundings_change_no_byte(plain, tmp_path):
+    every = {name: value for each in SURROUNDINGS.values() for name, value in each.items()}
+    assert not differences(plain[1], outcome(tmp_path, every, SMALL), is_exact=True)
