@@ -4,7 +4,8 @@ The evaluations are a closed form of some microseconds, so all that is left of a
 the strategy, the store of evaluations, the files of searches, and the judging of what was found. Ten searches share
 the trials; the number of searches stays, so that lists that grow with a search show. Each size runs in a process of its
 own; times are process time, which other work on the machine hardly changes. A flat study has a time a trial, and a
-memory a trial, that do not grow with the number of trials.
+memory a trial, that do not grow with the number of trials. The strategy draws at random: others think longer the more
+they know (of qmc Optuna makes its sequence anew for every trial: 1.8 ms a trial at 1,000 trials, 2.2 ms at 8,000).
 
 Run: python experiments/study/bench_long.py [--trials N]...
 """
@@ -39,8 +40,8 @@ STUDY = StudyConfig(
     name="long",
     description="A long study of cheap trials.",
     workloads=(Workload("tiny", ("tiny",)),),
-    contenders=(Contender("random", "random"), Contender("qmc", "qmc")),
-    seeds=tuple(range(NUM_SEARCHES // 2)),
+    contenders=(Contender("random", "random"),),
+    seeds=tuple(range(NUM_SEARCHES)),
     judgement=Judgement(num_bootstrap=1_000),
 )
 RESULT = Path(__file__).with_name("long.json")
