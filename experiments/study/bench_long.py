@@ -101,7 +101,7 @@ def main() -> None:
     rows = {}
     for size in arguments.trials or SIZES:
         command = [sys.executable, __file__, "--alone", str(size)]
-        rows[str(size)] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        rows[str(size)] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
         print(json.dumps(rows[str(size)]), flush=True)
     meta = {
         "version": phaze_opt.__version__,

@@ -6,15 +6,14 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import parse_json, read_text_file, shorten, shorten_path
-from phaze_opt.record.model_faults import explain
+from phaze_opt.record.model_faults import adapter, explain
 from phaze_opt.record.places import dotted, line_of
 
 MAX_NESTING = 64
@@ -69,16 +68,6 @@ class Document:
             inner, rule = explain(error, kind, values, also=also)
             raise self.fault(f"{rule}; {advice}" if advice else rule, *path, *inner) from None
         return value
-
-
-def adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    """The reader and writer of a model or a dataclass."""
-    return _adapter(kind)  # type: ignore[arg-type]
-
-
-@cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
 
 
 def read_toml(path: Path, *, kind: str) -> Document:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import islice
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from phaze_opt.record.input_files import shorten
@@ -25,9 +27,23 @@ _TYPES = {
 """What each type is called, by the beginning of the name of pydantic's fault."""
 _IS_TYPE = re.compile(r"[a-z]+_(type|parsing|parsing_size|from_float|unicode|sub_type|attributes_type|number)")
 _LIMITS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
+MAX_LISTED = 500
+"""Faults beyond which not all are looked through for the one that says most."""
+_OF_WHOLES = {"missing", "value_error", "assertion_error", "too_short"}
+"""Faults that a list or table may have for want of its end."""
 _EMPTY = {"too_short": "is empty; give at least one value", "string_too_short": "is empty; give a name"}
 _KEY = "[key]"
 """What pydantic puts behind the key of a table if the key is at fault rather than its value."""
+
+
+def adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    """The reader and writer of a model or a dataclass."""
+    return _adapter(kind)  # type: ignore[arg-type]
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def explain(
@@ -41,7 +57,8 @@ def explain(
         values: what it refuses.
         also: keys that a caller takes itself.
     """
-    faults = error.errors(include_url=False)
+    num_faults = error.error_count()
+    faults = (_fewer(error, kind, values) if num_faults > MAX_LISTED else error).errors(include_url=False)
     by_path: dict[KeyPath, list[ErrorDetails]] = {}
     for fault in faults:
         by_path.setdefault(_path_of(fault, values), []).append(fault)
@@ -53,8 +70,25 @@ def explain(
         rule = _missing(path, values, _model_at(kind, first["loc"][:-1]))
     else:
         rule = _rule(first, others)
-    num_others = len(by_path) - 1
+    num_others = (len(by_path) if num_faults <= MAX_LISTED else num_faults) - 1
     return path, f"{rule} (and {num_others} more fault{'s' * (num_others > 1)})" if num_others else rule
+
+
+def _fewer(error: ValidationError, kind: type[Any], values: object) -> ValidationError:
+    """The faults of the beginnings of long lists and tables; a list of all of a million would take a gigabyte."""
+    try:
+        adapter(kind).validate_python(_beginning(values))
+    except ValidationError as fewer:
+        if fewer.errors(include_url=False)[0]["type"] not in _OF_WHOLES:
+            return fewer
+    return error
+
+
+def _beginning(values: Any) -> Any:
+    """Values without what is far back in long lists and tables."""
+    if isinstance(values, dict):
+        return {key: _beginning(value) for key, value in islice(values.items(), MAX_LISTED)}
+    return [_beginning(value) for value in values[:MAX_LISTED]] if isinstance(values, list) else values
 
 
 def _path_of(fault: ErrorDetails, values: object) -> KeyPath:
@@ -103,7 +137,7 @@ def _missing(path: KeyPath, values: Any, model: type[Any]) -> str:
     for part in path[:-1]:
         values = values[part]
     known = _keys(model)
-    meant = near(str(path[-1]), [str(key) for key in values if key not in known])
+    meant = near(str(path[-1]), [str(key) for key in islice(values, MAX_LISTED) if key not in known])
     if meant:
         return f"is missing; did you mean it by '{shorten(meant[0])[1:-1]}'?"
     needed = ", ".join(key for key, is_required in known.items() if is_required)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
-from phaze_opt.record.document import Document, adapter
+from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.model_faults import adapter
 
 _T = TypeVar("_T")
 

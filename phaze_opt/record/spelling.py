@@ -38,6 +38,8 @@ def near(name: str, known: Iterable[str], *, most: int = 1, likeness: float = LE
         most: names given.
         likeness: share of letters from which on a name is close.
     """
-    lowered = {candidate.lower(): candidate for candidate in known}
     text = name[:_MAX_CHARACTERS].lower()
+    # No share of letters is larger than the lengths allow: difflib looks at what is left.
+    fits = (each for each in known if 2 * min(len(each), len(text)) >= likeness * (len(each) + len(text)))
+    lowered = {candidate.lower(): candidate for candidate in fits}
     return [lowered[key] for key in difflib.get_close_matches(text, lowered, n=most, cutoff=likeness)]

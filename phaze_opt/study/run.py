@@ -134,8 +134,9 @@ class _Run:
         for cell in self.cells:
             found = read_cell(self.directory.cell(cell), cell)
             if found is None or not self._has_evaluations(found):
-                # A search that failed is tried again.
+                # A search that failed is tried again, and one that lost an evaluation is not finished.
                 self.directory.failure(cell).unlink(missing_ok=True)
+                self.directory.cell(cell).unlink(missing_ok=True)
                 missing.append(cell)
             else:
                 self._count(cell, len(found.trials))

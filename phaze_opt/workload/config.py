@@ -22,6 +22,7 @@ from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 
 _KIND = "a Hugging Face config.json"
+MAX_KEYS = 10_000
 NEAR_KEY = 0.9
 """Similarity above which an unknown key is taken for a misspelt optional one."""
 
@@ -121,6 +122,9 @@ def _key_names(schema: type[FamilyConfig]) -> list[str]:
 
 def _refuse_near_misses(document: Document, schema: type[FamilyConfig], *, family: ModelFamily) -> None:
     """An unknown key that almost spells an absent known one would be ignored silently: refuse it."""
+    if len(document.values) > MAX_KEYS:
+        rule = f"has {len(document.values)} keys, which no model's config has; give {_KIND}"
+        raise document.fault(rule)
     known = _key_names(schema)
     absent = [key for key in known if key not in document.values]
     for key in document.values:

@@ -125,6 +125,26 @@ def test_faults_of_a_model(text, line, key, rule):
     assert len(message) < 400
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "rule"),
+    [
+        (
+            f"count = 3\nsizes = [1]\nnamed.x = [{'3, ' * 5000}]",
+            "named.x[0]",
+            "a table of keys and values (and 4999 ",
+        ),
+        (f"parts = [{'{size = 0}, ' * 5000}]", "count", "is missing; needed are count (and 5000 more"),
+        (f"parts = [{'{size = 1}, ' * 1000}{'{size = 0}, ' * 5000}]\ncount = 2", "parts[1000].size", "value 0"),
+        ("count = 3\n" + "".join(f"k{i} = 1\n" for i in range(5000)), "k0", "is unknown"),
+    ],
+)
+def test_thousands_of_faults(text, key, rule):
+    with pytest.raises(InputError) as caught:
+        parse_toml(text, source="x.toml").validate(Whole)
+    assert caught.value.key == key
+    assert rule in str(caught.value)
+
+
 def test_a_missing_key_that_a_lenient_model_would_overlook():
     document = parse_json_object(
         '{"list": [{\n"core_typ": "TC",\n"latency": 1.0}]}', source="x.json", kind="an instance"

@@ -148,6 +148,18 @@ def test_torn_lines_cost_their_evaluation_only(undisturbed: list[object], tmp_pa
     assert table(load_study(again.directory)) == undisturbed
 
 
+def test_observers_are_told_of_a_search_that_lost_an_evaluation_once_it_has_it_again(
+    undisturbed: list[object], tmp_path: Path
+) -> None:
+    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+    path = next(iter(sorted((first.directory / "evaluations").glob("*.jsonl"))))
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
+    told = _Recorder()
+    assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True, observers=(told,))) == undisturbed
+    cells = [event for event in told.events if isinstance(event, CellFinished)]
+    assert [event.result.cell.key for event in cells] == [cell.cell.key for cell in first.cells]
+
+
 def test_a_changed_digit_costs_its_line_only(
     undisturbed: list[object], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

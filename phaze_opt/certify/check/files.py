@@ -214,7 +214,8 @@ def _is_same(form: object, data: object) -> bool:
     if isinstance(form, list):
         return isinstance(data, list) and len(form) == len(data) and all(map(_is_same, form, data))
     kinds = (float, int) if type(form) is float else (type(form),)
-    return type(data) in kinds and form == data
+    is_no_number = form != form and data != data  # noqa: PLR0124 (the number that is not equal to itself)
+    return type(data) in kinds and (form == data or is_no_number)
 
 
 def _refuse_form(name: str, error: Exception) -> NoReturn:

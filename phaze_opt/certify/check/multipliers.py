@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from phaze_opt.certify.certificate import MULTIPLIERS_FILE, Certificate
 from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.errors import CertificateError
+from phaze_opt.record.input_files import shorten
 
 _TYPE = np.dtype(np.int32)
 _MAX_HEADER_BYTES = 10_000
@@ -49,10 +50,9 @@ def read_multipliers(content: bytes, certificate: Certificate) -> dict[int, NDAr
 
 def _check_names(archive: zipfile.ZipFile, names: list[str]) -> None:
     """An array for every micro-batch, none unknown and none twice."""
-    listed = [name.removesuffix(".npy") for name in archive.namelist()]
-    if sorted(listed) != sorted(names):
-        shown = listed if len(listed) <= len(names) else [*listed[: len(names)], "..."]
-        refuse(f"holds {sorted(shown)}, not {sorted(names)}", file=MULTIPLIERS_FILE)
+    listed, wanted = sorted(archive.namelist()), sorted(f"{name}.npy" for name in names)
+    if listed != wanted:
+        refuse(f"holds {shorten(listed)}, not {wanted}", file=MULTIPLIERS_FILE)
 
 
 def _read_table(archive: zipfile.ZipFile, name: str, num_slots: int, most_rows: int) -> NDArray[np.int32]:
