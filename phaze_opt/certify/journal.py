@@ -37,14 +37,14 @@ class JournalHeader:
 
 @dataclass(slots=True)
 class Journal:
-    """A `proving.Ledger` on disk.
+    """Where pieces of a proof are kept as they finish, so that another session need not do them again.
 
     Attributes:
-        pieces: where it is kept.
+        pieces: where they are kept; None keeps nothing.
         spent_s: time that earlier sessions took, s.
     """
 
-    pieces: Pieces
+    pieces: Pieces | None = None
     spent_s: float = 0.0
     _chunks: dict[int, dict[str, Any]] = field(default_factory=dict)
     _rounds: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
@@ -52,7 +52,9 @@ class Journal:
 
     def chunk(self, number: int) -> BoundChunk | None:
         """Bounds of a range of points, if kept and whole."""
-        arrays = self.pieces.arrays(_chunk_name(number), self._chunks[number]) if self.has_chunk(number) else None
+        if self.pieces is None or not self.has_chunk(number):
+            return None
+        arrays = self.pieces.arrays(_chunk_name(number), self._chunks[number])
         if arrays is None:
             return None
         return BoundChunk(BoundRows(*(arrays[name] for name in _COLUMNS)), arrays["row_of"])
@@ -67,6 +69,8 @@ class Journal:
         Raises:
             InputError: they cannot be written.
         """
+        if self.pieces is None:
+            return
         columns = {name: getattr(chunk.rows, name) for name in _COLUMNS}
         line = {"bounds": number, "spent_s": self._spent_now_s()}
         self.pieces.keep_arrays(_chunk_name(number), line, {"row_of": chunk.row_of, **columns})
@@ -85,12 +89,15 @@ class Journal:
         Raises:
             InputError: it cannot be written.
         """
+        if self.pieces is None:
+            return
         found = [outcome_to_json(outcome) for outcome in outcomes]
         self.pieces.keep({"round": number, "outcomes": found, "spent_s": self._spent_now_s()})
 
     def close(self) -> None:
         """Close its file; what is kept stays."""
-        self.pieces.close()
+        if self.pieces is not None:
+            self.pieces.close()
 
     def _spent_now_s(self) -> float:
         return self.spent_s + time.perf_counter() - self._since_s
@@ -102,8 +109,9 @@ def open_journal(directory: Path, *, header: JournalHeader, is_resumed: bool) ->
     Raises:
         InputError: it cannot be read.
     """
-    journal = Journal(open_pieces(directory, header=asdict(header), is_resumed=is_resumed))
-    for line in journal.pieces.lines:
+    pieces = open_pieces(directory, header=asdict(header), is_resumed=is_resumed)
+    journal = Journal(pieces)
+    for line in pieces.lines:
         # Of two lines of one piece the later one was written because the earlier one did not serve.
         if "bounds" in line:
             journal._chunks[line["bounds"]] = line

@@ -16,8 +16,7 @@ from phaze_opt.certify.pieces import Pieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.journal import RobustJournal
 from phaze_opt.certify.robust.ledger import Ledger
-from phaze_opt.certify.robust.prover import Cause, ModelFacts, WorldBest, WorldProof, Worth
-from phaze_opt.certify.robust.tasks import ProverBench
+from phaze_opt.certify.robust.prover import Cause, ModelFacts, ProverBench, WorldBest, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import Setting, World, WorldKind
 from phaze_opt.certify.workers import Workers
 from phaze_opt.hardware.constants import Constants, load_constants

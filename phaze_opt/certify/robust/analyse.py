@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
+from phaze_opt.certify.columns import axis_column, axis_value, free_axes
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file
 from phaze_opt.certify.robust.assumptions import Assumptions, find_assumptions
-from phaze_opt.certify.robust.axes import axis_column, axis_value, free_axes
 from phaze_opt.certify.robust.concluding import Evidence, conclude, optimal_within
 from phaze_opt.certify.robust.journal import RobustJournal, open_robust_journal
 from phaze_opt.certify.robust.keeping import KeptCost, Restriction, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.minimax import MinimaxSearch, find_minimax
-from phaze_opt.certify.robust.prover import RobustProver
+from phaze_opt.certify.robust.prover import ProverBench, RobustProver
 from phaze_opt.certify.robust.result import (
     NOT_IN_SPACE,
     RobustOptions,
@@ -29,7 +29,6 @@ from phaze_opt.certify.robust.result import (
     RobustResult,
     RobustStage,
 )
-from phaze_opt.certify.robust.tasks import ProverBench
 from phaze_opt.certify.robust.worlds import World, build_worlds
 from phaze_opt.certify.workers import Workers
 from phaze_opt.certify.writing import certificate_directory
