@@ -15,16 +15,19 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui test test-slow test-deep ui-test test-all test-reference lint bench clean
+.PHONY: help demo ui check test durations endurance test-slow test-deep ui-test test-all test-reference lint bench clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
 	@echo "make ui              open the demo's runs in MLflow"
-	@echo "make test            every check: ruff, mypy, import-linter, pytest"
+	@echo "make check           for every change: ruff and the tests that take no time, in a minute and a half"
+	@echo "make test            every check: ruff, mypy, import-linter, pytest, in JOBS=2 processes"
 	@echo "make test-slow       the checks that take minutes"
+	@echo "make endurance       2,000 damaged files a reader, 1,000 torn journals, 30 kills a command: hours"
 	@echo "make test-deep       property tests on newly drawn examples, ROUNDS=10 times over"
 	@echo "make ui-test         a recorded study and its report, seen by a headless Chromium (skipped without one)"
 	@echo "make test-all        test, test-slow and ui-test"
+	@echo "make durations       runs all tests, and writes the list of those that make check leaves out"
 	@echo "make test-reference  parameter and FLOP counts against transformers and torch (downloads gigabytes)"
 	@echo "make bench           the benchmarks of experiments/"
 
@@ -65,11 +68,25 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+JOBS ?= 2
+PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(PYTEST) -m "not long and not slow and not reference and not ui"
+
 test: lint
-	$(BIN)/pytest
+	$(PYTEST)
+
+durations: $(VENV)/.installed-dev
+	$(PYTEST) --write-long-tests
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -m slow
+
+endurance: $(VENV)/.installed-dev
+	MUTANTS=2000 TRUNCATIONS=1000 KILLS=30 $(PYTEST) -m "slow or not slow" tests/endurance
 
 ROUNDS ?= 10
 

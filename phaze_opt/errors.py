@@ -10,9 +10,31 @@ PhazeOptError
 └── TrackingError        a tracker could not record; never reaches a search's result
 """
 
+from __future__ import annotations
+
+from typing import Any
+
+_MAX_CHARACTERS, _MAX_KEY_CHARACTERS = 1000, 120
+
 
 class PhazeOptError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Root of every error that this package raises on purpose; it travels between processes with all it holds."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Build the same error without calling ``__init__``, which may take other arguments."""
+        return _rebuild, (type(self), self.args), self.__dict__
+
+
+def _rebuild(kind: type[PhazeOptError], args: tuple[Any, ...]) -> PhazeOptError:
+    """An error as it was pickled."""
+    error = kind.__new__(kind)
+    error.args = args
+    return error
+
+
+def _cut(text: str, most: int) -> str:
+    """A text without what is beyond a length."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 class InputError(PhazeOptError):
@@ -33,13 +55,15 @@ class InputError(PhazeOptError):
         line: int | None = None,
         key: str | None = None,
     ) -> None:
-        """Prefix the message with where the fault is."""
+        """Prefix the message with where the fault is; what a file makes long is cut."""
         where = "" if source is None else source
         if line is not None:
             where = f"{where}:{line}"
         if key is not None:
-            where = f"{where}: key '{key}'" if where else f"'{key}'"
-        super().__init__(f"{where}: {message}" if where else message)
+            shown = _cut(key, _MAX_KEY_CHARACTERS)
+            where = f"{where}: key '{shown}'" if where else f"'{shown}'"
+        sentence = _cut(message, _MAX_CHARACTERS)
+        super().__init__(f"{where}: {sentence}" if where else sentence)
         self.source = source
         self.line = line
         self.key = key

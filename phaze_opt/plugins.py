@@ -6,11 +6,19 @@ register through the same groups in pyproject.toml that outside packages use.
 
 from __future__ import annotations
 
-import difflib
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 
 from phaze_opt.errors import PluginError
+from phaze_opt.record.spelling import suggest
+
+_PACKAGE = "phaze_opt"
+_SOURCES = (".py", ".so", ".pyd")
 
 
 class PluginGroup(StrEnum):
@@ -47,9 +55,7 @@ def load_plugin(group: PluginGroup, name: str) -> object:
     """
     entries = {entry.name: entry for entry in list_plugins(group)}
     if name not in entries:
-        near = difflib.get_close_matches(name, entries, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(entries)}"
-        message = f"{group.value}: no plug-in is named '{name}'; {hint}"
+        message = f"{group.value}: no plug-in is named '{name}'; {suggest(name, entries)}"
         raise PluginError(message)
     entry = entries[name]
     try:
@@ -60,3 +66,86 @@ def load_plugin(group: PluginGroup, name: str) -> object:
     except Exception as error:
         message = f"{group.value}: plug-in '{name}' ({entry.value}) fails to load: {type(error).__name__}: {error}"
         raise PluginError(message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOrigin:
+    """Where the code of a plug-in comes from.
+
+    Attributes:
+        group: of its entry point.
+        name: that it is registered under.
+        distribution: package that brings it; empty if none says so.
+        version: of the distribution.
+        digest: of the sources of its top-level package or module; of a built-in, of its room of this package. Code
+            that these import from elsewhere is not part of it.
+    """
+
+    group: str
+    name: str
+    distribution: str
+    version: str
+    digest: str
+
+
+def plugin_origins(wanted: Iterable[tuple[PluginGroup, str]]) -> tuple[PluginOrigin, ...]:
+    """Origins of plug-ins, in their order; nothing of them is imported but packages that hold their modules.
+
+    Raises:
+        PluginError: two packages register the same name.
+    """
+    digests: dict[str, str] = {}
+    entries = [entry for group, name in wanted for entry in list_plugins(group) if entry.name == name]
+    return tuple(_origin(entry, digests) for entry in entries)
+
+
+def changed_plugins(before: Iterable[PluginOrigin], now: Iterable[PluginOrigin]) -> tuple[PluginOrigin, ...]:
+    """Plug-ins whose code is not what it was, as they are now; what is in one of the two only does not count."""
+    digests = {(origin.group, origin.name): origin.digest for origin in before}
+    return tuple(one for one in now if digests.get((one.group, one.name), one.digest) != one.digest)
+
+
+def _origin(entry: EntryPoint, digests: dict[str, str]) -> PluginOrigin:
+    """The origin of one plug-in; digests are looked up, or made once."""
+    distribution, unit = entry.dist, _code_unit(entry.module)
+    if unit not in digests:
+        digests[unit] = _digest_of(unit)
+    return PluginOrigin(
+        group=entry.group,
+        name=entry.name,
+        distribution="" if distribution is None else distribution.name,
+        version="" if distribution is None else distribution.version,
+        digest=digests[unit],
+    )
+
+
+def _code_unit(module: str) -> str:
+    """The package or module whose sources stand for a plug-in's code; below a package without files its first part."""
+    parts = module.split(".")
+    unit = ".".join(parts[: 2 if parts[0] == _PACKAGE else 1])
+    spec = find_spec(unit)
+    is_shared = spec is not None and spec.origin is None and len(parts) > 1
+    return ".".join(parts[:2]) if is_shared else unit
+
+
+def _digest_of(unit: str) -> str:
+    """Digest of all sources of a package or module, their names included."""
+    digest = hashlib.sha256()
+    for name, path in _sources_of(unit):
+        digest.update(f"{name}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _sources_of(unit: str) -> Iterator[tuple[str, Path]]:
+    """Sources by their names within the package, in the order of these."""
+    spec = find_spec(unit)
+    if spec is None:
+        return
+    if spec.submodule_search_locations is None:
+        if spec.origin is not None and Path(spec.origin).is_file():
+            yield Path(spec.origin).name, Path(spec.origin)
+        return
+    for root in sorted(Path(place) for place in spec.submodule_search_locations):
+        found = ((path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.suffix in _SOURCES)
+        yield from sorted(found)

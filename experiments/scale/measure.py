@@ -67,13 +67,14 @@ def study_of(num_trials: int) -> StudyConfig:
 
 def work(url: str, work_dir: Path, pad_s: float, num_trials: int) -> None:
     """Be one worker."""
-    from phaze_opt.study.stores.mirrored_store import open_mirrored_store
+    from phaze_opt.record.address import parse_address
+    from phaze_opt.study.stores.optuna_store import open_mirrored_store
 
     engine = StudyEngine(
         build_objective=partial(build_padded, pad_s=pad_s),
         build_bounder=None,
         find_references=None,
-        open_store=partial(open_mirrored_store, url=url),
+        open_store=partial(open_mirrored_store, address=parse_address(url, source="--worker")),
         is_shared=True,
     )
     run_study(study_of(num_trials), work_dir=work_dir, engine=engine, is_worker=True)

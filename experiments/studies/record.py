@@ -21,7 +21,8 @@ from typing import Any
 from phaze_opt.study.disk.directory import list_studies
 from phaze_opt.study.load import load_study
 from phaze_opt.study.result import StudyResult
-from phaze_opt.study.summary import ContenderScore, PriceOfGenerality, StudySummary, summarise
+from phaze_opt.study.scores import ContenderScore, PriceOfGenerality, StudySummary
+from phaze_opt.study.summary import summarise
 
 HERE = Path(__file__).parent
 PACKAGES = ("phaze-opt", "optuna", "numpy", "scipy", "scikit-learn", "highspy", "Pyomo", "numba")

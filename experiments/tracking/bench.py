@@ -1,7 +1,8 @@
 """What recording a study costs: time added to the study per trial, and how fast trials reach a sqlite store.
 
-A made-up study (no evaluation takes any time) tells its events to the MLflow tracker as fast as it can; its process of
-delivery writes them meanwhile and after. Writes bench.json beside this file. Run: python experiments/tracking/bench.py
+A made-up study (no evaluation takes any time) is written to disk and tells its events to the MLflow tracker as fast as
+it can; its process of delivery reads the searches and writes them meanwhile and after. Writes bench.json beside this
+file. Run: python experiments/tracking/bench.py
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ import resource
 import sqlite3
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
 import phaze_opt
-from phaze_opt.study.events import CellFinished
+from phaze_opt.study.events import CellFinished, StudyEvent
 from phaze_opt.testing.events import example_study
+from phaze_opt.testing.records import record_study
 from phaze_opt.track.guard import open_study_tracker
 from phaze_opt.track.protocol import TrackerConfig, TrialRuns
 
 
 def measure(*, evaluations: int, seeds: int, trials: TrialRuns) -> dict[str, object]:
     """Record one study in a fresh store."""
-    events = example_study(evaluations, num_seeds=seeds)
+    events: Sequence[StudyEvent] = example_study(evaluations, num_seeds=seeds)
     count = sum(len(event.evaluations) for event in events if isinstance(event, CellFinished))
     with tempfile.TemporaryDirectory() as name:
+        events = record_study(Path(name), events)
         session = open_study_tracker("mlflow", TrackerConfig(work_dir=Path(name), trials=trials))
         cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
         started = time.perf_counter()

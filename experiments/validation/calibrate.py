@@ -51,7 +51,7 @@ def groups_of(families: tuple[Family, ...], datasets: tuple[Dataset, ...]) -> se
     """Groups that these families fit."""
     names: set[str] = set()
     for family in families:
-        rows = [row for data in datasets if data.like in family.datasets for row in data.rows]
+        rows = [row for data in datasets for row in data.rows if row.dataset in family.datasets]
         names |= {parameter.group for parameter in family.parameters(rows)}
     return names
 

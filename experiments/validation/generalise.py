@@ -55,7 +55,7 @@ def measure(
     family: Family, datasets: tuple[Dataset, ...], fitted: FittedConstants, baselines: dict[str, Baseline]
 ) -> dict[str, Any]:
     """Figures of one family; empty if it has no constants."""
-    rows = [row for data in datasets if data.like in family.datasets for row in data.rows]
+    rows = [row for data in datasets for row in data.rows if row.dataset in family.datasets]
     start = without_groups(fitted, {parameter.group for parameter in family.parameters(rows)})
     begin = time.perf_counter()
     found = calibrate([family], datasets, start, source=SOURCE, on_progress=lambda text: print(text, flush=True))

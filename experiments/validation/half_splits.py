@@ -46,7 +46,7 @@ def main() -> None:
     options = parser.parse_args()
     known = json.loads(OUT.read_text())["sets"] if OUT.exists() else {}
     for family in load_families(options.only):
-        rows = [row for data in read_datasets(None)[0] if data.like in family.datasets for row in data.rows]
+        rows = [row for data in read_datasets(None)[0] for row in data.rows if row.dataset in family.datasets]
         if family.parameters(rows):
             known |= measure(family, rows, options.seeds)
             record = {"_meta": meta(), "sets": known}

@@ -45,7 +45,7 @@ def main() -> None:
     fitted = load_fitted()
     rows: list[dict[str, Any]] = []
     for data in read_datasets(None, SETS)[0]:
-        family = next(each for each in load_families([]) if data.like in each.datasets)
+        family = next(each for each in load_families([]) if data.name in each.datasets)
         compiled = family.compile(data.rows)
         assert isinstance(compiled, CompiledTraining)
         for entry in compiled.entries:

@@ -112,7 +112,7 @@ def placed(shape: Shape, value: Any) -> Iterator[None]:
 def own_groups(family: str, datasets: tuple[Dataset, ...]) -> set[str]:
     """Groups that a family fits; those of others stay as the package has them."""
     (known,) = load_families((family,))
-    rows = [row for data in datasets if data.like in known.datasets for row in data.rows]
+    rows = [row for data in datasets for row in data.rows if row.dataset in known.datasets]
     return {parameter.group for parameter in known.parameters(rows)}
 
 

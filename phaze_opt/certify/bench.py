@@ -14,6 +14,7 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.refining import PointOutcome, PointRefiner, RefineGoal
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.record.workers import Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class ProofBench:
         self._writer = PoolWriter(self.bounder)
         self._num_synced = 0
 
-    def do(self, work: object) -> BoundChunk | PointOutcome:
+    def do(self, work: object, tell: Tell, /) -> BoundChunk | PointOutcome:  # noqa: ARG002 -- short, so it tells nothing
         """One piece of work."""
         if isinstance(work, BoundWork):
             return self._bound(work)

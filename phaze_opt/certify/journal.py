@@ -1,28 +1,20 @@
-"""The journal of a proof: finished pieces on disk, so that a proof that was killed goes on where it was.
+"""The journal of a proof: bounds of ranges of points and outcomes of rounds, as `pieces` keeps them.
 
-Bounds of a range of points are one file each, moved into place when whole; rounds are lines of one file. A line torn
-by a kill is cut off. What is read back is equal to the bit to what was written, and the loop that reads it is
-deterministic, so a resumed proof ends as an uninterrupted one.
+The loop that reads it is deterministic, so a resumed proof ends as an uninterrupted one.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
-from zipfile import BadZipFile
-
-import numpy as np
+from typing import Any
 
 from phaze_opt.certify.bench import BoundChunk
 from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.certificate import Solution
+from phaze_opt.certify.pieces import Pieces, open_pieces
 from phaze_opt.certify.pool_entries import NewEntry
 from phaze_opt.certify.refining import PointOutcome
 from phaze_opt.certify.solving import SolvedPoint
@@ -30,8 +22,6 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
 from phaze_opt.record.plain_data import from_plain, to_plain
 
-_FORMAT = 1
-_HEADER, _ROUNDS, _SPENT = "header.json", "rounds.jsonl", "spent_s"
 _COLUMNS = ("rate_upper", "reason", "area_mm2", "tdp_w", "entries")
 
 
@@ -43,35 +33,35 @@ class JournalHeader:
     tolerance: float
     num_best: int
     chunk_points: int
-    format: int = _FORMAT
 
 
 @dataclass(slots=True)
 class Journal:
-    """A `proving.Ledger` on disk.
+    """Where pieces of a proof are kept as they finish, so that another session need not do them again.
 
     Attributes:
-        directory: of the journal.
+        pieces: where they are kept; None keeps nothing.
         spent_s: time that earlier sessions took, s.
     """
 
-    directory: Path
+    pieces: Pieces | None = None
     spent_s: float = 0.0
-    _rounds: list[dict[str, Any]] = field(default_factory=list)
-    _file: IO[str] | None = None
+    _chunks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _rounds: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     _since_s: float = field(default_factory=time.perf_counter)
 
     def chunk(self, number: int) -> BoundChunk | None:
         """Bounds of a range of points, if kept and whole."""
-        try:
-            with self._chunk_path(number).open("rb") as file, np.load(file, allow_pickle=False) as data:
-                return BoundChunk(BoundRows(*(data[name] for name in _COLUMNS)), data["row_of"])
-        except (OSError, ValueError, KeyError, BadZipFile):
+        if self.pieces is None or not self.has_chunk(number):
             return None
+        arrays = self.pieces.arrays(_chunk_name(number), self._chunks[number])
+        if arrays is None:
+            return None
+        return BoundChunk(BoundRows(*(arrays[name] for name in _COLUMNS)), arrays["row_of"])
 
     def has_chunk(self, number: int) -> bool:
         """Whether these bounds are kept."""
-        return self._chunk_path(number).exists()
+        return number in self._chunks
 
     def keep_chunk(self, number: int, chunk: BoundChunk) -> None:
         """Keep bounds.
@@ -79,124 +69,60 @@ class Journal:
         Raises:
             InputError: they cannot be written.
         """
-        path = self._chunk_path(number)
-        part = path.with_suffix(".part")
+        if self.pieces is None:
+            return
         columns = {name: getattr(chunk.rows, name) for name in _COLUMNS}
-        with _writing(self.directory):
-            with part.open("wb") as file:
-                np.savez(file, row_of=chunk.row_of, **columns)
-            part.replace(path)
-            self._tell_time()
+        line = {"bounds": number, "spent_s": self._spent_now_s()}
+        self.pieces.keep_arrays(_chunk_name(number), line, {"row_of": chunk.row_of, **columns})
 
     def round(self, number: int, indices: Sequence[int]) -> tuple[PointOutcome, ...] | None:
-        """What a round found, if kept; rounds after one of other points are dropped."""
-        if number >= len(self._rounds):
-            return None
+        """What a round of these points found, if kept."""
         try:
-            outcomes = tuple(outcome_from_json(outcome) for outcome in self._rounds[number]["outcomes"])
+            outcomes = tuple(outcome_from_json(outcome) for outcome in self._rounds.get(number, ()))
         except (ValueError, KeyError, TypeError, InputError):
-            outcomes = ()
-        if [outcome.index for outcome in outcomes] == list(indices):
-            return outcomes
-        del self._rounds[number:]
-        with _writing(self.directory):
-            self._rewrite()
-        return None
+            return None
+        return outcomes if outcomes and [outcome.index for outcome in outcomes] == list(indices) else None
 
     def keep_round(self, number: int, outcomes: Sequence[PointOutcome]) -> None:
-        """Append a round.
+        """Keep a round.
 
         Raises:
             InputError: it cannot be written.
         """
-        line = {"round": number, "outcomes": [outcome_to_json(outcome) for outcome in outcomes]}
-        self._rounds.append(line)
-        with _writing(self.directory):
-            assert self._file is not None
-            self._file.write(json.dumps(line) + "\n")
-            self._file.flush()
-            self._tell_time()
+        if self.pieces is None:
+            return
+        found = [outcome_to_json(outcome) for outcome in outcomes]
+        self.pieces.keep({"round": number, "outcomes": found, "spent_s": self._spent_now_s()})
 
     def close(self) -> None:
         """Close its file; what is kept stays."""
-        file, self._file = self._file, None
-        if file is not None:
-            # Closing writes what is still buffered, which fails again on a full disk.
-            with suppress(OSError):
-                file.close()
+        if self.pieces is not None:
+            self.pieces.close()
 
-    def read_rounds(self) -> None:
-        """Read whole lines, cut a torn last one off, and go on appending."""
-        path = self.directory / _ROUNDS
-        data = path.read_bytes() if path.exists() else b""
-        for line in data[: data.rfind(b"\n") + 1].splitlines():
-            try:
-                value = json.loads(line)
-            except ValueError:
-                break
-            if not isinstance(value, dict) or value.get("round") != len(self._rounds):
-                break
-            self._rounds.append(value)
-        self._rewrite()
-
-    def _rewrite(self) -> None:
-        """Write the rounds that hold, and append from there."""
-        self.close()
-        part = self.directory / f"{_ROUNDS}.part"
-        part.write_text("".join(json.dumps(line) + "\n" for line in self._rounds), encoding="utf-8")
-        part.replace(self.directory / _ROUNDS)
-        self._file = (self.directory / _ROUNDS).open("a", encoding="utf-8")
-
-    def _chunk_path(self, number: int) -> Path:
-        return self.directory / f"bounds-{number:06d}.npz"
-
-    def _tell_time(self) -> None:
-        part = self.directory / f"{_SPENT}.part"
-        part.write_text(repr(self.spent_s + time.perf_counter() - self._since_s), encoding="utf-8")
-        part.replace(self.directory / _SPENT)
+    def _spent_now_s(self) -> float:
+        return self.spent_s + time.perf_counter() - self._since_s
 
 
 def open_journal(directory: Path, *, header: JournalHeader, is_resumed: bool) -> Journal:
     """Open the journal in a directory; empty unless resumed and of the same header.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be read.
     """
-    with _writing(directory):
-        if not (is_resumed and _header_of(directory) == asdict(header)):
-            shutil.rmtree(directory, ignore_errors=True)
-            directory.mkdir(parents=True, exist_ok=True)
-            part = directory / f"{_HEADER}.{os.getpid()}"
-            part.write_text(json.dumps(asdict(header)), encoding="utf-8")
-            part.replace(directory / _HEADER)
-        journal = Journal(directory, spent_s=_spent_s(directory))
-        journal.read_rounds()
+    pieces = open_pieces(directory, header=asdict(header), is_resumed=is_resumed)
+    journal = Journal(pieces)
+    for line in pieces.lines:
+        # Of two lines of one piece the later one was written because the earlier one did not serve.
+        if "bounds" in line:
+            journal._chunks[line["bounds"]] = line
+        elif "round" in line:
+            journal._rounds[line["round"]] = line["outcomes"]
+        journal.spent_s = max(journal.spent_s, line.get("spent_s", 0.0))
     return journal
 
 
-@contextmanager
-def _writing(directory: Path) -> Iterator[None]:
-    """Say in one sentence what hinders the journal."""
-    try:
-        yield
-    except OSError as error:
-        message = f"the journal of the proof cannot be written: {error.strerror or error}; choose another place"
-        raise InputError(message, source=str(directory)) from error
-
-
-def _header_of(directory: Path) -> object:
-    """The header of a journal; None if there is none to read."""
-    try:
-        return json.loads((directory / _HEADER).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _spent_s(directory: Path) -> float:
-    try:
-        return float((directory / _SPENT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return 0.0
+def _chunk_name(number: int) -> str:
+    return f"bounds-{number:06d}"
 
 
 def outcome_to_json(outcome: PointOutcome) -> dict[str, Any]:

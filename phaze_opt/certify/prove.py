@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
-from phaze_opt.certify.alone import proving_alone
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, JOURNAL_DIRECTORY, Certificate
+from phaze_opt.certify.check.files import read_claimed
 from phaze_opt.certify.journal import Journal, JournalHeader, open_journal
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.proving import CHUNK_POINTS, OnProgress, prove_problem
 from phaze_opt.certify.ranking import measure_flatness
-from phaze_opt.certify.reading import finished_progress, is_whole, read_result
+from phaze_opt.certify.reading import finished_progress, read_result
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
-from phaze_opt.record.plain_data import read_plain
+from phaze_opt.errors import InputError
+from phaze_opt.record.lock import locked
+
+_LOGGER = logging.getLogger(__name__)
+BUSY = "another process is proving this problem; wait for it, or work in another directory"
+
+
+def lock_file(directory: Path) -> Path:
+    """Where the lock of a certificate's directory is: beside it, as the directory itself is moved."""
+    return directory.with_name(f".{directory.name}.lock")
 
 
 def certify(
@@ -39,11 +49,11 @@ def certify(
     directory = certificate_directory(problem, among=options.directory)
     put_back(directory)
     if options.is_resumed:
-        finished = read_plain(Certificate, directory / CERTIFICATE_FILE, what="a certificate")
-        if finished is not None and _is_enough(finished, problem, options) and is_whole(finished, directory):
+        finished = _read_finished(directory)
+        if finished is not None and _is_enough(finished, problem, options):
             return read_result(finished, problem, options, directory)
     header = JournalHeader(problem.digest, options.tolerance, options.num_best, CHUNK_POINTS)
-    with proving_alone(directory):
+    with locked(lock_file(directory), busy=BUSY):
         journal = open_journal(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)
         try:
             return _prove(problem, options, directory, journal, on_progress or (lambda _: None))
@@ -75,6 +85,16 @@ def _prove(
         history=proof.history,
         wall_s=wall_s,
     )
+
+
+def _read_finished(directory: Path) -> Certificate | None:
+    """The certificate at hand; one that is not whole, or does not say what its rows say, is proved anew."""
+    try:
+        return read_claimed(directory)
+    except InputError as error:
+        if (directory / CERTIFICATE_FILE).exists():
+            _LOGGER.warning("%s: it is proved anew", error)
+        return None
 
 
 def _is_enough(finished: Certificate, problem: CertifyProblem, options: CertifyOptions) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from phaze_opt.certify.bench import BenchBuilder, BoundChunk, BoundWork, ProofBe
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.closing import PROOF_SLACK, ClosingLoop, Effort
+from phaze_opt.certify.journal import Journal
 from phaze_opt.certify.multiplier_table import MultiplierTable
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.ranking import rank_best
@@ -27,47 +27,6 @@ CHUNK_POINTS = 16384
 """Points bounded in one piece of work."""
 
 OnProgress = Callable[[CertifyProgress], None]
-
-
-class Ledger(Protocol):
-    """Where pieces of a proof are kept as they finish, so that another session need not do them again."""
-
-    def has_chunk(self, number: int) -> bool:
-        """Whether bounds of a range of points are kept."""
-
-    def chunk(self, number: int) -> BoundChunk | None:
-        """These bounds, if they are kept and whole."""
-
-    def keep_chunk(self, number: int, chunk: BoundChunk) -> None:
-        """Keep them."""
-
-    def round(self, number: int, indices: Sequence[int]) -> tuple[PointOutcome, ...] | None:
-        """What a round of these points found, if kept."""
-
-    def keep_round(self, number: int, outcomes: Sequence[PointOutcome]) -> None:
-        """Keep it."""
-
-
-class NoLedger:
-    """Keeps nothing."""
-
-    def has_chunk(self, number: int) -> bool:
-        """No."""
-        return False
-
-    def chunk(self, number: int) -> BoundChunk | None:
-        """Nothing."""
-        return None
-
-    def keep_chunk(self, number: int, chunk: BoundChunk) -> None:
-        """Nothing."""
-
-    def round(self, number: int, indices: Sequence[int]) -> tuple[PointOutcome, ...] | None:
-        """Nothing."""
-        return None
-
-    def keep_round(self, number: int, outcomes: Sequence[PointOutcome]) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +89,7 @@ def prove_problem(
     objective: Objective | None = None,
     pools: PhasePools | None = None,
     starts: Sequence[int] = (),
-    ledger: Ledger | None = None,
+    ledger: Journal | None = None,
     spent_s: float = 0.0,
     on_progress: OnProgress | None = None,
 ) -> Proof:
@@ -144,22 +103,18 @@ def prove_problem(
         objective: shares its graphs; of the problem's scenario and constants.
         pools: dual vectors of earlier proofs, which grow here; they hold whatever the constants are.
         starts: points to be solved first, as one of them may be the best.
-        ledger: keeps finished pieces.
+        ledger: keeps finished pieces; none are kept unless given.
         spent_s: time that earlier sessions of this proof took, s.
         on_progress: told of every chunk and round.
     """
     bench = ProofBench(problem, objective=objective, pools=pools)
-    workers = Workers(BenchBuilder(problem), jobs=jobs if pools is None and objective is None else 1, here=bench)
+    jobs = jobs if pools is None and objective is None else 1
     state = ProofState(problem, MultiplierTable(problem.space.axes.micro_batch, len(bench.bounder.slots)))
     clock = _Clock(problem.space.size, on_progress or (lambda _: None), time.perf_counter() - spent_s)
-    is_done = False
-    try:
-        _bound_all(state, workers, ledger or NoLedger(), clock)
-        loop = _close(state, bench, workers, ledger or NoLedger(), clock, tolerance=tolerance, starts=starts)
+    with Workers(BenchBuilder(problem), jobs=jobs, here=bench) as workers:
+        _bound_all(state, workers, ledger or Journal(), clock)
+        loop = _close(state, bench, workers, ledger or Journal(), clock, tolerance=tolerance, starts=starts)
         loop.solve_best(num_best, lambda: _tell_closing(clock, state, loop))
-        is_done = True
-    finally:
-        workers.close(is_hurried=not is_done)
     return Proof(
         state=state,
         bounder=bench.bounder,
@@ -170,7 +125,7 @@ def prove_problem(
     )
 
 
-def _bound_all(state: ProofState, workers: Workers, ledger: Ledger, clock: _Clock) -> None:
+def _bound_all(state: ProofState, workers: Workers, ledger: Journal, clock: _Clock) -> None:
     """Bound every point by the relaxed placement, in chunks."""
     size = state.problem.space.size
     works = [BoundWork(start, min(start + CHUNK_POINTS, size)) for start in range(0, size, CHUNK_POINTS)]
@@ -179,7 +134,7 @@ def _bound_all(state: ProofState, workers: Workers, ledger: Ledger, clock: _Cloc
         clock.tell(CertifyStage.BOUNDING, state, num_bounded=work.stop, num_open=0)
 
 
-def _chunks(works: Sequence[BoundWork], workers: Workers, ledger: Ledger) -> Iterator[BoundChunk]:
+def _chunks(works: Sequence[BoundWork], workers: Workers, ledger: Journal) -> Iterator[BoundChunk]:
     """Bounds of all chunks in order, those kept from the ledger."""
     kept = {number for number in range(len(works)) if ledger.has_chunk(number)}
     fresh = workers.map([work for number, work in enumerate(works) if number not in kept])
@@ -187,7 +142,6 @@ def _chunks(works: Sequence[BoundWork], workers: Workers, ledger: Ledger) -> Ite
         chunk = ledger.chunk(number) if number in kept else None
         if chunk is None:
             made = next(iter(workers.map([work]))) if number in kept else next(fresh)
-            assert isinstance(made, BoundChunk)
             ledger.keep_chunk(number, made)
             chunk = made
         yield chunk
@@ -197,7 +151,7 @@ def _close(
     state: ProofState,
     bench: ProofBench,
     workers: Workers,
-    ledger: Ledger,
+    ledger: Journal,
     clock: _Clock,
     *,
     tolerance: float,
@@ -209,7 +163,7 @@ def _close(
         kept = ledger.round(number, [work.index for work in works])
         if kept is not None:
             return kept
-        outcomes = [outcome for outcome in workers.map(works) if isinstance(outcome, PointOutcome)]
+        outcomes = list(workers.map(works))
         ledger.keep_round(number, outcomes)
         return outcomes
 

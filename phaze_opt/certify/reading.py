@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import POINTS_FILE, Certificate, Claim, PointStatus
-from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.ranking import flatness_of, rank_solved
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage
@@ -20,24 +18,10 @@ from phaze_opt.certify.state import solved_value
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators
-from phaze_opt.record.plain_data import to_plain
 
 Floats = NDArray[np.float64]
 _REPRODUCED = 1e-9
 """Relative shortfall of a design solved again that is rounding."""
-
-
-def is_whole(certificate: Certificate, directory: Path) -> bool:
-    """Whether nothing of a certificate was changed since it was written; one that was is proved anew."""
-    if certificate.digest != content_digest(to_plain(Certificate, certificate)):
-        return False
-    try:
-        return all(
-            hashlib.sha256((directory / name).read_bytes()).hexdigest() == digest
-            for name, digest in certificate.files.items()
-        )
-    except OSError:
-        return False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,8 +39,9 @@ from phaze_opt.certify.pool_entries import pool_file
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proving import Proof
 from phaze_opt.certify.state import ProofState
-from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import to_plain
+from phaze_opt.record.whole_file import sync_directory as sync_path
+from phaze_opt.record.whole_file import unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,8 +71,7 @@ def write_certificate(proof: Proof, directory: Path, *, wall_s: float) -> Certif
         _swap(part, directory)
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
-        message = f"the certificate cannot be written: {error.strerror or error}; choose another place"
-        raise InputError(message, source=str(directory)) from error
+        raise unwritable(directory, error, what="the certificate") from error
     return certificate
 
 
@@ -87,10 +87,13 @@ def put_back(directory: Path) -> None:
 
 def _swap(part: Path, directory: Path) -> None:
     """Move a whole directory into place; the one before goes aside first, as a directory cannot replace another."""
+    for written in (*part.iterdir(), part):
+        sync_path(written)
     aside = _aside(directory)
     if directory.exists():
         directory.replace(aside)
     part.replace(directory)
+    sync_path(directory.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 

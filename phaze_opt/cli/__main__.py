@@ -1,5 +1,5 @@
 """``python -m phaze_opt.cli``."""
 
-from phaze_opt.cli.main import main
+from phaze_opt.cli.entry import main
 
 main()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.notes import Note
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.page import write_search_report
 from phaze_opt.search.config import SearchConfig
@@ -26,6 +27,7 @@ def write_artifacts(
     space: SearchSpace,
     references: Mapping[str, Evaluation],
     optimum: Truth | None = None,
+    notes: Sequence[Note] = (),
 ) -> dict[str, Path]:
     """Write the artifacts of a search beside its journal.
 
@@ -45,6 +47,7 @@ def write_artifacts(
         extra_figures=_best_figures(result, scenario),
         space_size=space.size,
         optimum=optimum,
+        notes=notes,
     )
 
 

@@ -22,7 +22,7 @@ from phaze_opt.cli.measurements import (
     read_measurements,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, working
 from phaze_opt.cli.plain_table import print_plain_table
 from phaze_opt.errors import InputError
 
@@ -98,7 +98,7 @@ def _run(
     from phaze_opt.validation.calibrate import calibrate as fit
 
     start = load_fitted(constants)
-    with console().status("fitting") as status:
+    with working("fitting") as say:
         found = fit(
             families,
             datasets,
@@ -106,14 +106,14 @@ def _run(
             source=CALIBRATED,
             has_held_out=has_held_out,
             is_start_known=True,
-            on_progress=status.update,
+            on_progress=say,
         )
     if not found.families:
         reason = "no family of models with constants predicts these data sets; see --dataset and --only"
         message = f"nothing to fit: {'; '.join(found.unfitted) or reason}"
         raise InputError(message, source="--data")
     for sentence in found.unfitted:
-        console().print(f"note: {sentence}", markup=False, soft_wrap=True)
+        console().print(f"note: {sentence}", soft_wrap=True)
     return found
 
 
@@ -163,13 +163,13 @@ def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path])
         print_plain_table(content)
         screen.print()
     for sentence in few_rows_sentences(found):
-        console().print(f"warning: {sentence}", markup=False, soft_wrap=True)
+        console().print(f"warning: {sentence}", soft_wrap=True)
     source, file = quote(str(data)), quote(str(path))
     own = "".join(f" --machine {quote(str(machine))}" for machine in machines)
     uses = f"`phaze-opt validate --data {source}{own} --constants {file}`"
     if any(group.startswith(OF_PLANS) for group in found.groups):
         uses = f"{uses}, or price plans by `evaluate {_software_option(found)}--constants {file}`"
-    screen.print(f"constants: {path}; use them by {uses}", markup=False, soft_wrap=True)
+    screen.print(f"constants: {path}; use them by {uses}", soft_wrap=True)
 
 
 def _software_option(found: Calibration) -> str:

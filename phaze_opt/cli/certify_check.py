@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.cli.certify_output import print_check
 from phaze_opt.cli.interrupts import says_what_is_kept
-from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.output import print_json
+from phaze_opt.cli.progress import progress
+from phaze_opt.record.input_files import is_there
 
 if TYPE_CHECKING:
     from phaze_opt.certify.check.report import CheckProgress, CheckReport
@@ -32,11 +34,11 @@ def check_file(path: Path, *, is_json: bool, checker: Checker | None = None) -> 
     """
     from phaze_opt.errors import CertificateError, InputError
 
-    if not path.exists():
+    if not is_there(path):
         message = f"'{path}' does not exist; give the directory of a certificate"
         raise InputError(message, source="--check")
     try:
-        with says_what_is_kept("a check keeps nothing: run it again"), _bar(is_quiet=is_json) as show:
+        with says_what_is_kept("a check keeps nothing: run it again"), _progress(is_quiet=is_json) as show:
             report = (checker or _check)(path, show)
     except CertificateError as error:
         if is_json:
@@ -52,26 +54,7 @@ def _check(path: Path, on_progress: OnProgress) -> CheckReport:
 
 
 @contextmanager
-def _bar(*, is_quiet: bool) -> Iterator[OnProgress]:
-    """A bar per stage on standard error; nothing where that is no terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    screen = console()
-    bar = Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=screen,
-        transient=is_quiet,
-        disable=not screen.is_terminal,
-    )
-    with bar:
-        tasks = {}
-
-        def show(progress: CheckProgress) -> None:
-            if progress.stage not in tasks:
-                tasks[progress.stage] = bar.add_task(progress.stage.value)
-            bar.update(tasks[progress.stage], completed=progress.num_done, total=progress.num_all)
-
-        yield show
+def _progress(*, is_quiet: bool) -> Iterator[OnProgress]:
+    """How far every stage is, on standard error."""
+    with progress("check", is_transient=is_quiet) as show:
+        yield lambda moved: show(moved.stage.value, moved.num_done, moved.num_all, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import console
+from phaze_opt.cli.output import working
 
 if TYPE_CHECKING:
     from phaze_opt.certify.problem import CertifyProblem
@@ -31,8 +31,7 @@ def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp |
     found = explain_runner_up(result.best, goal=goal)
     if found is not None or not result.best:
         return found
-    screen = console()
-    with screen.status("looking for the runner-up"):
+    with working("looking for the runner-up"):
         second, is_certain = _evaluate_below(result, problem)
     if second is None:
         return None

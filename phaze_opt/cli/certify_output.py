@@ -88,15 +88,13 @@ def claim_to_json(claim: Claim) -> dict[str, Any]:
     return data
 
 
-def print_result(
-    result: CertifyResult, session: CertificateTrackingSession, *, ties: Ties, runner_up: RunnerUp | None
-) -> None:
+def print_result(result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | None) -> None:
     """What is proved, the best designs, how flat the top is, and why the next one loses."""
     from phaze_opt.report import certificate as words
     from phaze_opt.report.tables import draw_table
 
     screen = out()
-    screen.print(words.claim_sentence(result), markup=False)
+    screen.print(words.claim_sentence(result))
     if result.best:
         from phaze_opt.cli.search_output import inline_architecture
 
@@ -108,19 +106,24 @@ def print_result(
         screen.print("")
         if runner_up is not None:
             for sentence in runner_up.sentences:
-                screen.print(sentence, markup=False)
+                screen.print(sentence)
             if not runner_up.is_certain:
-                screen.print("It is the best of those looked at; bounds leave room for others between.", markup=False)
+                screen.print("It is the best of those looked at; bounds leave room for others between.")
         screen.print(f"The best design again: --arch {inline_architecture(result.best[0].evaluation)}", soft_wrap=True)
     infeasible = words.infeasible_sentence(result)
     if infeasible:
         screen.print(infeasible)
     screen.print(words.effort_sentence(result))
-    screen.print(f"The certificate: {result.directory}; check it with:", soft_wrap=True, markup=False)
-    screen.print(f"  phaze-opt certify --check '{result.directory}'", soft_wrap=True, markup=False)
+    screen.print(f"The certificate: {result.directory}; check it with:", soft_wrap=True)
+    screen.print(f"  phaze-opt certify --check '{result.directory}'", soft_wrap=True)
+
+
+def print_record(session: CertificateTrackingSession) -> None:
+    """Where the proof is recorded."""
     if session.url_hint:
+        screen = out()
         screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
-        screen.print(f"  {session.url_hint}", soft_wrap=True, markup=False)
+        screen.print(f"  {session.url_hint}", soft_wrap=True)
 
 
 def warn_unproved(claim: Claim) -> None:
@@ -143,9 +146,9 @@ def print_check(report: CheckReport, *, is_json: bool) -> None:
         print_json({"valid": True, "reason": "", "claim": claim, **models, **counts, "file": str(report.directory)})
         return
     for sentence in (check_sentence(report), *report.problem):
-        out().print(sentence, markup=False, highlight=False)
+        out().print(sentence)
     for sentence in report.differences:
-        out().print(f"Note: {sentence}", markup=False, style="yellow")
+        out().print(f"Note: {sentence}", style="yellow")
 
 
 def _design_to_json(design: RankedDesign) -> dict[str, Any]:

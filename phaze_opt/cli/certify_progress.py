@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from phaze_opt.cli.progress import MinuteLines
+
 if TYPE_CHECKING:
     from phaze_opt.certify.result import CertifyProgress
     from phaze_opt.objective.goals import Goal
@@ -23,9 +25,11 @@ HEADINGS = ("after", "solved", "open", "incumbent", "bound", "gap")
 
 @contextmanager
 def proof_display(screen: Console, *, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyProgress], None]]:
-    """A bar, and below it a row whenever incumbent or bound moved; nothing where there is no terminal."""
+    """A bar, and below it a row whenever incumbent or bound moved; a line a minute where there is no terminal."""
     if not screen.is_terminal:
-        yield lambda _: None
+        lines = MinuteLines("certify")
+        with lines.printed():
+            yield lambda moved: lines.note(*_in_words(moved, goal))
         return
     bar = Progress(
         TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeElapsedColumn()
@@ -58,6 +62,16 @@ def describe_stage(progress: CertifyProgress) -> tuple[int, int, str]:
         return progress.num_bounded, progress.num_points, f"{progress.num_bounded:,} of {progress.num_points:,} points"
     total = progress.num_solved + progress.num_open
     return progress.num_solved, max(1, total), f"{progress.num_solved:,} solved, {progress.num_open:,} open"
+
+
+def _in_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int, str]:
+    """Stage, done, of how many, and incumbent, bound and gap where they are known."""
+    from phaze_opt.report.certificate import progress_row
+
+    done, total, _ = describe_stage(progress)
+    values = dict(zip(HEADINGS, progress_row(progress, goal=goal), strict=True))
+    known = [f"{name} {values[name]}" for name in HEADINGS[3:] if values[name]] if is_known(progress) else []
+    return progress.stage.value, done, total, ", ".join(known)
 
 
 def _draw(moves: deque[CertifyProgress], goal: Goal) -> Table:

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.output import console, out
+from phaze_opt.cli.output import out
+from phaze_opt.cli.progress import progress
 
 if TYPE_CHECKING:
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
@@ -22,32 +23,13 @@ def analyse(problem: CertifyProblem, options: CertifyOptions, robust: RobustOpti
     Raises:
         InputError: a kept file is broken, or the directory cannot be written.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    screen = console()
-    bar = Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[what]}"),
-        TimeElapsedColumn(),
-        console=screen,
-        transient=is_quiet,
-        disable=not screen.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("worlds", total=None, what="")
-
-        def show(progress: RobustProgress) -> None:
-            bar.update(
-                task,
-                description=progress.stage.value,
-                completed=progress.num_worlds,
-                total=progress.num_all_worlds,
-                what=_describe(progress),
-            )
-
-        return _package_analyst()(problem, options, robust, on_progress=show)
+    with progress("certify --robust", is_transient=is_quiet) as show:
+        return _package_analyst()(
+            problem,
+            options,
+            robust,
+            on_progress=lambda moved: show(moved.stage.value, moved.num_worlds, moved.num_all_worlds, _describe(moved)),
+        )
 
 
 def _describe(progress: RobustProgress) -> str:
@@ -127,5 +109,5 @@ def print_robust(result: RobustResult, file: Path) -> None:
         screen.print(draw_table(table))
     screen.print("")
     for sentence in minimax_sentences(result):
-        screen.print(sentence, markup=False)
-    screen.print(f"All of it, every world and range among it: {file}", markup=False, soft_wrap=True)
+        screen.print(sentence)
+    screen.print(f"All of it, every world and range among it: {file}", soft_wrap=True)

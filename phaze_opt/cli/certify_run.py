@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from phaze_opt.cli.certify_extras import find_runner_up
-from phaze_opt.cli.certify_output import interrupted_to_json, print_result, result_to_json, warn_unproved
+from phaze_opt.cli.certify_output import interrupted_to_json, print_record, print_result, result_to_json, warn_unproved
 from phaze_opt.cli.certify_progress import proof_display
 from phaze_opt.cli.certify_robust import analyse, print_robust, robust_metrics, robust_to_json
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.interrupts import PROOF_KEPT
-from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.output import console, print_json, print_notes, spared, working
 from phaze_opt.record.interrupts import kernels_interruptible
 
 if TYPE_CHECKING:
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
     from phaze_opt.certify.result import CertifyProgress, CertifyResult
     from phaze_opt.certify.robust.result import RobustOptions, RobustResult
+    from phaze_opt.objective.notes import Note
     from phaze_opt.report.certificate import Ties
     from phaze_opt.report.runner_up import RunnerUp
     from phaze_opt.track.certificate_events import CertificateTrackingSession
@@ -133,20 +133,30 @@ class ProofRun:
         self._deliver()
 
     def _conclude(self, result: CertifyResult, robust: RobustResult | None) -> None:
+        from phaze_opt.objective.notes import notes_to_json
         from phaze_opt.report.certificate import count_ties
 
         ties = count_ties(result)
         runner_up = find_runner_up(result, self.problem)
-        page = self._write_report(result, ties, runner_up, robust)
-        self._record(result, robust, page)
-        if self.is_json:
-            data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
-            worlds = None if robust is None else robust_to_json(robust, str(self._robust_file()))
-            print_json({**data, "robust": worlds, "report": None if page is None else str(page)})
-        else:
-            print_result(result, self.session, ties=ties, runner_up=runner_up)
+        notes = self._notes(result)
+        if not self.is_json:
+            print_result(result, ties=ties, runner_up=runner_up)
+            print_notes(notes)
             if robust is not None:
                 print_robust(robust, self._robust_file())
+        page = None
+        try:
+            with spared("the page of --report"):
+                page = self._write_report(result, ties, runner_up, robust, notes)
+            self._record(result, robust, page)
+        finally:
+            if self.is_json:
+                data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
+                worlds = None if robust is None else robust_to_json(robust, str(self._robust_file()))
+                data |= {"notes": notes_to_json(notes), "robust": worlds}
+                print_json({**data, "report": None if page is None else str(page)})
+            else:
+                print_record(self.session)
         claim = result.certificate.claim
         warn_unproved(claim)
         if not claim.is_feasible:
@@ -158,14 +168,27 @@ class ProofRun:
 
         return result_file(self.problem, self.options)
 
+    def _notes(self, result: CertifyResult) -> tuple[Note, ...]:
+        """What the proved answer rests on."""
+        from phaze_opt.objective.notes import notes_about
+
+        problem = self.problem
+        best = result.best[0].evaluation if result.best else None
+        return notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
+
     def _write_report(
-        self, result: CertifyResult, ties: Ties, runner_up: RunnerUp | None, robust: RobustResult | None
+        self,
+        result: CertifyResult,
+        ties: Ties,
+        runner_up: RunnerUp | None,
+        robust: RobustResult | None,
+        notes: Sequence[Note],
     ) -> Path | None:
         if self.report is None:
             return None
         from phaze_opt.report.certificate_page import write_certificate_report
 
-        return write_certificate_report(result, self.report, ties=ties, runner_up=runner_up, robust=robust)
+        return write_certificate_report(result, self.report, ties=ties, runner_up=runner_up, robust=robust, notes=notes)
 
     def _record(self, result: CertifyResult, robust: RobustResult | None, page: Path | None) -> None:
         """The end of the proof, the certificate's statement and the table of the best designs."""
@@ -188,7 +211,7 @@ class ProofRun:
             )
         )
         if self.session.tracking_uri:
-            with TemporaryDirectory() as folder:
+            with spared("the table of the best designs"), TemporaryDirectory() as folder:
                 table = Path(folder) / BEST_FILE
                 table.write_text(best_designs_csv(result), encoding="utf-8")
                 files = {CERTIFICATE_FILE: result.directory / CERTIFICATE_FILE, BEST_FILE: table}
@@ -201,11 +224,10 @@ class ProofRun:
 
     def _deliver(self) -> None:
         """Deliver what waits for the tracker's store, and say what still does."""
-        screen = console()
-        with screen.status("recording") if screen.is_terminal else nullcontext():
+        with working("recording"):
             delivery = self.session.close()
         if not delivery.is_complete:
-            screen.print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+            console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
 
     @property
     def _identity(self) -> str:

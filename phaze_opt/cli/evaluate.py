@@ -31,7 +31,7 @@ from phaze_opt.cli.options import (
     SequenceParallelOption,
     TensorParallelOption,
 )
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, print_notes, working
 from phaze_opt.cli.plan_options import (
     ConstantsOption,
     ContextOption,
@@ -178,6 +178,7 @@ def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.objective.evaluate import Objective
+    from phaze_opt.objective.notes import notes_about, notes_to_json
     from phaze_opt.objective.serialize import evaluation_to_json
 
     known = load_constants()
@@ -207,13 +208,15 @@ def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
     rows: list[SensitivityRow] = []
     if request.with_sensitivity and evaluation.is_feasible:
         rows = _sensitivity_rows(scenario, request.arch, samples, network)
+    notes = notes_about(evaluation, scenario=scenario, constants=known)
     if json:
-        document = evaluation_to_json(evaluation)
+        document = evaluation_to_json(evaluation) | {"notes": notes_to_json(notes)}
         if request.with_sensitivity:
             document["sensitivity"] = [asdict(row) for row in rows]
         print_json(document)
     else:
         _print_tables(evaluation, scenario, rows, known)
+        print_notes(notes)
         if request.micro_batch is None:
             _say_default_micro_batch(evaluation)
     if not evaluation.is_feasible:
@@ -242,7 +245,7 @@ def _say_machine_of_file(arch: str) -> None:
             f"note: {machine.name} is priced here as if designed, area and TDP at 22 nm; evaluate with --software "
             "prices training plans on the machine itself"
         )
-        console().print(message, markup=False, soft_wrap=True)
+        console().print(message, soft_wrap=True)
 
 
 def _one_micro_batch(text: str | None) -> int:
@@ -265,7 +268,7 @@ def _sensitivity_rows(scenario: Scenario, arch: str, micro_batch: int, network: 
         micro_batch=micro_batch,
         network_name=network,
     )
-    with console().status("varying every assumption over its range"):
+    with working("varying every assumption over its range"):
         return list(analyse_sensitivity(case))
 
 

@@ -165,7 +165,7 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
         is_ideal=device is not None and stack.name == IDEAL_STACK.name,
     )
     notes = notes_on(software, stack, setting, texts=request.texts, model=request.model, training=training)
-    notes += _network_notes(request, device)
+    notes += _network_notes(request, device) + _chip_notes(request, device)
     return Machine(clock, memory_bytes, network, stack), replace(setting, notes=notes)
 
 
@@ -176,6 +176,18 @@ def _network_notes(request: EvaluateRequest, device: Device | None) -> tuple[str
     if device is None or device.network or request.network:
         return ()
     return (f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another",)
+
+
+def _chip_notes(request: EvaluateRequest, device: Device | None) -> tuple[str, ...]:
+    """What is to be known of a designed chip, as of any answer."""
+    from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.hardware.presets import load_architecture
+    from phaze_opt.objective.notes import Answer, apply_rules
+
+    if device is not None:
+        return ()
+    notes = apply_rules(Answer(load_constants(), load_architecture(request.arch)))
+    return tuple(note.sentence.rstrip(".") for note in notes)
 
 
 def _refuse_chip_options(request: EvaluateRequest) -> None:
@@ -221,6 +233,8 @@ def _path(dtype: str) -> ComputePath:
 
 def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, str]:
     """Clock, peak, memory and name of an accelerator that is no real machine."""
+    from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.hardware.coverage import check_covered
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.objective.evaluate import load_estimator
     from phaze_opt.objective.step.scheduled import ScheduledTimes
@@ -231,6 +245,7 @@ def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, 
         message = f"'{request.texts.dtype}' is for real machines; designed chips compute in 16 bits"
         raise InputError(message, source="--dtype")
     accelerator = load_architecture(request.arch)
+    check_covered(accelerator, load_constants())
     clock = ScheduledTimes(
         accelerator,
         estimator=load_estimator(request.estimator),

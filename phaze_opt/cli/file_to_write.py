@@ -7,6 +7,7 @@ from pathlib import Path
 
 from phaze_opt.cli.output import console
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import check_path, is_directory, is_file, is_there
 
 
 def check_file_to_write(path: Path | None, *, option: str, example: str) -> None:
@@ -18,18 +19,19 @@ def check_file_to_write(path: Path | None, *, option: str, example: str) -> None
     """
     if path is None:
         return
-    if path.is_dir():
+    check_path(path, source=option)
+    if is_directory(path):
         message = f"'{path}' is a directory; give a file, such as {example}"
         raise InputError(message, source=option)
-    if path.exists() and not path.is_file():
+    if is_there(path) and not is_file(path):
         message = f"'{path}' is no ordinary file; give one, such as {example}"
         raise InputError(message, source=option)
-    above = next((parent for parent in path.absolute().parents if parent.exists()), path)
-    if not above.is_dir():
+    above = next((parent for parent in path.absolute().parents if is_there(parent)), path)
+    if not is_directory(above):
         message = f"'{path}' cannot be written: '{above}' is a file"
         raise InputError(message, source=option)
     if not os.access(above, os.W_OK):
         message = f"'{path}' cannot be written: nothing may be made in '{above}'"
         raise InputError(message, source=option)
     if above != path.absolute().parent:
-        console().print(f"note: the folder {path.parent} will be made", markup=False, soft_wrap=True)
+        console().print(f"note: the folder {path.parent} will be made", soft_wrap=True)

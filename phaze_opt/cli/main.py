@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from phaze_opt import __version__
-from phaze_opt.cli.exit_codes import EXIT_BAD_INPUT, EXIT_INTERRUPTED
+from phaze_opt.cli.exit_codes import EXIT_BAD_INPUT, EXIT_FAULT, EXIT_INTERRUPTED
+from phaze_opt.cli.faults import LIMITS, describe_fault, describe_limit, escape_logged_names
 from phaze_opt.cli.interrupts import (
     NOTHING_KEPT,
     PROOF_KEPT,
@@ -20,8 +23,13 @@ from phaze_opt.cli.interrupts import (
     CommandInterruptedError,
     says_what_is_kept,
 )
+from phaze_opt.cli.kernel_notice import say_compilation
 from phaze_opt.errors import InputError, PhazeOptError, PluginError
 from phaze_opt.record.interrupts import kernels_interruptible
+from phaze_opt.record.printable import printable
+
+if TYPE_CHECKING:
+    from phaze_opt.cli.entry import StopSignals
 
 MAX_MESSAGE_CHARACTERS = 1400
 MAX_NAME_CHARACTERS = 60
@@ -168,43 +176,80 @@ def phaze_opt(
 ) -> None:
     """Find the accelerator, the placement and the operator schedule that train a model fastest.
 
-    Infeasible problems end with exit code 3, bad input with exit code 2 and one sentence on standard error.
+    Infeasible problems end with exit code 3, bad input with exit code 2 and one sentence on standard error, Ctrl-C with
+    130, SIGTERM with 143, faults of the program with 1.
     """
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; every expected failure is one sentence on standard error and an exit code."""
+def main(arguments: list[str] | None = None, *, signals: StopSignals | None = None) -> None:
+    """Run the command line; every failure is one sentence on standard error and an exit code.
+
+    Args:
+        arguments: those of the process unless given.
+        signals: what hears Ctrl-C and its like; nothing does unless given.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
+    escape_logged_names()
+    say_compilation()
     try:
         code = app(args=arguments or ["--help"], prog_name="phaze-opt", standalone_mode=False)
     except typer.Exit as stop:
-        sys.exit(stop.exit_code)
+        _exit(stop.exit_code)
     except CommandInterruptedError as interruption:
         _fail(f"interrupted; {interruption}", EXIT_INTERRUPTED)
     except (typer.Abort, KeyboardInterrupt):
         _fail(f"interrupted; {NOTHING_KEPT}", EXIT_INTERRUPTED)
-    except USAGE_ERRORS as error:
-        if not error.format_message():
-            # A group without a command: click has printed the help.
-            sys.exit(EXIT_BAD_INPUT)
-        _fail(error.format_message(), EXIT_BAD_INPUT)
-    except (InputError, PluginError) as error:
-        _fail(str(error), EXIT_BAD_INPUT)
-    except PhazeOptError as error:
-        _fail(f"{type(error).__name__}: {error}", 1)
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(1)
+        sys.exit(EXIT_FAULT)
+    except Exception as error:
+        if signals is not None and signals.received:
+            # Libraries made another error of the interruption.
+            entry = COMMANDS.get(arguments[0] if arguments else "")
+            _fail(f"interrupted; {NOTHING_KEPT if entry is None else entry.kept}", EXIT_INTERRUPTED)
+        if isinstance(error, USAGE_ERRORS) and not error.format_message():
+            # A group without a command: click has printed the help.
+            _exit(EXIT_BAD_INPUT)
+        _fail(*describe_failure(error))
     else:
-        sys.exit(code if isinstance(code, int) else 0)
+        _exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, code: int) -> None:
+def describe_failure(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code of what ended a command."""
+    if isinstance(error, USAGE_ERRORS):
+        return error.format_message(), EXIT_BAD_INPUT
+    if isinstance(error, InputError | PluginError):
+        return str(error), EXIT_BAD_INPUT
+    if isinstance(error, PhazeOptError):
+        return f"{type(error).__name__}: {error}", EXIT_FAULT
+    if isinstance(error, OSError) and error.errno in LIMITS:
+        return describe_limit(error), EXIT_BAD_INPUT
+    if isinstance(error, MemoryError):
+        return "the memory of this machine, or of its limits, is not enough; give less work or fewer --jobs", EXIT_FAULT
+    return describe_fault(error), EXIT_FAULT
+
+
+def _fail(message: str, code: int) -> NoReturn:
     """Print one sentence on standard error and exit."""
-    sentence = " ".join(message.split())
+    sentence = printable(" ".join(message.split()))
     if len(sentence) > MAX_MESSAGE_CHARACTERS:
         sentence = sentence[: MAX_MESSAGE_CHARACTERS - 4] + " ..."
-    sys.stderr.write(f"phaze-opt: {sentence}\n")
+    with suppress(OSError, ValueError):  # the terminal is gone
+        sys.stderr.write(f"phaze-opt: {sentence}\n")
+    _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    """Exit; what standard output did not take is said, and not a second time by the interpreter."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError) and code == 0:
+            _fail(f"standard output cannot be written: {error.strerror}", EXIT_BAD_INPUT)
+    except ValueError:  # closed
+        pass
     sys.exit(code)
 
 

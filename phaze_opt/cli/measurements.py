@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,12 +72,23 @@ def read_measurements(
 
     datasets, notes = read_datasets(path, names, machines=machines)
     for note in notes:
-        console().print(f"note: {note}", markup=False, soft_wrap=True)
+        console().print(f"note: {note}", soft_wrap=True)
     for dataset in datasets:
-        if dataset.like != dataset.name:
-            message = f"note: {dataset.name} is predicted as {dataset.like}; choose another set by --dataset"
-            console().print(message, markup=False, soft_wrap=True)
+        sentence = _likeness_sentence(dataset)
+        if sentence:
+            console().print(f"note: {sentence}", soft_wrap=True)
     return datasets
+
+
+def _likeness_sentence(dataset: Dataset) -> str:
+    """As which published sets a file is predicted; empty of the published sets themselves."""
+    if dataset.likes == (dataset.name,):
+        return ""
+    if len(dataset.likes) == 1:
+        return f"{dataset.name} is predicted as {dataset.likes[0]}; choose another set by --dataset"
+    counts = Counter(row.dataset for row in dataset.rows)
+    parts = ", ".join(f"{counts[name]:,} rows as {name}" for name in dataset.likes)
+    return f"{dataset.name} is predicted row by row, {parts}; a column software says otherwise, or --dataset"
 
 
 def read_machines(files: Sequence[Path] | None) -> DeviceCatalogue | None:
@@ -112,7 +124,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
             found[device.name] = "its steps are priced with constants of software that was measured on other machines"
     for name, consequence in found.items():
         message = f"note: no constants were fitted to {name}: {consequence}; `phaze-opt calibrate` fits them"
-        console().print(message, markup=False, soft_wrap=True)
+        console().print(message, soft_wrap=True)
 
 
 def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import typer
 from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.network_output import design_to_json, draw, levels_to_json, print_design
-from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer, positive, shorten
+from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer, positive
 from phaze_opt.cli.options import (
     CHOICES,
     INTEGER,
@@ -27,6 +27,7 @@ from phaze_opt.cli.options import (
 from phaze_opt.cli.output import print_json
 from phaze_opt.cli.plan_options import training_length
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import shorten
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.network import Network

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import shorten
 
 MAX_COUNT = 10**9
 """Largest count an option takes unless it says otherwise; products of such counts stay within 64 bits."""
@@ -13,7 +14,6 @@ MAX_MICRO_BATCH = 1 << 16
 MAX_HBM_GB = 1 << 20
 MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
 """Of what an option takes as a number: sums and products of such numbers stay finite."""
-MAX_SHOWN_CHARACTERS = 60
 
 
 def integer(option: str, *, low: int = 1, high: int = MAX_COUNT) -> Callable[[str | int], int]:
@@ -94,8 +94,3 @@ def parse_integers(text: str, *, option: str, high: int) -> tuple[int, ...]:
             raise InputError(message, source=option)
         values.append(value)
     return tuple(sorted(set(values)))
-
-
-def shorten(text: str) -> str:
-    """A value as a message quotes it."""
-    return f"'{text}'" if len(text) <= MAX_SHOWN_CHARACTERS else f"'{text[:MAX_SHOWN_CHARACTERS]}...'"

@@ -173,7 +173,7 @@ TrackingUriOption = Annotated[
     str,
     typer.Option(
         "--tracking-uri",
-        help="An MLflow store; by default MLFLOW_TRACKING_URI, else a sqlite file in the working directory.",
+        help="An MLflow store; by default MLFLOW_TRACKING_URI (the place for passwords), else a sqlite file here.",
         rich_help_panel=RECORDS,
     ),
 ]

@@ -44,7 +44,7 @@ def place(
     elif placement.shortfall is None:
         _print_table(file, placement)
     else:
-        console().print(f"[bold red]infeasible[/]: {placement.shortfall.reason}", soft_wrap=True)
+        console().print(f"infeasible: {placement.shortfall.reason}", style="bold red", soft_wrap=True)
     if placement.shortfall is not None:
         raise typer.Exit(EXIT_INFEASIBLE)
 

@@ -33,4 +33,4 @@ def print_plain_table(content: TableContent, *, has_title: bool = True) -> None:
         table.add_row(*row, style="bold" if index in content.emphasised else None)
     out().print(table)
     if content.note:
-        out().print(f"\n{content.note}", markup=False)
+        out().print(f"\n{content.note}")

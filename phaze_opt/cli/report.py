@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import console, print_json
 from phaze_opt.cli.output import out as output
+from phaze_opt.cli.output import print_json, working
 
 if TYPE_CHECKING:
     from phaze_opt.report.study.inputs import ReportInputs
@@ -51,18 +51,18 @@ def report(
 
     directory = find_study(study, work_dir=work_dir)
     destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))
-    with console().status("reading the study") as status:
+    with working("reading the study") as say:
         result = load_study(directory.path)
         inputs = read_inputs(result, run_ids=find_search_runs(destination, result.study_id))
-        drawings = draw_winners(inputs, progress=lambda key: status.update(f"drawing the best design of {key}"))
-        status.update("writing the report")
+        drawings = draw_winners(inputs, progress=lambda key: say(f"drawing the best design of {key}"))
+        say("writing the report")
         paths = write_study_report(inputs, directory.report if out is None else out, drawings=drawings)
     if json:
         print_json(_to_json(inputs, paths))
         return
     for finding in inputs.summary.findings:
-        output().print(finding, markup=False)
-    output().print(f"\nreport: {next(iter(paths.values()))}", markup=False, soft_wrap=True)
+        output().print(finding)
+    output().print(f"\nreport: {next(iter(paths.values()))}", soft_wrap=True)
 
 
 def _to_json(inputs: ReportInputs, paths: Mapping[str, Path]) -> dict[str, object]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.file_to_write import check_file_to_write
+from phaze_opt.cli.output import console, out, print_json, spared
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,15 +49,16 @@ def schedule(  # noqa: PLR0917 -- typer passes options by name
         raise InputError(message, key="--time-limit")
     instance = load_instance(file, exclusivity=Exclusivity(exclusivity), name=name)
     if figure is not None:
-        _check_writable(figure)
+        check_file_to_write(Path(figure), option="--figure", example="gantt.html")
     result = solve_schedule(instance.problem, options=ScheduleOptions(time_limit_s=time_limit))
     verify_schedule(instance.problem, result)
-    if figure is not None:
-        _write_figure(figure, instance, result)
     if json:
         print_json(schedule_to_json(instance, result))
     else:
         _print_schedule(instance, result)
+    if figure is not None:
+        with spared("the Gantt chart"):
+            _write_figure(figure, instance, result)
 
 
 def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict[str, Any]:
@@ -73,34 +75,14 @@ def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict
     }
 
 
-def _check_writable(path: str) -> None:
-    """Refuse an output that cannot be written before time is spent on solving."""
-    target = Path(path)
-    if target.is_dir():
-        message = "is a directory; give a file to write"
-        raise InputError(message, source=path, key="--figure")
-    is_new = not target.exists()
-    try:
-        with target.open("a", encoding="utf-8"):
-            pass
-        if is_new:
-            target.unlink()
-    except (OSError, ValueError) as error:
-        message = f"cannot be written: {getattr(error, 'strerror', None) or error}"
-        raise InputError(message, source=path, key="--figure") from None
-
-
 def _write_figure(path: str, instance: ScheduleInstance, result: ScheduleResult) -> None:
     from phaze_opt.report.gantt import gantt_figure
+    from phaze_opt.report.page import render_page, write_text
 
     title = f"{instance.name}: makespan {result.makespan_s:.6g} ({_standing(result)})"
     labels = [str(node) for node in instance.ids]
     chart = gantt_figure(instance.problem, result, labels=labels, title=title, unit="unit of the file")
-    try:
-        chart.write_html(path, include_plotlyjs=True)
-    except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        raise InputError(message, source=path, key="--figure") from None
+    write_text(Path(path), render_page(title, figures={"schedule": chart}, has_heading=False))
     console().print(f"Gantt chart written to {path}", soft_wrap=True)
 
 
@@ -112,7 +94,6 @@ def _standing(result: ScheduleResult) -> str:
 
 def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
     """The schedule for people: bounds, a Gantt chart and the starts."""
-    from rich.markup import escape
     from rich.table import Table
 
     from phaze_opt.report.gantt import text_gantt
@@ -121,12 +102,12 @@ def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
     labels = [str(node) for node in instance.ids]
     page = out()
     page.print(
-        f"[bold]{escape(instance.name)}[/]: makespan {result.makespan_s:.6g}, lower bound {result.lower_bound_s:.6g} "
+        f"{instance.name}: makespan {result.makespan_s:.6g}, lower bound {result.lower_bound_s:.6g} "
         f"({_standing(result)}); {problem.num_tc} TC, {problem.num_vc} VC, {problem.exclusivity.value} rule",
         soft_wrap=True,
     )
     page.print(text_gantt(problem, result, labels=labels, width=max(24, min(100, page.width - 8))))
-    page.print("[dim]# spread over all cores   = on one core[/]")
+    page.print("# spread over all cores   = on one core", style="dim")
     table = Table()
     for heading in ("start", "end", "operator", "cores", "mode"):
         table.add_column(heading, justify="left" if heading in ("cores", "mode") else "right")
@@ -136,9 +117,7 @@ def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
         spread = result.is_spread[i]
         end = result.start_s[i] + (problem.spread_s if spread else problem.one_core_s)[i]
         cores = problem.core_types[i].value.replace("_and_", "+").upper()
-        table.add_row(
-            f"{result.start_s[i]:.6g}", f"{end:.6g}", escape(labels[i]), cores, "spread" if spread else "one core"
-        )
+        table.add_row(f"{result.start_s[i]:.6g}", f"{end:.6g}", labels[i], cores, "spread" if spread else "one core")
     page.print(table)
     if len(shown) > STARTS_SHOWN:
         page.print(f"... {len(shown) - STARTS_SHOWN} more operators; --json lists all")

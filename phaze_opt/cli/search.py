@@ -57,7 +57,7 @@ from phaze_opt.cli.search_options import (
     StrategyOptionsOption,
     TrialsOption,
 )
-from phaze_opt.cli.search_output import common_reason, print_result
+from phaze_opt.cli.search_output import common_reason, print_record, print_result
 from phaze_opt.cli.search_run import evaluate_space_references, open_session, record_and_deliver, run_with_progress
 from phaze_opt.errors import InputError
 
@@ -112,6 +112,7 @@ def search(
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.objective.notes import notes_about
 
     names, option = one_of(model, models, is_heterogeneous=heterogeneous)
     constants = load_constants()
@@ -155,11 +156,22 @@ def search(
     result = run_with_progress(config, scenario, points, session, is_quiet=json)
     references = evaluate_space_references(scenario, points, constants)
     optimum = find_optimum(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
-    delivery = record_and_deliver(
-        session, result, config=config, scenario=scenario, space=points, references=references, optimum=optimum
-    )
     pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
-    print_result(result, points, references, session, optimum=optimum, pipeline=pipeline, is_json=json)
+    notes = notes_about(result.best, scenario=scenario, constants=constants, space=points)
+    print_result(result, points, references, optimum=optimum, pipeline=pipeline, notes=notes, is_json=json)
+    try:
+        delivery = record_and_deliver(
+            session,
+            result,
+            config=config,
+            scenario=scenario,
+            space=points,
+            references=references,
+            optimum=optimum,
+            notes=notes,
+        )
+    finally:
+        print_record(result, session, optimum=optimum, pipeline=pipeline, notes=notes, is_json=json)
     _conclude(result, delivery)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.cli.choices import parse_choice
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import check_directory
 
 if TYPE_CHECKING:
     from phaze_opt.search.config import SearchConfig
@@ -88,7 +89,5 @@ def _read_value(text: str) -> str | int | float | bool:
 
 def runs_directory(work_dir: Path) -> Path:
     """The directory of journals, once the working directory is known to be one."""
-    if work_dir.exists() and not work_dir.is_dir():
-        message = f"'{work_dir}' is a file; give a directory"
-        raise InputError(message, source="--work-dir")
+    check_directory(work_dir, source="--work-dir")
     return work_dir / "phaze-opt-runs"

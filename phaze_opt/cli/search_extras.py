@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import console
+from phaze_opt.cli.output import console, working
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
@@ -30,12 +30,13 @@ def find_optimum(
     """The best value of the space, if a study or a certificate in the working directory has it.
 
     A search may do better than a certificate's incumbent within the certificate's gap: then its value is the best, and
-    the gap what the certificate leaves above it. One that does better than the gap allows shows that the truth is
-    wrong: a line on standard error says so, and nothing counts as known.
+    the gap what the certificate leaves above it. One that does better than the gap allows, or that evaluated the
+    optimum's own point and found less, shows that the truth is wrong: a line on standard error says so, and nothing
+    counts as known.
     """
     from phaze_opt.objective.goals import goal_directions
     from phaze_opt.objective.problem_digest import problem_digest
-    from phaze_opt.study.certified_truth import certificates_directory
+    from phaze_opt.study.certified_truth import certificates_directory, contradiction
     from phaze_opt.study.disk.directory import truths_directory
     from phaze_opt.study.truth import known_truth
 
@@ -47,13 +48,19 @@ def find_optimum(
     if truth is None or result.best is None:
         return truth
     best = result.trials[result.best_number]
+    fault = ""
     if replace(truth, value=best.values[0]).is_above(truth):
         allowed = truth.value * (1.0 + truth.gap)
-        console().print(
+        fault = (
             f"the best design attains {best.values[0]:.6g}, more than the {truth.kind.value} optimum of this space "
-            f"allows ({allowed:.6g}): that optimum is wrong and counts for nothing",
-            style="yellow",
-            soft_wrap=True,
+            f"allows ({allowed:.6g})"
+        )
+    for trial in result.trials:
+        if trial.point == truth.point and not fault:
+            fault = contradiction(truth, config.goal, trial.evaluation)
+    if fault:
+        console().print(
+            f"{fault}: that optimum is wrong and counts for nothing", style="yellow", markup=False, soft_wrap=True
         )
         return None
     return truth if best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
@@ -73,6 +80,5 @@ def find_pipeline(result: SearchResult, scenario: Scenario, *, is_wanted: bool) 
     from phaze_opt.objective.evaluate import Objective
     from phaze_opt.search.heterogeneous import heterogeneous_of_search
 
-    screen = console()
-    with screen.status("placing one design per stage"):
+    with working("placing one design per stage"):
         return heterogeneous_of_search(result, Objective(scenario))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli.interrupts import TRIALS_KEPT
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, print_notes
 from phaze_opt.cli.search_extras import regret_of
 
 if TYPE_CHECKING:
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+    from phaze_opt.objective.notes import Note
     from phaze_opt.search.result import SearchResult
     from phaze_opt.space.search_space import SearchSpace
     from phaze_opt.study.result import Truth
@@ -25,8 +26,10 @@ def result_to_json(
     *,
     regret: float | None,
     pipeline: HeterogeneousEvaluation | None,
+    notes: Sequence[Note] = (),
 ) -> dict[str, Any]:
     """The line that ``--json`` prints."""
+    from phaze_opt.objective.notes import notes_to_json
     from phaze_opt.objective.serialize import evaluation_to_json
 
     return {
@@ -50,6 +53,7 @@ def result_to_json(
             for record in result.pareto_front
         ],
         "heterogeneous": None if pipeline is None else pipeline_to_json(pipeline),
+        "notes": notes_to_json(notes),
         "search_id": result.search_id,
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
@@ -87,18 +91,17 @@ def print_result(
     result: SearchResult,
     space: SearchSpace,
     references: Mapping[str, Evaluation],
-    session: TrackingSession,
     *,
     optimum: Truth | None,
     pipeline: HeterogeneousEvaluation | None,
+    notes: Sequence[Note] = (),
     is_json: bool,
 ) -> None:
-    """What a hardware architect acts on, or what a program reads."""
+    """What a hardware architect acts on, before anything is written; `print_record` prints what a program reads."""
     if result.is_interrupted:
         sentence = f"interrupted after {result.evaluations} trials; {TRIALS_KEPT}"
         console().print(sentence, soft_wrap=True)
     if is_json:
-        print_json(result_to_json(result, session, regret=regret_of(result, optimum), pipeline=pipeline))
         return
     from phaze_opt.report.heterogeneous import heterogeneous_contents
     from phaze_opt.report.tables import draw_table, limits_sentence, search_tables
@@ -112,7 +115,24 @@ def print_result(
             for content in heterogeneous_contents(pipeline):
                 screen.print(draw_table(content))
         screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
-    if session.url_hint:
+    print_notes(notes)
+
+
+def print_record(
+    result: SearchResult,
+    session: TrackingSession,
+    *,
+    optimum: Truth | None,
+    pipeline: HeterogeneousEvaluation | None,
+    notes: Sequence[Note],
+    is_json: bool,
+) -> None:
+    """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
+    if is_json:
+        regret = regret_of(result, optimum)
+        print_json(result_to_json(result, session, regret=regret, pipeline=pipeline, notes=notes))
+    elif session.url_hint:
+        screen = out()
         screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
         screen.print(f"  {session.url_hint}", soft_wrap=True)
         screen.print("The same as a page, with figures: report.html, in phaze-opt-runs and among the run's artifacts.")

@@ -1,20 +1,21 @@
-"""Running a search under a progress bar, and recording it."""
+"""Running a search, and recording it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import console
+from phaze_opt.cli.output import spared, working
+from phaze_opt.cli.progress import progress
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
     from phaze_opt.objective.evaluation import Evaluation
+    from phaze_opt.objective.notes import Note
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.config import SearchConfig
-    from phaze_opt.search.result import SearchResult
+    from phaze_opt.search.result import SearchProgress, SearchResult
     from phaze_opt.space.search_space import SearchSpace
     from phaze_opt.study.result import Truth
     from phaze_opt.track.protocol import Delivery, TrackingSession
@@ -38,34 +39,19 @@ def open_session(tracker: str, tracking_uri: str, *, experiment: str, work_dir: 
 def run_with_progress(
     config: SearchConfig, scenario: Scenario, space: SearchSpace, session: TrackingSession, *, is_quiet: bool
 ) -> SearchResult:
-    """Run the search under a progress bar on standard error."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from phaze_opt.search.result import SearchProgress
+    """Run the search, showing how far it is on standard error."""
     from phaze_opt.search.run import run_search
 
-    screen = console()
-    bar = Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[best]}"),
-        console=screen,
-        transient=is_quiet,
-        disable=not screen.is_terminal,
-    )
-    with bar:
-        task = bar.add_task(config.strategy, total=config.num_trials, best="")
+    with progress(f"search with {config.strategy}", is_transient=is_quiet) as show:
 
-        def show(progress: SearchProgress) -> None:
-            best = progress.best.evaluation if progress.best is not None else None
+        def tell(moved: SearchProgress) -> None:
+            best = moved.best.evaluation if moved.best is not None else None
             text = (
                 f"best {best.throughput_samples_per_s:,.1f} samples/s" if best is not None else "nothing feasible yet"
             )
-            bar.update(task, completed=progress.num_finished, best=text)
+            show("trials", moved.num_finished, config.num_trials, text)
 
-        return run_search(config, scenario=scenario, space=space, observers=(session,), on_progress=show)
+        return run_search(config, scenario=scenario, space=space, observers=(session,), on_progress=tell)
 
 
 def record_and_deliver(
@@ -77,15 +63,22 @@ def record_and_deliver(
     space: SearchSpace,
     references: Mapping[str, Evaluation],
     optimum: Truth | None,
+    notes: Sequence[Note],
 ) -> Delivery:
-    """Write the artifacts, hand them to the tracker and deliver what waits for its store."""
+    """Write the page, hand it to the tracker and deliver what waits for its store; a missing page is a warning."""
     from phaze_opt.cli.artifacts import write_artifacts
 
-    screen = console()
-    with screen.status("recording") if screen.is_terminal else nullcontext():
+    with working("recording"):
         if session.tracking_uri and result.trials:
-            artifacts = write_artifacts(
-                result, config=config, scenario=scenario, space=space, references=references, optimum=optimum
-            )
-            session.log_artifacts(artifacts)
+            with spared("the page of this search"):
+                artifacts = write_artifacts(
+                    result,
+                    config=config,
+                    scenario=scenario,
+                    space=space,
+                    references=references,
+                    optimum=optimum,
+                    notes=notes,
+                )
+                session.log_artifacts(artifacts)
         return session.close()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from phaze_opt.cli.choices import parse_choice
-from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, spared, working
 
 if TYPE_CHECKING:
     from phaze_opt.study.config import StudyConfig
@@ -64,11 +64,22 @@ def run(
         bool,
         typer.Option("--resume", help="Continue what the working directory holds of this study, or start it."),
     ] = False,
+    restart: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--restart",
+            help="Run all searches of this strategy again, as after a change of its code; goes on with the rest as "
+            "--resume does. May be repeated.",
+            metavar="NAME",
+        ),
+    ] = None,
     storage: Annotated[
         str,
         typer.Option(
             "--storage",
-            help="Share evaluations with other machines: postgresql://USER@HOST/DATABASE.",
+            help="Share evaluations with other machines: postgresql://USER@HOST/DATABASE. An address with a password "
+            "belongs in the variable, as others see the arguments of a process.",
+            envvar="PHAZE_OPT_STORAGE",
             rich_help_panel=MACHINES,
         ),
     ] = "",
@@ -107,6 +118,7 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
+    from phaze_opt.cli.study_output import print_record, print_study, study_to_json
     from phaze_opt.study.files.study_file import read_study
     from phaze_opt.study.running.engine import shared_engine
     from phaze_opt.track.guard import open_study_tracker
@@ -114,12 +126,16 @@ def run(
 
     trials = parse_choice(TrialRuns, track_trials, option="--track-trials")
     config = read_study(file)
+    if restart and not resume:
+        console().print("--restart goes on with what is there, as --resume does", markup=False)
     engine = shared_engine(storage=storage, dask=dask)
     started = time.monotonic()
     session = open_study_tracker(
         tracker if tracking and not worker else "null",
         TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir, trials=trials),
     )
+    result: StudyResult | None = None
+    files: dict[str, Path] = {}
     try:
         result = _run(
             config,
@@ -127,22 +143,23 @@ def run(
             work_dir=work_dir,
             jobs=jobs,
             is_resumed=resume,
+            restart=tuple(restart or ()),
             is_quiet=json,
             engine=engine,
             is_worker=worker,
         )
-        files = {} if worker else _write_report(result, session)
+        wall_s = time.monotonic() - started
+        if not json:
+            print_study(result)
+        if not worker:
+            with spared("the report"):
+                files = _write_report(result, session)
     finally:
         delivery = session.close()
-    wall_s = time.monotonic() - started
-    if json:
-        from phaze_opt.cli.study_output import study_to_json
-
-        print_json(study_to_json(result, session, wall_s=wall_s))
-    else:
-        from phaze_opt.cli.study_output import print_study
-
-        print_study(result, files, session)
+        if result is not None and json:
+            print_json(study_to_json(result, session, wall_s=wall_s))
+        elif result is not None:
+            print_record(files, session)
     _conclude(result, delivery, file)
 
 
@@ -153,20 +170,22 @@ def _run(
     work_dir: Path,
     jobs: int,
     is_resumed: bool,
+    restart: Sequence[str],
     is_quiet: bool,
     engine: StudyEngine,
     is_worker: bool,
 ) -> StudyResult:
-    """Run the study under a progress bar on standard error."""
-    from phaze_opt.cli.study_progress import study_bar
+    """Run the study, showing how far it is on standard error."""
+    from phaze_opt.cli.study_progress import study_progress
     from phaze_opt.study.run import run_study
 
-    with study_bar(console(), is_quiet=is_quiet) as show:
+    with study_progress(config.name, is_quiet=is_quiet) as show:
         return run_study(
             config,
             work_dir=work_dir,
             jobs=jobs,
             is_resumed=is_resumed,
+            restart=restart,
             observers=(session,),
             on_progress=show,
             engine=engine,
@@ -183,8 +202,7 @@ def _write_report(result: StudyResult, session: StudyTrackingSession) -> dict[st
 
     if not result.cells or result.is_interrupted:
         return {}
-    screen = console()
-    with screen.status("writing the report") if screen.is_terminal else nullcontext():
+    with working("writing the report"):
         inputs = read_inputs(result)
         directory = StudyDirectory(result.directory).report
         files = write_study_report(inputs, directory, drawings=draw_winners(inputs))
@@ -203,9 +221,22 @@ def _conclude(result: StudyResult, delivery: Delivery, file: Path) -> None:
             soft_wrap=True,
         )
         raise typer.Exit(EXIT_INTERRUPTED)
+    if result.failures:
+        console().print(_failed(result, file), markup=False, soft_wrap=True)
+        raise typer.Exit(EXIT_FAULT)
     if not any(trial.values for cell in result.cells for trial in cell.trials):
         console().print("infeasible: no trial of any search satisfied every constraint", soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _failed(result: StudyResult, file: Path) -> str:
+    """Which searches failed, where their tracebacks are and what to do."""
+    count = len(result.failures)
+    return (
+        f"{count} of {result.num_cells} searches failed by faults in the code of {', '.join(result.unranked)}; "
+        f"tracebacks are in {result.failures[0].file.parent}. Mend the code and run: phaze-opt study run {file} "
+        + " ".join(f"--restart {name}" for name in result.unranked)
+    )
 
 
 @app.command("list")

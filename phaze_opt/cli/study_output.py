@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from phaze_opt.report.content import TableContent
     from phaze_opt.study.compare import StudyComparison
     from phaze_opt.study.disk.directory import StudyDirectory
-    from phaze_opt.study.result import StudyResult
+    from phaze_opt.study.result import FailedSearch, StudyResult
     from phaze_opt.study.scores import ContenderScore, StudySummary
     from phaze_opt.track.protocol import StudyTrackingSession
 
@@ -36,6 +36,7 @@ def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s:
         "is_interrupted": result.is_interrupted,
         "finished_searches": len(result.cells),
         "planned_searches": result.num_cells,
+        "failed_searches": [_failure_to_json(failure) for failure in result.failures],
         "best": next(iter(best.values())),
         "best_by_condition": best,
         **{name: sum(getattr(cell, name) for cell in result.cells) for name in _COUNTS},
@@ -48,6 +49,13 @@ def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s:
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
     }
+
+
+def _failure_to_json(failure: FailedSearch) -> dict[str, Any]:
+    """A search that failed."""
+    cell = failure.cell
+    names = {"search": cell.key, "strategy": cell.contender.name, "seed": cell.seed}
+    return {**names, "error": failure.error, "file": str(failure.file)}
 
 
 def _regret(summary: StudySummary | None) -> dict[str, float] | None:
@@ -64,8 +72,8 @@ def _contender_to_json(score: ContenderScore) -> dict[str, Any]:
     return asdict(score)
 
 
-def print_study(result: StudyResult, files: Mapping[str, Path], session: StudyTrackingSession) -> None:
-    """What was found, in a table and in sentences, and where the rest is."""
+def print_study(result: StudyResult) -> None:
+    """What was found, in a table and in sentences."""
     from phaze_opt.report.tables import draw_table
     from phaze_opt.study.summary import summarise
 
@@ -74,13 +82,18 @@ def print_study(result: StudyResult, files: Mapping[str, Path], session: StudyTr
         summary = summarise(result)
         screen.print(draw_table(contenders_table(summary, result)))
         for finding in summary.findings:
-            screen.print(finding, markup=False)
-    screen.print(f"Study: {result.study_id} in {result.directory}", markup=False, soft_wrap=True)
+            screen.print(finding)
+    screen.print(f"Study: {result.study_id} in {result.directory}", soft_wrap=True)
+
+
+def print_record(files: Mapping[str, Path], session: StudyTrackingSession) -> None:
+    """Where the report and the runs are."""
+    screen = out()
     if files:
-        screen.print(f"Report: {next(iter(files.values()))}", markup=False, soft_wrap=True)
+        screen.print(f"Report: {next(iter(files.values()))}", soft_wrap=True)
     if session.url_hint:
         screen.print("Tracked; open it with:", soft_wrap=True)
-        screen.print(f"  {session.url_hint}", markup=False, soft_wrap=True)
+        screen.print(f"  {session.url_hint}", soft_wrap=True)
 
 
 def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent:
@@ -200,4 +213,4 @@ def print_comparison(comparison: StudyComparison) -> None:
         columns = (Column("strategy"), *(Column(heading, is_number=True) for heading in headings))
         screen.print(draw_table(TableContent(f"{comparison.first} against {comparison.second}", columns, rows, note)))
     for sentence in (*comparison.findings, *comparison.unmatched):
-        screen.print(sentence, markup=False)
+        screen.print(sentence)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from phaze_opt.cli.numbers import integer
+from phaze_opt.cli.output import console, warn, working
 
 
 def ui(
@@ -22,10 +26,18 @@ def ui(
         "127.0.0.1"
     ),
     work_dir: Annotated[Path, typer.Option("--work-dir", help="Directory that holds the store and journals.")] = Path(),
+    browser: Annotated[
+        bool | None,
+        typer.Option(
+            "--browser/--no-browser",
+            help="Open the page of the newest search or study.",
+            show_default="where there is a screen",
+        ),
+    ] = None,
 ) -> None:
     """Open the tracked runs in MLflow's user interface; Ctrl-C ends it."""
-    from phaze_opt.cli.output import console
     from phaze_opt.track.destination import resolve_destination
+    from phaze_opt.track.newest import newest_link
     from phaze_opt.track.protocol import TrackerConfig
     from phaze_opt.track.server import ServerAddress, check_servable, count_pending, deliver_pending, serve
 
@@ -33,15 +45,31 @@ def ui(
     destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))
     waiting = count_pending(destination)
     if waiting:
-        with screen.status(f"delivering {waiting} events that wait"):
+        with working(f"delivering {waiting} events that wait"):
             left = deliver_pending(destination)
         screen.print(f"{waiting - left} of {waiting} waiting events delivered", soft_wrap=True)
-    if destination.is_server:
-        screen.print(f"the runs are on a server of their own: open {destination.shown}", soft_wrap=True)
-        return
     address = ServerAddress(host, port)
-    check_servable(destination, address)
+    if not destination.is_server:
+        check_servable(destination, address)
+    with working("looking for the newest run"):
+        link = newest_link(destination)
+    if destination.is_server:
+        screen.print("the runs are on a server of their own:", soft_wrap=True)
+        _show(f"{destination.shown.rstrip('/')}/{link}", is_opened=browser)
+        return
     if not address.is_loopback:
-        screen.print(f"warning: {host} is reachable from other machines and MLflow asks no password", soft_wrap=True)
+        warn(f"{host} is reachable from other machines and MLflow asks no password")
     screen.print(f"starting MLflow on {destination.shown} ...", soft_wrap=True)
-    serve(destination, address, lambda url: screen.print(f"open {url} in a browser; Ctrl-C ends it", soft_wrap=True))
+    serve(destination, address, lambda url: _show(f"{url}/{link}", is_opened=browser, rest="; Ctrl-C ends it"))
+
+
+def _show(url: str, *, is_opened: bool | None, rest: str = "") -> None:
+    """Name the page, and open it where there is a screen to open it on."""
+    console().print(f"open {url} in a browser{rest}", soft_wrap=True)
+    if is_opened if is_opened is not None else console().is_terminal and _has_screen():
+        webbrowser.open(url)
+
+
+def _has_screen() -> bool:
+    """Whether a browser would have a window; those of terminals would take this one."""
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

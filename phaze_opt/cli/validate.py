@@ -21,7 +21,7 @@ from phaze_opt.cli.measurements import (
     say_unmeasured,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.output import console, print_json, spared, working
 from phaze_opt.cli.validate_output import print_validation
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ def validate(
     check_file_to_write(report, option="--report", example="validation.html")
     machines = read_machines(machine)
     result = _run(data, dataset_names(dataset, names), constants, machines)
-    if report is not None:
-        _write_page(result, report, constants)
     if json:
         from phaze_opt.validation.serialize import validation_to_json
 
@@ -68,7 +66,9 @@ def validate(
     else:
         print_validation(result)
     if report is not None:
-        console().print(f"report: {report}", markup=False, soft_wrap=True)
+        with spared("the page of --report"):
+            _write_page(result, report, constants)
+            console().print(f"report: {report}", soft_wrap=True)
 
 
 def _run(
@@ -83,14 +83,14 @@ def _run(
     fitted = load_fitted(constants)
     datasets = read_measurements(data, names, machines=machines)
     say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
-    with console().status("reading measurements") as status:
+    with working("reading measurements") as say:
         own, _ = read_datasets(None)
         return score_models(
             datasets,
             load_families(),
             fitted,
             baselines=fit_baselines(own),
-            on_progress=lambda name: status.update(f"predicting {name}"),
+            on_progress=lambda name: say(f"predicting {name}"),
         )
 
 

@@ -27,7 +27,7 @@ def print_validation(result: Validation) -> None:
     screen = out()
     print_plain_table(overview_table(result), has_title=False)
     for sentence in unscored_sentences(result):
-        screen.print(sentence, markup=False)
+        screen.print(sentence)
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
         screen.print()
         print_plain_table(group_table("Error by regime", result.sets[0].regimes))
@@ -35,4 +35,4 @@ def print_validation(result: Validation) -> None:
         print_plain_table(worst_table(result.sets[0], limit=NUM_WORST))
     sentence = goals_sentence(result)
     if sentence:
-        screen.print(sentence, markup=False)
+        screen.print(sentence)

@@ -63,7 +63,7 @@ def _record_transform(tape: Tape, sharding: Sharding, inner: Tensor) -> Tensor:
     shape = Matmul(1, m=tokens, n=width, k=model.hidden_size)
     inner = matmul(tape, "transform", inner, weight, shape=shape, output="transform")
     inner = bias(tape, "transform_bias", (inner,), size=width)[0]
-    rule = activation_rule(inner.elements)
+    rule = activation_rule(inner.elements, is_relu=model.has_relu)
     inner = elementwise(tape, "transform_activation", (inner,), elements=inner.elements, rule=rule)
     if sharding.degree > 1:
         inner = gather_columns(tape, "transform_gather", inner, elements=tokens * model.hidden_size)

@@ -32,7 +32,8 @@ def record_feed_forward(
         part = matmul(tape, name, entered, weight, shape=shape, output=name)
         parts.append(bias(tape, f"{name}_bias", (part,), size=batch * width)[0] if has_bias else part)
     elements = batch * rows * width
-    rule = gated_activation_rule(elements) if len(parts) > 1 else activation_rule(elements)
+    is_relu = sharding.model.has_relu
+    rule = gated_activation_rule(elements) if len(parts) > 1 else activation_rule(elements, is_relu=is_relu)
     active = elementwise(tape, "mlp_activation", parts, elements=elements, rule=rule)
     weight = tape.weight("mlp_down.weight", batch * hidden * width)
     shape = Matmul(batch, m=rows, n=hidden, k=width)

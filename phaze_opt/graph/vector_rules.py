@@ -14,11 +14,11 @@ def norm_rule(elements: int) -> Elementwise:
     return Elementwise(forward, backward, needs_input=True)
 
 
-def activation_rule(elements: int) -> Elementwise:
-    """GELU, ReLU, SiLU, tanh: backward reads the input."""
+def activation_rule(elements: int, *, is_relu: bool = False) -> Elementwise:
+    """GELU, SiLU, tanh: backward reads the input. ReLU: backward reads the output, which the next product keeps too."""
     forward = (VectorWork(VectorKind.ACTIVATION_FORWARD, elements),)
     backward = (VectorWork(VectorKind.ACTIVATION_BACKWARD, elements),)
-    return Elementwise(forward, backward, needs_input=True)
+    return Elementwise(forward, backward, needs_input=not is_relu, needs_output=is_relu)
 
 
 def gated_activation_rule(elements: int) -> Elementwise:

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import parse_json, read_text_file, shorten_path
+from phaze_opt.record.document import Document, parse_json_object, parse_toml
+from phaze_opt.record.input_files import is_number, read_text_file, shorten, shorten_path
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import TomlDocument, is_number, parse_toml, shorten
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI
 
 _FILE_KIND = "an architecture file (TOML or JSON)"
@@ -66,7 +66,7 @@ ARCHITECTURE_KEYS = frozenset((*_KEYS, *_WORDS))
 """All keys of a design; a file with keys of machines besides describes a machine (`hardware.device_file`)."""
 
 
-def read_architecture_file(path: Path, *, kind: str = _FILE_KIND) -> TomlDocument:
+def read_architecture_file(path: Path, *, kind: str = _FILE_KIND) -> Document:
     """Values of an architecture file; of a result printed by ``--json``, those of its (best) architecture.
 
     Args:
@@ -80,11 +80,7 @@ def read_architecture_file(path: Path, *, kind: str = _FILE_KIND) -> TomlDocumen
     source = shorten_path(path)
     if path.suffix != ".json" and not text.lstrip().startswith("{"):
         return parse_toml(text, source=source)
-    values = parse_json(text, source=source)
-    if not isinstance(values, dict):
-        message = "must hold one object with num_tc, num_vc, tc_width, ..."
-        raise InputError(message, source=source)
-    return TomlDocument(values=_unwrap(values), text="", source=source)
+    return Document(_unwrap(parse_json_object(text, source=source, kind=kind).values), "", source)
 
 
 def _unwrap(values: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +120,7 @@ def _parse_number(text: str) -> int | float | str:
     return text
 
 
-def check_architecture(document: TomlDocument) -> dict[str, float]:
+def check_architecture(document: Document) -> dict[str, float]:
     """The numbers of an architecture, each within its rule; words are checked and left out.
 
     Every exact key that has a friendly one is filled in from it where absent.
@@ -136,7 +132,7 @@ def check_architecture(document: TomlDocument) -> dict[str, float]:
     for key, value in document.values.items():
         fault = _find_fault(key, value)
         if fault is not None:
-            raise InputError(fault, source=document.source, line=document.line_of((key,)), key=key[:40])
+            raise document.fault(fault, key)
         if key in _KEYS:
             numbers[key] = value
     for exact, (friendly, unit) in _FRIENDLY.items():
@@ -151,15 +147,15 @@ def check_architecture(document: TomlDocument) -> dict[str, float]:
     for key in required:
         if key not in numbers:
             message = f"is missing; needed are {', '.join(required)}"
-            raise InputError(message, source=document.source, key=key)
+            raise document.fault(message, key)
     return numbers
 
 
-def _check_agreement(numbers: Mapping[str, float], exact: str, *, document: TomlDocument) -> None:
+def _check_agreement(numbers: Mapping[str, float], exact: str, *, document: Document) -> None:
     friendly, unit = _FRIENDLY[exact]
     if not math.isclose(numbers[exact], numbers[friendly] * unit, rel_tol=1e-6):
         message = f"value {numbers[exact]:.12g} contradicts {friendly} = {numbers[friendly]:.12g}; give one of them"
-        raise InputError(message, source=document.source, line=document.line_of((exact,)), key=exact)
+        raise document.fault(message, exact)
 
 
 def _find_fault(key: str, value: object) -> str | None:

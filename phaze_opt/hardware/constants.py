@@ -10,15 +10,15 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.document import Document, parse_toml, read_toml
+from phaze_opt.record.input_files import is_number, shorten
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import TomlDocument, is_number, parse_toml, read_toml, shorten
 
-_ModelT = TypeVar("_ModelT", bound=BaseModel)
 _OPTIONS_TABLE = "estimator_options"
 _VECTOR_CYCLES = "vector_cycles"
 _VECTOR_CYCLES_FACTOR = MappingProxyType({"nominal": 1.0, "halved": 0.5, "doubled": 2.0})
@@ -122,7 +122,9 @@ class Constants:
         for key, value in overrides.items():
             if key not in entries:
                 raise _unknown_constant(key, entries)
-            _check_value(value, key=key, may_be_zero=entries[key].low == 0)
+            rule = _number_fault(value, may_be_zero=entries[key].low == 0)
+            if rule:
+                raise InputError(rule, key=key)
             entries[key] = replace(entries[key], value=float(value))
         return Constants(entries, self.options)
 
@@ -211,59 +213,51 @@ def _load_packaged() -> Constants:
     return _parse(parse_toml(text, source="constants.toml"))
 
 
-def _parse(document: TomlDocument) -> Constants:
+def _parse(document: Document) -> Constants:
     values = dict(document.values)
     option_tables = values.pop(_OPTIONS_TABLE, {})
-    entries = {}
-    for key, table in _walk(values, prefix=()):
-        constant = _validate(_ConstantTable, table, document=document, path=key).to_constant()
-        dotted = ".".join(key)
-        for number in (constant.value, constant.low, constant.high):
-            _check_value(number, key=dotted, may_be_zero=constant.low == 0, source=document.source)
-        if not constant.low <= constant.value <= constant.high:
-            message = f"value {constant.value} must lie within low {constant.low} and high {constant.high}"
-            raise InputError(message, source=document.source, key=dotted)
-        entries[dotted] = constant
     if not isinstance(option_tables, dict):
-        message = "must be a table of options"
-        raise InputError(message, source=document.source, key=_OPTIONS_TABLE)
+        rule = "must be a table of options"
+        raise document.fault(rule, _OPTIONS_TABLE)
+    entries = {".".join(key): _constant(document, key) for key in _walk(values, prefix=())}
     options = {}
-    for name, table in option_tables.items():
-        option = _validate(_OptionTable, table, document=document, path=(_OPTIONS_TABLE, name)).to_option()
+    for name in option_tables:
+        option = document.validate(_OptionTable, _OPTIONS_TABLE, name).to_option()
         if option.choice not in option.alternatives:
-            message = f"choice '{option.choice}' must be one of {', '.join(option.alternatives)}"
-            raise InputError(message, source=document.source, key=f"{_OPTIONS_TABLE}.{name}")
+            rule = f"choice {shorten(option.choice)} is unknown; {suggest(option.choice, option.alternatives)}"
+            raise document.fault(rule, _OPTIONS_TABLE, name, "choice")
         options[name] = option
     return Constants(entries, options)
 
 
-def _walk(table: Mapping[str, Any], *, prefix: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Leaves of nested tables: whatever is no table, or is a table without sub-tables."""
+def _constant(document: Document, key: tuple[str, ...]) -> Constant:
+    """The constant in a table of the file."""
+    constant = document.validate(_ConstantTable, *key).to_constant()
+    for name in ("value", "low", "high"):
+        rule = _number_fault(getattr(constant, name), may_be_zero=constant.low == 0)
+        if rule:
+            raise document.fault(rule, *key, name)
+    if not constant.low <= constant.value <= constant.high:
+        rule = f"value {constant.value} must lie within low {constant.low} and high {constant.high}"
+        raise document.fault(rule, *key)
+    return constant
+
+
+def _walk(table: Mapping[str, Any], *, prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Paths of the leaves of nested tables: whatever is no table, or is a table without sub-tables."""
     for key, value in table.items():
         path = (*prefix, key)
         if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
             yield from _walk(value, prefix=path)
         else:
-            yield path, value
+            yield path
 
 
-def _validate(model: type[_ModelT], table: object, *, document: TomlDocument, path: tuple[str, ...]) -> _ModelT:
-    try:
-        return model.model_validate(table)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = (*path, *(str(part) for part in first["loc"]))
-        reason = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            reason = f"is unknown; {suggest(where[-1], model.model_fields)}"
-        line = document.line_of(where) or document.line_of(path)
-        raise InputError(reason, source=document.source, line=line, key=".".join(where)) from error
-
-
-def _check_value(value: float, *, key: str, may_be_zero: bool, source: str | None = None) -> None:
-    if not (is_number(value) and (value > 0 or (may_be_zero and value == 0))):
-        message = f"value {shorten(value)} must be a finite {'non-negative' if may_be_zero else 'positive'} number"
-        raise InputError(message, key=key, source=source)
+def _number_fault(value: float, *, may_be_zero: bool) -> str:
+    """What is wrong with the value of a constant; empty if nothing is."""
+    if is_number(value) and (value > 0 or (may_be_zero and value == 0)):
+        return ""
+    return f"value {shorten(value)} must be a finite {'non-negative' if may_be_zero else 'positive'} number"
 
 
 def _check_same_keys(constants: Constants, packaged: Constants, *, source: str) -> None:

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
+from phaze_opt.record.document import parse_toml
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import parse_toml
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, TERA
 
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import shorten
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import shorten
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.device import Device

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.architecture_file import ARCHITECTURE_KEYS, read_architecture_file
@@ -21,8 +20,9 @@ from phaze_opt.hardware.device import (
 )
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.hardware.networks import list_networks
+from phaze_opt.record.document import Document
+from phaze_opt.record.input_files import is_file, shorten
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import TomlDocument, shorten
 
 LAYOUT_KEYS = ("num_tc", "tc_width", "tc_depth", "num_vc", "vc_width")
 """Given all or not at all; an architecture needs them, plans and measurements do not."""
@@ -47,7 +47,7 @@ def read_devices(paths: Sequence[Path]) -> DeviceCatalogue:
     return known
 
 
-def device_of(document: TomlDocument, path: Path) -> Device:
+def device_of(document: Document, path: Path) -> Device:
     """The machine that a file describes.
 
     Args:
@@ -60,19 +60,16 @@ def device_of(document: TomlDocument, path: Path) -> Device:
     return _with_device(shipped_devices(), document, path).devices[-1]
 
 
-def is_device_document(document: TomlDocument) -> bool:
+def is_device_document(document: Document) -> bool:
     """Whether a file describes a machine that exists rather than a design: it has keys that designs have not."""
     return bool((set(DeviceTable.model_fields) - ARCHITECTURE_KEYS).intersection(document.values))
 
 
-def _with_device(known: DeviceCatalogue, document: TomlDocument, path: Path) -> DeviceCatalogue:
+def _with_device(known: DeviceCatalogue, document: Document, path: Path) -> DeviceCatalogue:
     """A catalogue with the machine of one file."""
     values = {key: value for key, value in document.values.items() if key != "name"}
     name = _checked_name(document, path)
-    try:
-        table = DeviceTable.model_validate(values)
-    except ValidationError as error:
-        raise _fault(error, document) from None
+    table = replace(document, values=values).validate(DeviceTable, also=("name",))
     _check_layout(table, document)
     network = _network(table.network, document, path.parent)
     device = build_device(name, table.model_copy(update={"network": network, "maker": table.maker.lower()}))
@@ -80,33 +77,16 @@ def _with_device(known: DeviceCatalogue, document: TomlDocument, path: Path) -> 
         return known.extended([device])
     except InputError as error:
         message = str(error).partition(": ")[2]
-        raise InputError(message, source=document.source, line=document.line_of(("name",)), key="name") from None
+        raise document.fault(message, "name") from None
 
 
-def _checked_name(document: TomlDocument, path: Path) -> str:
+def _checked_name(document: Document, path: Path) -> str:
     name = document.values.get("name", path.stem)
     is_fine = isinstance(name, str) and name.strip() == name and name.isprintable()
     if is_fine and 0 < len(name) <= _MOST_CHARACTERS and not set(name) & set("/,="):
         return str(name)
     message = f"value {shorten(name)} must be a name of up to {_MOST_CHARACTERS} characters, without '/', ',' and '='"
-    raise InputError(message, source=document.source, line=document.line_of(("name",)), key="name")
-
-
-def _fault(error: ValidationError, document: TomlDocument) -> InputError:
-    """The first broken rule as a sentence."""
-    first = error.errors(include_url=False)[0]
-    path = tuple(str(part) for part in first["loc"] if part != "[key]")
-    line, key = document.line_of(path), ".".join(path)[:_MOST_CHARACTERS]
-    if first["type"] == "missing":
-        message = f"is missing; a machine needs {', '.join(_required())}"
-    elif first["type"] == "extra_forbidden":
-        message = f"is unknown in a file of a machine; {suggest(key, ('name', *DeviceTable.model_fields))}"
-    elif "[key]" in first["loc"]:
-        message = f"is no type of a rate; {suggest(path[-1], list(ComputePath))}"
-    else:
-        rule = str(first["msg"]).removeprefix("Input should ").removeprefix("be ")
-        message = f"value {shorten(first['input'])} must be {rule}"
-    return InputError(message, source=document.source, line=line, key=key)
+    raise document.fault(message, "name")
 
 
 def _required() -> tuple[str, ...]:
@@ -114,37 +94,32 @@ def _required() -> tuple[str, ...]:
     return tuple(name for name, field in DeviceTable.model_fields.items() if field.is_required())
 
 
-def _check_layout(table: DeviceTable, document: TomlDocument) -> None:
+def _check_layout(table: DeviceTable, document: Document) -> None:
     """Arrays and lanes: all or none, and as fast as the peak says."""
     if table.style is MatrixStyle.SYSTOLIC and not (table.array_width and table.array_depth):
         rule = "value 'systolic' needs array_width and array_depth, the edges of one array"
-        raise _refusal(document, "style", rule)
+        raise document.fault(rule, "style")
     sizes: dict[str, Any] = {key: getattr(table, key) for key in LAYOUT_KEYS}
     blank = [key for key, size in sizes.items() if not size]
     if blank and len(blank) < len(sizes):
         given = next(key for key, size in sizes.items() if size)
-        raise _refusal(
-            document, given, f"needs {', '.join(blank)} beside it; give all of {', '.join(LAYOUT_KEYS)} or none"
-        )
+        rule = f"needs {', '.join(blank)} beside it; give all of {', '.join(LAYOUT_KEYS)} or none"
+        raise document.fault(rule, given)
     peak = table.peak_tflops.get(ComputePath.BF16)
     rate = 2e-3 * table.num_tc * table.tc_width * table.tc_depth * table.clock_ghz
     if rate and peak and not math.isclose(rate, peak, rel_tol=LAYOUT_TOLERANCE):
         rule = f"2 x num_tc x tc_width x tc_depth x clock_ghz is {rate:.4g} TFLOP/s, but peak_tflops.bf16 is {peak:.4g}"
         rule = f"{rule}; make them agree within {LAYOUT_TOLERANCE:.0%}, or leave the arrays out"
-        raise _refusal(document, LAYOUT_KEYS[0], rule)
+        raise document.fault(rule, LAYOUT_KEYS[0])
 
 
-def _refusal(document: TomlDocument, key: str, rule: str) -> InputError:
-    return InputError(rule, source=document.source, line=document.line_of((key,)), key=key)
-
-
-def _network(name: str, document: TomlDocument, folder: Path) -> str:
+def _network(name: str, document: Document, folder: Path) -> str:
     """A network's name, or the path of its file, which is beside the machine's."""
     if not name or name in list_networks():
         return name
     file = folder / name
-    if file.is_file():
+    if is_file(file):
         return str(file.absolute())
     hint = suggest(name, list_networks())
     message = f"value {shorten(name)} is no network and no file beside this one; {hint} or give a TOML file"
-    raise InputError(message, source=document.source, line=document.line_of(("network",)), key="network")
+    raise document.fault(message, "network")

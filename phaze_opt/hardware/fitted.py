@@ -15,15 +15,18 @@ from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.document import parse_json_object
+from phaze_opt.record.input_files import read_text_file
 from phaze_opt.record.spelling import suggest
 
 FORMAT = 1
 ROUNDING = 1e-5
 """Values are written with six digits: by so much one at a bound may stand beyond it."""
+
+_KIND = "a file of fitted constants as `phaze-opt calibrate` writes it"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +155,7 @@ def read_fitted_file(path: Path) -> FittedFile:
     Raises:
         InputError: it cannot be read, or is no such file; names the key.
     """
-    return _parse(read_text_file(path, kind="a file of fitted constants (JSON)"), source=str(path))
+    return _parse(read_text_file(path, kind=_KIND), source=str(path))
 
 
 def load_fitted(path: Path | None = None) -> FittedConstants:
@@ -176,16 +179,7 @@ def _load_own() -> FittedConstants:
 
 
 def _parse(text: str, *, source: str) -> FittedFile:
-    document = parse_json(text, source=source)
-    if not isinstance(document, dict):
-        message = "must be a JSON object with format, groups and sets, as `phaze-opt calibrate` writes it"
-        raise InputError(message, source=source)
-    try:
-        file = FittedFile.model_validate_json(json.dumps(document))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise InputError(first["msg"], source=source, key=key) from error
+    file = parse_json_object(text, source=source, kind=_KIND).validate(FittedFile)
     _check(file, source=source)
     return file
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from phaze_opt.errors import InputError
 from phaze_opt.hardware.fabrics import list_fabrics, load_fabric
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import (
@@ -20,8 +19,10 @@ from phaze_opt.hardware.network import (
     NetworkDimension,
     Topology,
 )
+from phaze_opt.record.document import Document
+from phaze_opt.record.input_files import is_number, shorten
+from phaze_opt.record.places import KeyPath
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import TomlDocument, is_number, shorten
 from phaze_opt.units import GIGA, MICRO, gb_per_s_to_bytes_per_s
 
 _FILE_KEYS = ("name", "chunking", "dimensions")
@@ -29,7 +30,7 @@ _DIMENSION_KEYS = ("topology", "size", "bandwidth_gb_per_s", "latency_us")
 _CURVE_KEYS = ("bandwidth_gb_per_s", "doubling_us", "ramp_us", "endpoint_share", "ring_shares")
 
 
-def parse_network(document: TomlDocument, fitted: FittedConstants) -> Network:
+def parse_network(document: Document, fitted: FittedConstants) -> Network:
     """The network of a file.
 
     Raises:
@@ -38,42 +39,53 @@ def parse_network(document: TomlDocument, fitted: FittedConstants) -> Network:
     for key in document.values:
         if key not in _FILE_KEYS:
             message = f"is unknown; {suggest(key, _FILE_KEYS)}"
-            raise InputError(message, source=document.source, line=document.line_of((key,)), key=key)
-    dimensions = parse_dimensions(document.values, fitted, source=document.source)
+            raise document.fault(message, key)
+    dimensions = parse_dimensions(document, fitted)
     network = Network(_parse_name(document), dimensions)
     return network.with_chunking(_parse_chunking(document, network))
 
 
-def _parse_name(document: TomlDocument) -> str:
+def _parse_name(document: Document) -> str:
     value = document.values.get("name", Path(document.source).stem)
     if not isinstance(value, str):
         message = f"value {shorten(value)} must be a text in quotes"
-        raise InputError(message, source=document.source, line=document.line_of(("name",)), key="name")
+        raise document.fault(message, "name")
     return value
 
 
-def _parse_chunking(document: TomlDocument, network: Network) -> Chunking:
+def _parse_chunking(document: Document, network: Network) -> Chunking:
     value = document.values.get("chunking", Chunking.NONE.value)
     if value not in list(Chunking):
         message = f"value {shorten(value)} is unknown; {suggest(str(value), list(Chunking))}"
-        raise InputError(message, source=document.source, line=document.line_of(("chunking",)), key="chunking")
+        raise document.fault(message, "chunking")
     if network.is_measured and value != Chunking.NONE:
         message = f"{value} does not go with levels that have a curve, which run as one ring; leave one of both away"
-        raise InputError(message, source=document.source, line=document.line_of(("chunking",)), key="chunking")
+        raise document.fault(message, "chunking")
     return Chunking(value)
 
 
-def parse_dimensions(values: dict[str, Any], fitted: FittedConstants, *, source: str) -> tuple[NetworkDimension, ...]:
+def parse_dimensions(document: Document, fitted: FittedConstants, *path: str) -> tuple[NetworkDimension, ...]:
     """The ``[[dimensions]]`` tables, innermost first.
 
+    Args:
+        document: the file.
+        fitted: what the curves of fabrics are made of.
+        path: of the table that holds them.
+
     Raises:
-        InputError: a fault, by file and key.
+        InputError: a fault, by file, line and key.
     """
+    values: Any = document.values
+    for part in path:
+        values = values[part]
     tables = values.get("dimensions")
     if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
         message = "must be one or more [[dimensions]] tables, innermost first"
-        raise InputError(message, source=source, key="dimensions")
-    return tuple(_parse_dimension(table, index, fitted, source=source) for index, table in enumerate(tables))
+        raise document.fault(message, *path, "dimensions")
+    for index, table in enumerate(tables):
+        for key, rule in _find_faults(table):
+            raise document.fault(rule, *path, "dimensions", index, *key)
+    return tuple(_build_dimension(table, fitted) for table in tables)
 
 
 def network_text(network: Network) -> str:
@@ -118,9 +130,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _parse_dimension(table: dict[str, Any], index: int, fitted: FittedConstants, *, source: str) -> NetworkDimension:
-    for key, rule in _find_faults(table):
-        raise InputError(rule, source=source, key=f"dimensions[{index}].{key}")
+def _build_dimension(table: dict[str, Any], fitted: FittedConstants) -> NetworkDimension:
     plain = NetworkDimension(
         Topology(table["topology"]),
         table["size"],
@@ -147,55 +157,58 @@ def _build_curve(
     )
 
 
-def _find_faults(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Key and broken rule of every fault of a dimension's table, most basic first."""
+def _find_faults(table: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Path and broken rule of every fault of a dimension's table, most basic first."""
     known = (*_DIMENSION_KEYS, "curve")
     for key in table:
         if key not in known:
-            yield key, f"is unknown; {suggest(key, known)}"
+            yield (key,), f"is unknown; {suggest(key, known)}"
     for key in _DIMENSION_KEYS:
         if key not in table:
-            yield key, "is missing"
+            yield (key,), "is missing"
     topology, size = table["topology"], table["size"]
     if topology not in list(Topology):
-        yield "topology", f"value {shorten(topology)} is unknown; {suggest(str(topology), list(Topology))}"
+        yield ("topology",), f"value {shorten(topology)} is unknown; {suggest(str(topology), list(Topology))}"
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_DEVICES:
-        yield "size", f"value {shorten(size)} must be an integer from 1 to {MAX_DEVICES}"
+        yield ("size",), f"value {shorten(size)} must be an integer from 1 to {MAX_DEVICES}"
     yield from _number_faults(table, positive=("bandwidth_gb_per_s",), non_negative=("latency_us",))
     if "curve" in table:
         yield from _curve_faults(table["curve"])
 
 
-def _curve_faults(value: object) -> Iterator[tuple[str, str]]:
+def _curve_faults(value: object) -> Iterator[tuple[KeyPath, str]]:
     """Faults of a curve: the name of a fabric, or a table of its own."""
     if isinstance(value, str):
         if value not in list_fabrics():
-            yield "curve", f"value {shorten(value)} is no fabric; {suggest(value, list_fabrics())}, or give a table"
+            yield ("curve",), f"value {shorten(value)} is no fabric; {suggest(value, list_fabrics())}, or give a table"
         return
     if not isinstance(value, dict):
-        yield "curve", f"value {shorten(value)} must be the name of a fabric or a table with {', '.join(_CURVE_KEYS)}"
+        yield (
+            ("curve",),
+            f"value {shorten(value)} must be the name of a fabric or a table with {', '.join(_CURVE_KEYS)}",
+        )
         return
     for key in value:
         if key not in _CURVE_KEYS:
-            yield f"curve.{key}", f"is unknown; {suggest(key, _CURVE_KEYS)}"
+            yield ("curve", key), f"is unknown; {suggest(key, _CURVE_KEYS)}"
     for key in ("bandwidth_gb_per_s", "doubling_us"):
         if key not in value:
-            yield f"curve.{key}", "is missing"
+            yield ("curve", key), "is missing"
     faults = _number_faults(
         value, positive=("bandwidth_gb_per_s",), non_negative=("doubling_us", "ramp_us", "endpoint_share")
     )
-    yield from ((f"curve.{key}", rule) for key, rule in faults)
+    yield from ((("curve", *key), rule) for key, rule in faults)
     shares = value.get("ring_shares", [])
     if not (isinstance(shares, list) and all(is_number(share) and 0 < share <= 1 for share in shares)):
-        yield "curve.ring_shares", f"value {shorten(shares)} must be a list of numbers above 0 and at most 1"
+        yield ("curve", "ring_shares"), f"value {shorten(shares)} must be a list of numbers above 0 and at most 1"
 
 
 def _number_faults(
     table: dict[str, Any], *, positive: tuple[str, ...], non_negative: tuple[str, ...]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[KeyPath, str]]:
     for key in (*positive, *non_negative):
         if key not in table:
             continue
         value, rule = table[key], "positive" if key in positive else "non-negative"
         if not (is_number(value) and (value > 0 or (rule == "non-negative" and value == 0))):
-            yield key, f"value {shorten(value)} must be a finite {rule} number"
+            yield (key,), f"value {shorten(value)} must be a finite {rule} number"

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import MAX_DEVICES, Network, NetworkDimension, Topology
 from phaze_opt.hardware.network_file import parse_dimensions, parse_network
+from phaze_opt.record.document import Document, parse_toml, read_toml
+from phaze_opt.record.input_files import is_there, shorten
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import parse_toml, read_toml, shorten
 
 DEFAULT_NETWORK = "two-level"
 """Assumed where a machine's own network is not known."""
@@ -26,7 +25,7 @@ _REAL_SOURCE = "networks.toml"
 
 def list_networks() -> tuple[str, ...]:
     """Names that `load_network` knows: two of assumed clusters, then those of real ones (networks.toml)."""
-    return (*_BUILDERS, *_real_tables())
+    return (*_BUILDERS, *_real_file().values)
 
 
 def load_network(
@@ -56,9 +55,8 @@ def load_network(
         raise InputError(message, key="devices")
     if name_or_path in _BUILDERS:
         network = _BUILDERS[name_or_path](constants if constants is not None else load_constants())
-    elif name_or_path in _real_tables():
-        table = _real_tables()[name_or_path]
-        network = Network(name_or_path, parse_dimensions(table, fitted or load_fitted(), source=_REAL_SOURCE))
+    elif name_or_path in _real_file().values:
+        network = Network(name_or_path, parse_dimensions(_real_file(), fitted or load_fitted(), name_or_path))
     elif _looks_like_file(name_or_path):
         document = read_toml(Path(name_or_path), kind="a network file (TOML)")
         network = parse_network(document, fitted or load_fitted())
@@ -72,7 +70,7 @@ def load_network(
 
 def network_source(name: str) -> str:
     """Where the figures of a real cluster's network come from; empty for others."""
-    return str(_real_tables().get(name, {}).get("source", ""))
+    return str(_real_file().values.get(name, {}).get("source", ""))
 
 
 def grow_network(network: Network, *, num_devices: int) -> Network:
@@ -84,7 +82,7 @@ def grow_network(network: Network, *, num_devices: int) -> Network:
 
 
 def _looks_like_file(text: str) -> bool:
-    return text.endswith(".toml") or "/" in text or "\\" in text or Path(text).exists()
+    return text.endswith(".toml") or "/" in text or "\\" in text or is_there(text)
 
 
 def _build_two_level(constants: Constants) -> Network:
@@ -116,7 +114,7 @@ _BUILDERS = MappingProxyType({"two-level": _build_two_level, "phaze": _build_pha
 
 
 @cache
-def _real_tables() -> Mapping[str, dict[str, Any]]:
-    """Tables of the networks of real clusters, from the package's own file."""
+def _real_file() -> Document:
+    """The package's own file of the networks of real clusters, a table each."""
     text = resources.files("phaze_opt.hardware").joinpath(_REAL_SOURCE).read_text(encoding="utf-8")
-    return MappingProxyType(parse_toml(text, source=_REAL_SOURCE).values)
+    return parse_toml(text, source=_REAL_SOURCE)

@@ -14,8 +14,9 @@ from phaze_opt.hardware.design import DTYPE_BYTES, HbmForm, build_accelerator
 from phaze_opt.hardware.device import Device, find_device, list_data_names, list_devices, load_device, shipped_devices
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.device_file import device_of, is_device_document
+from phaze_opt.record.document import Document, parse_toml
+from phaze_opt.record.input_files import is_there, shorten
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import TomlDocument, parse_toml, shorten
 
 
 def list_architectures() -> tuple[str, ...]:
@@ -64,7 +65,7 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
         document = read_architecture_file(Path(text))
         default_name = Path(text).stem
     elif "=" in text:
-        document = TomlDocument(values=parse_inline(text), text="", source="architecture")
+        document = Document(values=parse_inline(text), text="", source="architecture")
         default_name = ""
     else:
         message = explain_name(text)
@@ -103,18 +104,15 @@ def find_machine(text: str) -> Device | None:
 def _looks_like_file(text: str) -> bool:
     if text.endswith((".toml", ".json")):
         return True
-    try:
-        return bool(text) and ("=" not in text and ("/" in text or "\\" in text) or Path(text).exists())
-    except (OSError, ValueError):
-        return False
+    return bool(text) and ("=" not in text and ("/" in text or "\\" in text) or is_there(text))
 
 
-def _read_preset(name: str) -> TomlDocument:
+def _read_preset(name: str) -> Document:
     file = resources.files("phaze_opt.hardware").joinpath("presets", f"{name}.toml")
     return parse_toml(file.read_text(encoding="utf-8"), source=name)
 
 
-def _build(document: TomlDocument, *, constants: Constants, hbm_form: HbmForm | None, default_name: str) -> Accelerator:
+def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None, default_name: str) -> Accelerator:
     numbers = check_architecture(document)
     clock_hz = numbers.get("clock_hz", constants.value("design.clock_hz"))
     glb_rate, l2_bytes, vc_width = (numbers.get(key) for key in ("glb_bandwidth_bytes_per_s", "l2_bytes", "vc_width"))

@@ -11,6 +11,7 @@ from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.coverage import check_covered
 from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.objective.compile import PHASES, CompiledModel, compile_model
@@ -173,6 +174,7 @@ class Objective:
 
     def _blank(self, model: ModelSpec, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """What is known of an evaluation before anything is estimated."""
+        check_covered(accelerator, self.constants)
         area = area_mm2(accelerator)
         power = tdp_w(accelerator, self.scenario.cluster.network, self.constants)
         return Evaluation(

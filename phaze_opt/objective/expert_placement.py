@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.document import parse_toml
 from phaze_opt.workload.model import ModelSpec
 
 
@@ -88,7 +88,7 @@ def split_evenly(count: int, parts: int) -> Sequence[int]:
 def load_expert_book() -> ExpertBook:
     """The hand placements that come with the package (``expert_placements.toml``)."""
     text = resources.files("phaze_opt.objective").joinpath("expert_placements.toml").read_text(encoding="utf-8")
-    values = tomllib.loads(text)
+    values = parse_toml(text, source="expert_placements.toml").values
     return ExpertBook(
         source=values["source"],
         accelerators=tuple(values["accelerators"]),

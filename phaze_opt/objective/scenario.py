@@ -149,7 +149,11 @@ class Scenario:
         Raises:
             PluginError: the estimator is unknown or fails to load.
         """
-        parts = [asdict(self), load_constants().digest, *_fitted_digests(self.estimator)]
+        values = asdict(self)
+        for model in values["models"]:
+            if not model["has_relu"]:
+                del model["has_relu"]
+        parts = [values, load_constants().digest, *_fitted_digests(self.estimator)]
         canonical = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.evaluation import (
     Effort,
     Evaluation,
-    EvaluationStatus,
     LayerSchedule,
     Provenance,
-    ScheduleQuality,
     TimeBreakdown,
 )
-from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Shortfall, Stage
+from phaze_opt.placement.problem import PlacementResult
+from phaze_opt.record.plain_data import from_plain
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 SCALARS = (
@@ -124,49 +124,48 @@ def _schedule_to_json(schedules: tuple[LayerSchedule, ...]) -> dict[str, Any]:
 
 
 def evaluation_from_json(data: Mapping[str, Any]) -> Evaluation:
-    """Inverse of `evaluation_to_json`; ``evaluation_from_json(evaluation_to_json(e)) == e``."""
-    scalars = {name: data[name] for name in SCALARS if name != "status"}
-    return Evaluation(
-        **scalars,
-        status=EvaluationStatus(data["status"]),
-        num_parameters=data["parameters"],
-        accelerator=architecture_from_json(data["architecture"]),
-        placement=_placement_from_json(data["placement"]),
-        schedules=_schedules_from_json(data["schedule"]),
-        breakdown=TimeBreakdown(**data["breakdown"]),
-        provenance=Provenance(**data["provenance"]),
-        effort=Effort(**data["effort"]),
-        constraints=tuple(data["constraints"].items()),
-        members=tuple(evaluation_from_json(member) for member in data["members"]),
-    )
+    """Inverse of `evaluation_to_json`; ``evaluation_from_json(evaluation_to_json(e)) == e``.
+
+    Raises:
+        ValueError: the data is not what `evaluation_to_json` gives.
+    """
+    try:
+        return from_plain(Evaluation, _evaluation_fields(data))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, InputError) as error:
+        message = f"not an evaluation as phaze-opt writes it ({type(error).__name__})"
+        raise ValueError(message) from error
 
 
-def _placement_from_json(data: Mapping[str, Any] | None) -> PlacementResult | None:
-    """Inverse of `_placement_to_json`."""
-    if data is None:
-        return None
-    return PlacementResult(
-        status=PlacementStatus(data["status"]),
-        batch_time_s=data["batch_time_s"],
-        tensor_parallel=data["tensor_parallel"],
-        data_parallel=data["data_parallel"],
-        num_micro_batches=data["num_micro_batches"],
-        stages=tuple(Stage(**stage) for stage in data["stages"]),
-        shortfall=Shortfall(**data["shortfall"]) if data["shortfall"] is not None else None,
-    )
+def _evaluation_fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `Evaluation`; types are not looked at yet."""
+    return {
+        **{name: data[name] for name in SCALARS},
+        "num_parameters": data["parameters"],
+        "accelerator": _fields_of(Accelerator, data["architecture"]),
+        "placement": None if data["placement"] is None else _fields_of(PlacementResult, data["placement"]),
+        "schedules": _schedule_fields(data["schedule"]),
+        "breakdown": _fields_of(TimeBreakdown, data["breakdown"]),
+        "provenance": _fields_of(Provenance, data["provenance"]),
+        "effort": _fields_of(Effort, data["effort"]),
+        "constraints": tuple(data["constraints"].items()),
+        "members": tuple(_evaluation_fields(member) for member in data["members"]),
+    }
 
 
-def _schedules_from_json(data: Mapping[str, Any]) -> tuple[LayerSchedule, ...]:
-    """Inverse of `_schedule_to_json`."""
-    return tuple(
-        LayerSchedule(
-            layer=name,
-            phase=phase,
-            repeats=layer["repeats"],
-            makespan_s=entry["makespan_s"],
-            lower_bound_s=entry["lower_bound_s"],
-            status=ScheduleQuality(entry["status"]),
-        )
+def _fields_of(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a dataclass is made of, among what is printed with it."""
+    return {field.name: data[field.name] for field in fields(kind)}
+
+
+def _schedule_fields(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Fields of every `LayerSchedule`."""
+    return [
+        {
+            "layer": name,
+            "phase": phase,
+            "repeats": layer["repeats"],
+            **{key: entry[key] for key in ("makespan_s", "lower_bound_s", "status")},
+        }
         for name, layer in data.items()
         for phase, entry in layer["phases"].items()
-    )
+    ]

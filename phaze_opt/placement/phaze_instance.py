@@ -5,18 +5,17 @@ A file is the instance object, or an object that holds it under ``input`` (with 
 
 from __future__ import annotations
 
-import difflib
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import networkx as nx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.document import Document, read_json
+from phaze_opt.record.input_files import shorten
+from phaze_opt.record.places import KeyPath
 
 MAX_DEVICES = 1_000_000
 """More devices than any cluster has: a larger number is a mistake in the file."""
@@ -59,9 +58,9 @@ class InstanceFile(BaseModel):
 
     model_config = _STRICT
     maxMemoryPerDevice: _Positive  # noqa: N815
-    maxDevices: _Count  # noqa: N815
+    maxDevices: Annotated[_Count, Field(le=MAX_DEVICES)]  # noqa: N815
     bandwidth: _Positive
-    mbsInBatch: _Count  # noqa: N815
+    mbsInBatch: Annotated[_Count, Field(le=MAX_MICRO_BATCHES)]  # noqa: N815
     nodes: dict[str, list[NodeFile]]
     edges: dict[str, list[EdgeFile]]
     activationRecomputation: _Flag  # noqa: N815
@@ -131,34 +130,24 @@ def load_phaze_instance(path: str | Path) -> PhazeInstance:
     Raises:
         InputError: it cannot be read, is no JSON, or breaks a rule; names the file and the key or line.
     """
-    source = str(path)
-    whole = _parse(read_text_file(Path(path), kind="a JSON instance"), source)
-    content: object = whole.get("input", whole)
-    if not isinstance(content, dict):
-        message = f"must be a JSON object, not {type(content).__name__}"
-        raise InputError(message, source=source, key="input")
-    return parse_phaze_instance(content, source=source, prefix="input." if "input" in whole else "")
+    document = read_json(Path(path), kind="a JSON instance")
+    return _instance(document, ("input",) if "input" in document.values else ())
 
 
-def parse_phaze_instance(content: dict[str, Any], *, source: str, prefix: str = "") -> PhazeInstance:
+def parse_phaze_instance(content: dict[str, Any], *, source: str) -> PhazeInstance:
     """Validate an instance object.
 
     Raises:
         InputError: a key is unknown or missing, a size out of range, or the graph is no chain.
     """
-    try:
-        file = InstanceFile.model_validate(content)
-    except ValidationError as error:
-        raise _input_error(error, source, prefix) from None
-    for key, value, most in (
-        ("maxDevices", file.maxDevices, MAX_DEVICES),
-        ("mbsInBatch", file.mbsInBatch, MAX_MICRO_BATCHES),
-    ):
-        if value > most:
-            message = f"{key} = {value:g} must be at most {most}"
-            raise InputError(message, source=source, key=f"{prefix}{key}")
+    return _instance(Document(content, "", source, is_json=True), ())
+
+
+def _instance(document: Document, at: KeyPath) -> PhazeInstance:
+    """The instance at a path of a document."""
+    file = document.validate(InstanceFile, *at)
     return PhazeInstance(
-        chains=_chains(file, source, prefix),
+        chains=_chains(file, document, at),
         memory_bytes=file.maxMemoryPerDevice,
         num_devices=int(file.maxDevices),
         bandwidth_bytes_per_s=file.bandwidth,
@@ -168,73 +157,42 @@ def parse_phaze_instance(content: dict[str, Any], *, source: str, prefix: str = 
     )
 
 
-def _parse(text: str, source: str) -> dict[str, Any]:
-    """The JSON object in a text."""
-    content = parse_json(text, source=source)
-    if not isinstance(content, dict):
-        message = f"must be a JSON object, not {type(content).__name__}"
-        raise InputError(message, source=source)
-    return content
-
-
-def _input_error(error: ValidationError, source: str, prefix: str) -> InputError:
-    """The first fault of a file as one sentence; unknown keys go first, as they explain missing ones."""
-    faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-    fault = faults[0]
-    where = prefix + ".".join(str(part) for part in fault["loc"])
-    if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(fault["loc"][-1]), _known_keys(fault["loc"]), n=1, cutoff=0.6)
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(_known_keys(fault['loc']))}"
-        return InputError(f"unknown key; {hint}", source=source, key=where)
-    if fault["type"] == "missing":
-        return InputError("this key is missing", source=source, key=where)
-    given = repr(fault["input"])
-    given = given if len(given) <= 60 else given[:57] + "..."
-    rule = re.sub(r"^Input should be", "must be", fault["msg"])
-    return InputError(f"{given} {rule}", source=source, key=where)
-
-
-def _known_keys(location: tuple[int | str, ...]) -> tuple[str, ...]:
-    """Keys allowed where an unknown one stands."""
-    model: type[BaseModel] = InstanceFile
-    if len(location) > 1:
-        model = NodeFile if location[0] == "nodes" else EdgeFile
-    return tuple(model.model_fields)
-
-
-def _chains(file: InstanceFile, source: str, prefix: str) -> tuple[PhazeChain, ...]:
+def _chains(file: InstanceFile, document: Document, at: KeyPath) -> tuple[PhazeChain, ...]:
     """The model at every width, checked against one another."""
-    widths = {text: _width(text, source, f"{prefix}nodes") for text in file.nodes}
+    widths = {text: _width(text, document, (*at, "nodes")) for text in file.nodes}
     if not widths:
-        message = "needs the layers of at least one tensor-parallel width"
-        raise InputError(message, source=source, key=f"{prefix}nodes")
+        rule = "needs the layers of at least one tensor-parallel width"
+        raise document.fault(rule, *at, "nodes")
     if set(file.edges) != set(widths):
-        message = f"widths {sorted(file.edges)} must be those of nodes, {sorted(widths)}"
-        raise InputError(message, source=source, key=f"{prefix}edges")
+        rule = f"widths {shorten(sorted(file.edges))} must be those of nodes, {shorten(sorted(widths))}"
+        raise document.fault(rule, *at, "edges")
     chains = []
     order: tuple[int, ...] = ()
     for text in sorted(widths, key=lambda text: widths[text]):
-        nodes_key, edges_key = f"{prefix}nodes.{text}", f"{prefix}edges.{text}"
         nodes, edges = file.nodes[text], file.edges[text]
-        here = _chain_order(nodes, edges, source=source, nodes_key=nodes_key, edges_key=edges_key)
+        here = _chain_order(nodes, edges, document=document, at=at, text=text)
         order = order or here
         if here != order:
-            message = "layers and their order must be the same at every width"
-            raise InputError(message, source=source, key=nodes_key)
-        chains.append(_chain(nodes, edges, width=widths[text], order=order, source=source, key=nodes_key))
+            rule = "layers and their order must be the same at every width"
+            raise document.fault(rule, *at, "nodes", text)
+        if widths[text] == 1 and any(node.isTensorParallelized for node in nodes):
+            rule = "isTensorParallelized = true makes no sense at width 1"
+            raise document.fault(rule, *at, "nodes", text)
+        chains.append(_chain(nodes, edges, width=widths[text], order=order))
     return tuple(chains)
 
 
-def _width(text: str, source: str, key: str) -> int:
+def _width(text: str, document: Document, at: KeyPath) -> int:
     """A tensor-parallel width, written as a string."""
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= MAX_DEVICES:
-        message = f"width '{text}' must be a positive integer"
-        raise InputError(message, source=source, key=key)
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_DEVICES))
+    if not is_number or not 1 <= int(text) <= MAX_DEVICES:
+        rule = f"width {shorten(text)} must be a positive integer of at most {MAX_DEVICES}"
+        raise document.fault(rule, *at)
     return int(text)
 
 
 def _chain_order(
-    nodes: list[NodeFile], edges: list[EdgeFile], *, source: str, nodes_key: str, edges_key: str
+    nodes: list[NodeFile], edges: list[EdgeFile], *, document: Document, at: KeyPath, text: str
 ) -> tuple[int, ...]:
     """Layer ids in chain order.
 
@@ -244,49 +202,44 @@ def _chain_order(
     """
     ids = [node.id for node in nodes]
     if not ids or len(set(ids)) != len(ids):
-        message = "layer ids must be unique" if ids else "needs at least one layer"
-        raise InputError(message, source=source, key=nodes_key)
+        rule = "layer ids must be unique" if ids else "needs at least one layer"
+        raise document.fault(rule, *at, "nodes", text)
     graph = nx.DiGraph()
     graph.add_nodes_from(ids)
     for number, edge in enumerate(edges):
         fault = _edge_fault(graph, edge)
         if fault:
-            raise InputError(fault, source=source, key=f"{edges_key}.{number}")
+            raise document.fault(fault, *at, "edges", text, number)
         graph.add_edge(edge.sourceId, edge.destId)
     if not nx.is_directed_acyclic_graph(graph):
-        cycle = " -> ".join(str(source_id) for source_id, _ in nx.find_cycle(graph)[:8])
-        message = f"the layers form a cycle ({cycle} -> ...); edges must point from earlier layers to later ones"
-        raise InputError(message, source=source, key=edges_key)
+        cycle = " -> ".join(shorten(source_id) for source_id, _ in nx.find_cycle(graph)[:8])
+        rule = f"the layers form a cycle ({cycle} -> ...); edges must point from earlier layers to later ones"
+        raise document.fault(rule, *at, "edges", text)
     order = tuple(nx.lexicographical_topological_sort(graph))
     for before, after in pairwise(order):
         if not graph.has_edge(before, after):
-            message = (
-                f"layers {before} and {after} are not joined: the layers must form a chain (skip edges are allowed)"
-            )
-            raise InputError(message, source=source, key=edges_key)
+            joint = f"layers {shorten(before)} and {shorten(after)} are not joined"
+            rule = f"{joint}: the layers must form a chain (skip edges are allowed)"
+            raise document.fault(rule, *at, "edges", text)
     return order
 
 
 def _edge_fault(graph: nx.DiGraph, edge: EdgeFile) -> str:
     """What is wrong with an edge, if anything."""
+    ends = f"the edge {shorten(edge.sourceId)} -> {shorten(edge.destId)}"
     for end in (edge.sourceId, edge.destId):
         if end not in graph:
-            return f"the edge {edge.sourceId} -> {edge.destId} dangles: there is no layer {end}"
+            return f"{ends} dangles: there is no layer {shorten(end)}"
     if edge.sourceId == edge.destId:
-        return f"the edge {edge.sourceId} -> {edge.destId} joins a layer to itself"
+        return f"{ends} joins a layer to itself"
     if graph.has_edge(edge.sourceId, edge.destId):
-        return f"the edge {edge.sourceId} -> {edge.destId} is given twice; add their bytes up"
+        return f"{ends} is given twice; add their bytes up"
     return ""
 
 
-def _chain(
-    nodes: list[NodeFile], edges: list[EdgeFile], *, width: int, order: tuple[int, ...], source: str, key: str
-) -> PhazeChain:
+def _chain(nodes: list[NodeFile], edges: list[EdgeFile], *, width: int, order: tuple[int, ...]) -> PhazeChain:
     """One width as positions in the chain."""
     position = {layer: index for index, layer in enumerate(order)}
-    if width == 1 and any(node.isTensorParallelized for node in nodes):
-        message = "isTensorParallelized = true makes no sense at width 1"
-        raise InputError(message, source=source, key=key)
     layers = tuple(
         PhazeLayer(
             layer=node.id,

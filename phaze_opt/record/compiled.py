@@ -6,6 +6,7 @@ Import lazily: it pulls in numba.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -19,6 +20,8 @@ from numba import njit
 from numba.core import caching
 from numba.core.dispatcher import Dispatcher
 
+_LOGGER = logging.getLogger(__name__)
+"""Hears of every kernel that is compiled, not of those that are found: whoever waits may be told."""
 P = ParamSpec("P")
 R = TypeVar("R")
 _DAMAGED = (OSError, EOFError, UnpicklingError, ValueError, TypeError, AttributeError, IndexError, KeyError)
@@ -33,6 +36,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     ``__pycache__``, the user's cache. Where none may, every process compiles for itself.
     """
     kernel = njit(nogil=True)(function)
+    kernel._cache = _KeptNowhere()
     with suppress(RuntimeError):  # numba: no folder may be written
         kernel._cache = _KernelCache(function)
     return cast("Callable[P, R]", kernel)
@@ -124,14 +128,25 @@ class _KernelCache(caching.FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Compiled code, if it is there and whole."""
+        found = None
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except _DAMAGED:
             with suppress(OSError):
                 self.flush()
-            return None
+        if found is None:
+            _LOGGER.info("compiling %s", self._name)
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep compiled code where there is room."""
         with suppress(OSError):
             super().save_overload(sig, data)
+
+
+class _KeptNowhere(caching.NullCache):  # type: ignore[misc]
+    """Where no folder may be written: every process compiles, and says so."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:  # noqa: ARG002
+        """Nothing is there."""
+        _LOGGER.info("compiling")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import reprlib
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from phaze_opt.errors import InputError
 
@@ -12,6 +16,10 @@ MAX_FILE_BYTES = 4 << 20
 """No file that a user writes for this package comes near it."""
 _MAX_PATH_CHARACTERS = 300
 _MAX_KEY_CHARACTERS = 40
+_MAX_VALUE_CHARACTERS = 60
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxdict = _SHORT.maxtuple = 20
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = _MAX_VALUE_CHARACTERS
 
 
 def read_text_file(path: Path, *, kind: str, max_bytes: int = MAX_FILE_BYTES) -> str:
@@ -65,7 +73,7 @@ def parse_json(text: str, *, source: str) -> Any:
         InputError: a syntax fault (with its line), a key set twice, a number too long, or nesting too deep.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique_pairs)
+        return json.loads(text, object_pairs_hook=_unique_pairs, parse_int=_integer)
     except json.JSONDecodeError as error:
         message = f"is not valid JSON: {error.msg} (column {error.colno}); is the file truncated?"
         raise InputError(message, source=source, line=error.lineno) from None
@@ -74,6 +82,13 @@ def parse_json(text: str, *, source: str) -> Any:
     except (ValueError, RecursionError):
         message = "is not usable JSON: a number is too long or it nests too deeply"
         raise InputError(message, source=source) from None
+
+
+def _integer(text: str) -> int:
+    """An integer that a float can hold, as every number of a file is converted somewhere."""
+    if len(text) > sys.float_info.max_10_exp:
+        raise ValueError(text[:_MAX_KEY_CHARACTERS])
+    return int(text)
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -87,7 +102,76 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+def is_file(path: Path | str) -> bool:
+    """Whether a name is a file's; no text is refused: what no path can be is none."""
+    return _holds(Path.is_file, path)
+
+
+def is_directory(path: Path | str) -> bool:
+    """Whether a name is a directory's, as `is_file`."""
+    return _holds(Path.is_dir, path)
+
+
+def is_there(path: Path | str) -> bool:
+    """Whether anything has this name, as `is_file`."""
+    return _holds(Path.exists, path)
+
+
+def check_path(path: Path, *, source: str) -> None:
+    """Refuse what no file can be named.
+
+    Raises:
+        InputError: the name is too long, or holds what no name may.
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    except (OSError, ValueError) as error:
+        message = f"'{shorten_path(path)}' cannot be a path: {getattr(error, 'strerror', None) or error}"
+        raise InputError(message, source=source) from error
+
+
+def check_directory(path: Path, *, source: str) -> None:
+    """Refuse what stands in the way of a directory.
+
+    Raises:
+        InputError: it is a file, or as `check_path`.
+    """
+    check_path(path, source=source)
+    if is_there(path) and not is_directory(path):
+        message = f"'{shorten_path(path)}' is a file; give a directory"
+        raise InputError(message, source=source)
+
+
+def _holds(question: Callable[[Path], bool], path: Path | str) -> bool:
+    """Ask the system; it refuses names that are too long or hold NUL, and folders that may not be entered."""
+    try:
+        return question(Path(path))
+    except (OSError, ValueError):
+        return False
+
+
 def shorten_path(path: Path) -> str:
     """A path as it is reported: its end, if it is too long for a sentence."""
     text = str(path)
     return text if len(text) <= _MAX_PATH_CHARACTERS else f"...{text[-_MAX_PATH_CHARACTERS:]}"
+
+
+def shorten(value: object) -> str:
+    """``repr`` of a value a user gave, cut to what fits in a sentence; nothing deep or long is gone through."""
+    try:
+        text = repr(value[: _MAX_VALUE_CHARACTERS + 1]) if isinstance(value, str) else _SHORT.repr(value)
+    except ValueError:  # an integer too long to print
+        return "a number too large"
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[: _MAX_VALUE_CHARACTERS - 3]}..."
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value from a file is a finite number that fits a float; booleans are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
-from phaze_opt.errors import InputError
+from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.model_faults import adapter
 
 _T = TypeVar("_T")
 
 
 def to_plain(kind: type[Any], value: object) -> Any:
     """JSON values of a dataclass; infinities stay floats, which JSON does not have."""
-    return _adapter(kind).dump_python(value, mode="json")  # type: ignore[arg-type]
+    return adapter(kind).dump_python(value, mode="json")
 
 
 def from_plain(kind: type[_T], data: object) -> _T:
@@ -25,7 +23,7 @@ def from_plain(kind: type[_T], data: object) -> _T:
     Raises:
         ValueError: the data is not what `to_plain` gives.
     """
-    value: _T = _adapter(kind).validate_python(data)  # type: ignore[arg-type]
+    value: _T = adapter(kind).validate_python(data)
     return value
 
 
@@ -42,17 +40,8 @@ def read_plain(kind: type[_T], path: Path, *, what: str = "a file of a study") -
     """
     if not path.exists():
         return None
-    data = parse_json(read_text_file(path, kind=what), source=str(path))
-    try:
-        return from_plain(kind, data)
-    except ValidationError as error:
-        message = (
-            f"is not {what} as written by phaze-opt ({error.error_count()} faults); remove it and run the command again"
-        )
-        raise InputError(message, source=str(path)) from error
-
-
-@cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    """The reader and writer of a dataclass."""
-    return TypeAdapter(kind)
+    text = read_text_file(path, kind=what)
+    document = Document(parse_json(text, source=str(path)), text, str(path), is_json=True)
+    return document.validate(
+        kind, advice=f"it is not {what} as phaze-opt writes it: remove it and run the command again"
+    )

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 LEAST_BEGINNING, MOST_BEGINNINGS = 3, 4
 """Letters that count as the beginning of a name, and names with that beginning that are suggested."""
+LEAST_LIKENESS = 0.6
+"""Share of letters that a mistyped name shares with the one that was meant."""
+_MAX_CHARACTERS = 100
 
 
 def suggest(name: str, known: Iterable[str], *, aliases: Iterable[str] = ()) -> str:
@@ -17,13 +20,26 @@ def suggest(name: str, known: Iterable[str], *, aliases: Iterable[str] = ()) -> 
         known: names to suggest or list.
         aliases: names that are accepted too: suggested when close, never listed.
     """
-    names = sorted(known)
-    lowered = {candidate.lower(): candidate for candidate in (*sorted(aliases), *names)}
-    num_near = 2 if len(lowered) == len(names) else 3
+    names, others = sorted(known), sorted(aliases)
     text = name.lower()
-    near = [key.lower() for key in names if len(text) >= LEAST_BEGINNING and key.lower().startswith(text)]
-    near = near[:MOST_BEGINNINGS] or difflib.get_close_matches(text, lowered, n=num_near, cutoff=0.6)
-    if near:
-        return f"did you mean {' or '.join(lowered[key] for key in near)}?"
-    listed = ", ".join(names[:30])
-    return f"known: {listed}{', ...' if len(names) > 30 else ''}"
+    found = [key for key in names if len(text) >= LEAST_BEGINNING and key.lower().startswith(text)]
+    found = found[:MOST_BEGINNINGS] or near(name, (*others, *names), most=3 if others else 2)
+    if found:
+        return f"did you mean {' or '.join(found)}?"
+    return f"known: {', '.join(names[:30]) or 'none'}{', ...' if len(names) > 30 else ''}"
+
+
+def near(name: str, known: Iterable[str], *, most: int = 1, likeness: float = LEAST_LIKENESS) -> list[str]:
+    """Known names that are close to one, the closest first; case does not count.
+
+    Args:
+        name: what was given.
+        known: names to choose among.
+        most: names given.
+        likeness: share of letters from which on a name is close.
+    """
+    text = name[:_MAX_CHARACTERS].lower()
+    # No share of letters is larger than the lengths allow: difflib looks at what is left.
+    fits = (each for each in known if 2 * min(len(each), len(text)) >= likeness * (len(each) + len(text)))
+    lowered = {candidate.lower(): candidate for candidate in fits}
+    return [lowered[key] for key in difflib.get_close_matches(text, lowered, n=most, cutoff=likeness)]

@@ -11,6 +11,7 @@ from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesig
 from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
+from phaze_opt.objective.notes import Note
 from phaze_opt.report.certificate import (
     Ties,
     best_table,
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
 
 
 def write_certificate_report(
-    result: CertifyResult, path: Path, *, ties: Ties, runner_up: RunnerUp | None, robust: RobustResult | None = None
+    result: CertifyResult,
+    path: Path,
+    *,
+    ties: Ties,
+    runner_up: RunnerUp | None,
+    robust: RobustResult | None = None,
+    notes: Sequence[Note] = (),
 ) -> Path:
     """Write the page of a finished proof.
 
@@ -60,6 +67,7 @@ def write_certificate_report(
     if robust is not None:
         lead.append(" ".join(minimax_sentences(robust)))
         tables += robust_contents(robust)
+    lead += [note.sentence for note in notes]
     effort = " ".join(filter(None, (infeasible_sentence(result), effort_sentence(result))))
     page = render_page(
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}",

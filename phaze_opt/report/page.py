@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.notes import Note
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.content import TableContent
 from phaze_opt.report.design import limits_sentence
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 TEMPLATE = "page.html.j2"
 REPORT_NAME = "report.html"
 FIGURES_FOLDER = "figures"
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""What a page may load: nothing from anywhere; its own scripts stand inline, and figures are saved as images."""
 
 
 def render_page(
@@ -62,6 +68,7 @@ def write_search_report(
     extra_figures: Mapping[str, Figure] | None = None,
     space_size: int | None = None,
     optimum: Truth | None = None,
+    notes: Sequence[Note] = (),
 ) -> dict[str, Path]:
     """Write the page of a search and one page per figure.
 
@@ -74,6 +81,7 @@ def write_search_report(
         extra_figures: further figures by file name (schedule Gantt, pipeline timeline).
         space_size: points of the space, if known.
         optimum: the best value of the space, if a study or a certificate has it.
+        notes: what the answer rests on.
 
     Returns:
         Paths by artifact name, for `TrackingSession.log_artifacts`.
@@ -92,7 +100,12 @@ def write_search_report(
             figures=figures,
             library=library,
             tables=search_contents(result, references=references, space_size=space_size, optimum=optimum),
-            lead="Nothing feasible was found." if result.best is None else limits_sentence(result.best),
+            lead="\n".join(
+                [
+                    "Nothing feasible was found." if result.best is None else limits_sentence(result.best),
+                    *(note.sentence for note in notes),
+                ]
+            ),
             footer=f"phaze-opt {__version__}, search {result.search_id}",
         )
     }
@@ -130,6 +143,7 @@ def _render(
     # "</" would end the script element that carries the figure.
     data = [{"name": name, "data": figure.to_json().replace("</", "<\\/")} for name, figure in figures.items()]
     return page.render(
+        policy=CONTENT_POLICY,
         title=title,
         heading=title if has_heading else "",
         lead=lead.splitlines(),

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.experts import is_expert
+from phaze_opt.record.printable import printable
 from phaze_opt.report.content import TableContent
 from phaze_opt.report.design import (
     design_table,
@@ -111,9 +112,9 @@ def sensitivity_table(rows: Sequence[SensitivityRow]) -> Table:
 def draw_table(content: TableContent) -> Table:
     """A table for a terminal."""
     table = Table(
-        title=Text(f"\n{content.title}", style="bold"),
+        title=Text(printable(f"\n{content.title}"), style="bold"),
         title_justify="left",
-        caption=Text(content.note, style="dim") if content.note else None,
+        caption=Text(printable(content.note), style="dim") if content.note else None,
         caption_justify="left",
         box=box.SIMPLE_HEAD,
         show_header=any(column.heading for column in content.columns),
@@ -123,14 +124,14 @@ def draw_table(content: TableContent) -> Table:
     )
     for index, column in enumerate(content.columns):
         table.add_column(
-            Text(column.heading),
+            Text(printable(column.heading)),
             justify="right" if column.is_number else "left",
             no_wrap=column.is_number,
             overflow="ellipsis" if column.is_number else "fold",
             style="cyan" if index == 0 else "",
         )
     for index, row in enumerate(content.rows):
-        table.add_row(*map(Text, row), style="bold" if index in content.emphasised else "")
+        table.add_row(*(Text(printable(cell)) for cell in row), style="bold" if index in content.emphasised else "")
     return table
 
 

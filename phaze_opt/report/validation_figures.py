@@ -14,7 +14,6 @@ from phaze_opt.report.text import TIME_UNITS, format_time
 from phaze_opt.report.validation_tables import describe_row, format_figure
 from phaze_opt.validation.result import GroupResult, RowResult, SetResult, Validation
 from phaze_opt.validation.row_groups import group_labels
-from phaze_opt.validation.schema import CONTEXT
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -42,7 +41,7 @@ def scatter_figure(entry: SetResult) -> Figure:
     figure = go.Figure()
     _add_equality(figure, scored)
     _add_points(figure, entry, series, lambda result: result.predicted_s)
-    is_time = entry.dataset.like not in CONTEXT
+    is_time = not entry.dataset.is_context
     times = [time for result in scored for time in (result.measured_s, result.predicted_s)]
     axis = _log_axis(times, is_time=is_time)
     figure.update_xaxes(title="measured time" if is_time else "measured", **axis)
@@ -85,7 +84,7 @@ def error_figure(entry: SetResult) -> Figure:
     series = _series(scored)
     figure = go.Figure()
     _add_points(figure, entry, series, lambda result: 100 * result.error)
-    is_time = entry.dataset.like not in CONTEXT
+    is_time = not entry.dataset.is_context
     axis = _log_axis([result.measured_s for result in scored], is_time=is_time)
     figure.update_xaxes(title="measured time" if is_time else "measured", **axis)
     figure.update_yaxes(title="error, %", rangemode="tozero", zeroline=True, zerolinecolor=REFERENCE_COLOUR)
@@ -155,7 +154,7 @@ def hover_text(entry: SetResult, result: RowResult) -> str:
     """Lines for a hover box: identity, configuration in short lines, times and error."""
     words = describe_row(result.row).split(", ")
     lines = [", ".join(words[start : start + 4]) for start in range(0, len(words), 4)]
-    is_time = entry.dataset.like not in CONTEXT
+    is_time = not entry.dataset.is_context
     measured, predicted = (
         format_time(value) if is_time else f"{value:.3g}" for value in (result.measured_s, result.predicted_s)
     )
@@ -202,7 +201,7 @@ def overview_figure(result: Validation, kept_out: Mapping[str, Mapping[str, floa
     """
     import plotly.graph_objects as go
 
-    shown = [entry for entry in result.sets if entry.scores.num_rows and entry.dataset.like not in CONTEXT]
+    shown = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
     names = [entry.name for entry in shown]
     figure = go.Figure()
     for entry in shown:

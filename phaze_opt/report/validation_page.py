@@ -27,7 +27,6 @@ from phaze_opt.report.validation_tables import (
     worst_table,
 )
 from phaze_opt.validation.result import SetResult, Validation
-from phaze_opt.validation.schema import CONTEXT
 
 
 def write_validation_page(result: Validation, path: Path, *, constants: FittedFile | None = None) -> Path:
@@ -86,7 +85,7 @@ def _notices(result: Validation) -> tuple[str, ...]:
 
 def _overview(result: Validation, constants: FittedFile) -> Section:
     blocks: list[Block] = [TableBlock(_with_kept_out(overview_table(result), constants))]
-    shown = [entry for entry in result.sets if entry.scores.num_rows and entry.dataset.like not in CONTEXT]
+    shown = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
     if shown:
         figure = FigureBlock(
             name="overview",
@@ -141,7 +140,7 @@ def _set_section(
     blocks.append(Paragraph(_summary(entry, result)))
     if fitted:
         blocks.append(Paragraph(_when_fitted(fitted)))
-    if entry.dataset.like in CONTEXT:
+    if entry.dataset.is_context:
         blocks.append(Paragraph("Context: quantities other than latency, or not measured; outside the goals."))
     if entry.unscored_reasons:
         blocks.append(TableBlock(_unscored_table(entry)))

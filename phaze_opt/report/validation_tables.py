@@ -10,7 +10,6 @@ from phaze_opt.report.text import format_time
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.result import GoalResult, GroupResult, SetResult, Validation
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.schema import CONTEXT
 
 OVERVIEW_COLUMNS = (
     Column("data set"),
@@ -42,7 +41,7 @@ def overview_table(result: Validation) -> TableContent:
     """One row a set, and below it one for each group that has a goal; sets of context last."""
     rows: list[tuple[str, ...]] = []
     missed: set[int] = set()
-    for entry in sorted(result.sets, key=lambda entry: entry.dataset.like in CONTEXT):
+    for entry in sorted(result.sets, key=lambda entry: entry.dataset.is_context):
         goals = {goal.group: goal for goal in result.goals if goal.dataset == entry.name and goal.figure == "mape"}
         rank = next((goal for goal in result.goals if goal.dataset == entry.name and goal.figure == "spearman"), None)
         missed |= {len(rows)} if _is_missed(goals.get("")) or _is_missed(rank) else set()
@@ -186,7 +185,7 @@ def worst_table(entry: SetResult, *, limit: int | None = None) -> TableContent:
 
 
 def _value(entry: SetResult, value: float) -> str:
-    return f"{value:.3g}" if entry.dataset.like in CONTEXT else format_time(value)
+    return f"{value:.3g}" if entry.dataset.is_context else format_time(value)
 
 
 def describe_row(row: Row, *, common: Collection[str] = ()) -> str:

@@ -20,15 +20,18 @@ MAX_COMPARED = 40
 
 
 @compiled
-def earliest_start(at, modes, ends, running, num_running, needs, tc, vc, cores):
-    """First time from ``at`` on when (tc, vc) cores are free beside the operators that still run."""
+def earliest_start(at, modes, ends, running, num_running, needs, tc, vc, cores, takes_core):
+    """First time from ``at`` on when (tc, vc) cores are free beside the operators that still run.
+
+    An operator that takes no core, as one of no length on one core, waits for spread operators only.
+    """
     while True:
         used_tc = tc
         used_vc = vc
         soonest = np.inf
         for k in range(num_running):
             i = running[k]
-            if ends[i] > at:
+            if ends[i] > at and (takes_core or modes[i] == 1):
                 used_tc += needs[modes[i], i, 0]
                 used_vc += needs[modes[i], i, 1]
                 soonest = min(soonest, ends[i])
@@ -99,9 +102,9 @@ def soonest_end(num_frontier, frontier, ready, modes, ends, running, num_running
     for k in range(num_frontier):
         i = frontier[k]
         for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
-            begin = earliest_start(
-                ready[k], modes, ends, running, num_running, needs, needs[mode, i, 0], needs[mode, i, 1], cores
-            )
+            tc, vc = needs[mode, i, 0], needs[mode, i, 1]
+            takes_core = mode == 1 or lengths[mode, i] > 0.0
+            begin = earliest_start(ready[k], modes, ends, running, num_running, needs, tc, vc, cores, takes_core)
             begins[mode, k] = begin
             if lengths[mode, i] > 0.0:
                 soonest = min(soonest, begin + lengths[mode, i])

@@ -7,18 +7,18 @@ instances works when one is chosen by name. Times are in the file's own unit.
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.document import Document
+from phaze_opt.record.input_files import parse_json, read_text_file, shorten, shorten_path
+from phaze_opt.record.places import KeyPath
+from phaze_opt.record.spelling import suggest
 from phaze_opt.schedule.precedence import find_cycle, successor_lists
 from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
 
@@ -78,9 +78,9 @@ def load_instance(
     Raises:
         InputError: it cannot be read, is no JSON or breaks a rule; names the file and the key or line.
     """
-    source = str(path)
-    content = _choose(parse_json(read_text_file(Path(path), kind="a JSON instance"), source=source), name, source)
-    return parse_instance(content, source=source, exclusivity=exclusivity)
+    source, text = shorten_path(Path(path)), read_text_file(Path(path), kind="a JSON instance")
+    document = Document(parse_json(text, source=source), text, source, is_json=True)
+    return _instance(document, _choose(document, name), exclusivity=exclusivity, stem=Path(path).stem)
 
 
 def parse_instance(
@@ -91,51 +91,53 @@ def parse_instance(
     Raises:
         InputError: a key is missing or out of range, an id is repeated or unknown, or the graph has a cycle.
     """
-    try:
-        file = InstanceFile.model_validate(content)
-    except ValidationError as error:
-        raise _input_error(error, content, source) from None
+    return _instance(Document(content, "", source, is_json=True), (), exclusivity=exclusivity, stem=Path(source).stem)
+
+
+def _instance(document: Document, at: KeyPath, *, exclusivity: Exclusivity, stem: str) -> ScheduleInstance:
+    """The instance at a path of a document."""
+    file = document.validate(InstanceFile, *at)
     ids = tuple(node.id for node in file.nodes)
     repeated = [node for node, count in Counter(ids).items() if count > 1]
     if repeated:
-        message = f"id {repeated[0]!r} is given to several nodes; ids must be unique"
-        raise InputError(message, source=source, key="nodes")
-    edges = _edges(file, ids, source)
+        rule = f"id {shorten(repeated[0])} is given to several nodes; ids must be unique"
+        raise document.fault(rule, *at, "nodes")
     problem = ScheduleProblem(
-        core_types=tuple(_core_type(node, source) for node in file.nodes),
+        core_types=tuple(_core_type(node, document, (*at, "nodes", index)) for index, node in enumerate(file.nodes)),
         one_core_s=tuple(node.latency for node in file.nodes),
         spread_s=tuple(node.intra_op_latency for node in file.nodes),
-        edges=edges,
+        edges=_edges(file, ids, document, (*at, "edges")),
         num_tc=file.num_tc,
         num_vc=file.num_vc,
         exclusivity=exclusivity,
     )
-    return ScheduleInstance(name=file.name or Path(source).stem, ids=ids, problem=problem)
+    return ScheduleInstance(name=file.name or stem, ids=ids, problem=problem)
 
 
-def _core_type(node: NodeFile, source: str) -> CoreType:
+def _core_type(node: NodeFile, document: Document, at: KeyPath) -> CoreType:
     if node.core_type in _CORE_TYPES:
         return _CORE_TYPES[node.core_type]
-    near = difflib.get_close_matches(node.core_type.lower(), [known.lower() for known in _CORE_TYPES], n=1)
-    meant = [known for known in _CORE_TYPES if near and known.lower() == near[0]]
-    hint = f"did you mean '{meant[0]}'?" if meant else f"known: {', '.join(_CORE_TYPES)}"
-    message = f"node {node.id!r} has the unknown core type {_shown(node.core_type)}; {hint}"
-    raise InputError(message, source=source, key="core_type")
+    hint = suggest(node.core_type, _CORE_TYPES)
+    rule = f"node {shorten(node.id)} has the unknown core type {shorten(node.core_type)}; {hint}"
+    raise document.fault(rule, *at, "core_type")
 
 
-def _edges(file: InstanceFile, ids: tuple[int | str, ...], source: str) -> tuple[tuple[int, int], ...]:
+def _edges(
+    file: InstanceFile, ids: tuple[int | str, ...], document: Document, at: KeyPath
+) -> tuple[tuple[int, int], ...]:
     position = {node: index for index, node in enumerate(ids)}
-    for edge in file.edges:
+    for index, edge in enumerate(file.edges):
         for end in edge:
             if end not in position:
-                message = f"edge [{edge[0]!r}, {edge[1]!r}] refers to node {end!r}, which is not in 'nodes'"
-                raise InputError(message, source=source, key="edges")
+                rule = f"edge {shorten(list(edge))} refers to node {shorten(end)}, which is not in 'nodes'"
+                raise document.fault(rule, *at, index)
     edges = tuple(dict.fromkeys((position[before], position[after]) for before, after in file.edges))
     cycle = _cycle(len(ids), edges)
     if cycle:
-        walk = " -> ".join(str(ids[index]) for index in (cycle if len(cycle) <= 12 else [*cycle[:11], cycle[-1]]))
-        message = f"the graph has the cycle {walk}; precedence must be acyclic"
-        raise InputError(message, source=source, key="edges")
+        shown = cycle if len(cycle) <= 12 else [*cycle[:11], cycle[-1]]
+        walk = " -> ".join(shorten(ids[index]) for index in shown)
+        rule = f"the graph has the cycle {walk}; precedence must be acyclic"
+        raise document.fault(rule, *at)
     return edges
 
 
@@ -159,45 +161,23 @@ def _cycle(count: int, edges: tuple[tuple[int, int], ...]) -> list[int]:
     return find_cycle(successors, left) if left else []
 
 
-def _choose(content: object, name: str | None, source: str) -> dict[str, Any]:
-    """The one instance meant: the object itself, or the list's entry of that name."""
+def _choose(document: Document, name: str | None) -> KeyPath:
+    """Where the one instance meant stands: the object itself, or the list's entry of that name."""
+    content: Any = document.values
     if isinstance(content, list) and all(isinstance(entry, dict) for entry in content) and content:
-        names = [str(entry.get("name", "")) for entry in content]
-        known = f"known: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}"
+        names = [str(entry["name"]) if isinstance(entry.get("name"), str) else "" for entry in content]
         if name is None:
-            message = f"holds a list of {len(content)} instances; choose one with --name ({known})"
-            raise InputError(message, source=source)
+            listed = f"{', '.join(shorten(each) for each in names[:10])}{', ...' if len(names) > 10 else ''}"
+            rule = f"holds a list of {len(content)} instances; choose one with --name (known: {listed})"
+            raise document.fault(rule)
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            message = f"holds no instance named '{name}'; " + (f"did you mean '{near[0]}'?" if near else known)
-            raise InputError(message, source=source)
-        entry: dict[str, Any] = content[names.index(name)]
-        return entry
+            rule = f"holds no instance named {shorten(name)}; {suggest(name, names)}"
+            raise document.fault(rule)
+        return (names.index(name),)
     if not isinstance(content, dict):
-        message = f"must be a JSON object with nodes and edges, not {type(content).__name__}"
-        raise InputError(message, source=source)
+        rule = "must be a JSON object with nodes and edges"
+        raise document.fault(rule)
     if name is not None and content.get("name") != name:
-        message = f"holds the instance '{content.get('name')}', not '{name}'"
-        raise InputError(message, source=source)
-    return content
-
-
-def _input_error(error: ValidationError, content: dict[str, Any], source: str) -> InputError:
-    fault = error.errors()[0]
-    parts = [part for part in fault["loc"] if part not in ("int", "str")]
-    where = ".".join(str(part) for part in parts)
-    if fault["type"] == "missing":
-        holder: Any = content
-        for part in parts[:-1]:
-            holder = holder[part]
-        near = difflib.get_close_matches(str(parts[-1]), [str(key) for key in holder], n=1, cutoff=0.7)
-        hint = f"; did you mean '{parts[-1]}' by '{near[0]}'?" if near else ""
-        return InputError(f"this key is missing{hint}", source=source, key=where)
-    rule = re.sub(r"^Input should be", "must be", fault["msg"])
-    rule = re.sub(r"^(List|Tuple) should", r"must", rule)
-    return InputError(f"{_shown(fault['input'])} {rule}", source=source, key=where)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+        rule = f"holds the instance {shorten(content.get('name'))}, not {shorten(name)}"
+        raise document.fault(rule)
+    return ()

@@ -16,9 +16,13 @@ from phaze_opt.schedule.kernels import set_modes, tails
 
 
 @compiled
-def fits(operator, at, placed, num_placed, start, duration, needs, cores):
-    """Whether an operator may start at ``at`` beside those already placed."""
+def fits(operator, at, placed, num_placed, start, duration, needs, is_spread, cores):
+    """Whether an operator may start at ``at`` beside those already placed.
+
+    One of no length on one core takes no core: it is apart from spread operators only.
+    """
     end = at + duration[operator]
+    takes_core = is_spread[operator] or duration[operator] > 0.0
     for probe in range(-1, num_placed):
         moment = at
         if probe >= 0:
@@ -30,6 +34,9 @@ def fits(operator, at, placed, num_placed, start, duration, needs, cores):
         for k in range(num_placed):
             other = placed[k]
             finish = start[other] + duration[other]
+            other_takes_core = is_spread[other] or duration[other] > 0.0
+            if not (takes_core or is_spread[other]) or not (other_takes_core or is_spread[operator]):
+                continue
             # an operator of no length excludes others only strictly inside their run
             if start[other] <= moment and (moment < finish or (moment > at and start[other] == moment)):
                 tc += needs[other, 0]
@@ -40,10 +47,10 @@ def fits(operator, at, placed, num_placed, start, duration, needs, cores):
 
 
 @compiled
-def earliest_among(operator, ready, placed, num_placed, start, duration, needs, cores):
+def earliest_among(operator, ready, placed, num_placed, start, duration, needs, is_spread, cores):
     """First time from ``ready`` on at which an operator fits, looked for at the ends of those placed."""
     at = ready
-    while not fits(operator, at, placed, num_placed, start, duration, needs, cores):
+    while not fits(operator, at, placed, num_placed, start, duration, needs, is_spread, cores):
         later = np.inf
         for k in range(num_placed):
             finish = start[placed[k]] + duration[placed[k]]
@@ -102,7 +109,7 @@ def split_interval(interval, moment, times, used, size):
 
 
 @compiled
-def serial_schedule(lo, hi, graph, duration, needs, priority, cores, start):
+def serial_schedule(lo, hi, graph, duration, needs, is_spread, priority, cores, start):
     """Place operators by descending priority among those whose predecessors are placed; returns the makespan.
 
     Where operators of no length are among them, which a profile of cores in use cannot tell, those placed are looked
@@ -133,7 +140,7 @@ def serial_schedule(lo, hi, graph, duration, needs, priority, cores, start):
                 at, duration[chosen], needs[chosen, 0], needs[chosen, 1], cores, times, used, size
             )
         else:
-            at = earliest_among(chosen, at, placed, step, start, duration, needs, cores)
+            at = earliest_among(chosen, at, placed, step, start, duration, needs, is_spread, cores)
         start[chosen] = at
         makespan = max(makespan, at + duration[chosen])
         waiting[chosen - lo] = -1
@@ -149,7 +156,7 @@ def schedule_modes(lo, hi, graph, latency, spread_latency, chosen, priority, cor
     duration = np.empty(hi)
     needs = np.empty((hi, 2), np.int64)
     set_modes(lo, hi, graph[0], latency, spread_latency, chosen, cores, is_chip, duration, needs)
-    return serial_schedule(lo, hi, graph, duration, needs, priority, cores, start)
+    return serial_schedule(lo, hi, graph, duration, needs, chosen, priority, cores, start)
 
 
 @compiled
@@ -210,7 +217,7 @@ def multi_start(
         if phase > 0:
             perturb(lo, hi, latency, spread_latency, chosen, priority, state)
         set_modes(lo, hi, graph[0], latency, spread_latency, chosen, cores, is_chip, duration, needs)
-        makespan = serial_schedule(lo, hi, graph, duration, needs, priority, cores, trial)
+        makespan = serial_schedule(lo, hi, graph, duration, needs, chosen, priority, cores, trial)
         if makespan <= walk * (1.0 + 0.03 * (1.0 - phase / 250.0)):
             walk = makespan
             kept[lo:hi] = chosen[lo:hi]

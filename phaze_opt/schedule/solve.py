@@ -13,6 +13,7 @@ from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.block_solve import BlockSolver
 from phaze_opt.schedule.block_state import BlockState
 from phaze_opt.schedule.cache import ScheduleCache
+from phaze_opt.schedule.grid import gap_of_grid, latency_grid, raised_to_grid
 from phaze_opt.schedule.options import Exactness, ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.quick import quick_blocks
@@ -49,6 +50,7 @@ class _Solve:
     bounds: FloatArray
     start: FloatArray
     is_spread: BoolArray
+    grids: FloatArray
     num_ilp_solves: int = 0
     is_timed_out: bool = False
 
@@ -140,6 +142,7 @@ def solve_compiled(
     )
     is_proving = options.exactness is Exactness.PROVE
     _run_quick(solve, target_gap=options.target_gap, max_nodes=PROVE_NODES if is_proving else QUICK_NODES)
+    _raise_bounds(solve)
     if is_proving and solve.gap > options.target_gap:
         _close_blocks(solve, options, deadline, cache)
     return _result(solve, options)
@@ -169,6 +172,7 @@ def _start(
         bounds=np.zeros((len(structure.blocks), 2)),
         start=np.zeros(size),
         is_spread=np.zeros(size, dtype=np.bool_),
+        grids=np.zeros(len(structure.blocks)),
     )
 
 
@@ -189,6 +193,14 @@ def _run_quick(solve: _Solve, *, target_gap: float, max_nodes: int) -> None:
     )
 
 
+def _raise_bounds(solve: _Solve) -> None:
+    """Round the open blocks' bounds up to the grids of their latencies."""
+    for index, (lower, upper) in enumerate(solve.bounds.tolist()):
+        if lower < upper:
+            solve.grids[index] = latency_grid(_block_problem(solve, index), upper)
+            solve.bounds[index, 0] = raised_to_grid(lower, upper, float(solve.grids[index]))
+
+
 def _close_blocks(solve: _Solve, options: ScheduleOptions, deadline: float, cache: ScheduleCache | None) -> None:
     """Close the widest block first, until the whole problem's gap is accepted or the time is up."""
     widths = solve.bounds[:, 1] - solve.bounds[:, 0]
@@ -206,20 +218,15 @@ def _close_blocks(solve: _Solve, options: ScheduleOptions, deadline: float, cach
 def _close_block(
     solve: _Solve, index: int, options: ScheduleOptions, deadline: float, cache: ScheduleCache | None
 ) -> None:
-    low, high = (int(offset) for offset in solve.structure.packed.offsets[index : index + 2])
-    problem = BlockProblem(
-        solve.structure.blocks[index],
-        tuple(solve.one_core_s[low:high].tolist()),
-        tuple(solve.spread_s[low:high].tolist()),
-        *solve.num_cores,
-        solve.exclusivity,
-    )
+    low, high = _range_of(solve, index)
+    problem, grid = _block_problem(solve, index), float(solve.grids[index])
     state = None if cache is None else cache.find(problem, target_gap=options.target_gap)
     if state is None:
         lower, upper = solve.bounds[index].tolist()
         known = BlockState(lower, upper, solve.start[low:high], solve.is_spread[low:high])
-        block_options = replace(options, accept_gap=_accepted_gap(solve, index, options))
-        state = BlockSolver(problem, known, options=block_options, deadline=deadline).run()
+        accepted = max(_accepted_gap(solve, index, options), gap_of_grid(grid, upper))
+        state = BlockSolver(problem, known, options=replace(options, accept_gap=accepted), deadline=deadline).run()
+        state = replace(state, lower=raised_to_grid(state.lower, state.upper, grid))
         solve.num_ilp_solves += state.num_ilp_solves
         if cache is not None:
             cache.store(problem, state)
@@ -227,6 +234,23 @@ def _close_block(
     solve.start[low:high] = state.start
     solve.is_spread[low:high] = state.is_spread
     solve.is_timed_out = solve.is_timed_out or state.is_timed_out
+
+
+def _range_of(solve: _Solve, index: int) -> tuple[int, int]:
+    """Positions of a block's operators: the first, and the one after the last."""
+    low, high = solve.structure.packed.offsets[index : index + 2].tolist()
+    return low, high
+
+
+def _block_problem(solve: _Solve, index: int) -> BlockProblem:
+    low, high = _range_of(solve, index)
+    return BlockProblem(
+        solve.structure.blocks[index],
+        tuple(solve.one_core_s[low:high].tolist()),
+        tuple(solve.spread_s[low:high].tolist()),
+        *solve.num_cores,
+        solve.exclusivity,
+    )
 
 
 def _accepted_gap(solve: _Solve, index: int, options: ScheduleOptions) -> float:

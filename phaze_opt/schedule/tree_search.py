@@ -18,8 +18,11 @@ TABLE_BITS = 14
 
 
 @compiled
-def earliest_fit(ready, placed, num_placed, end, needs_of, tc, vc, cores):
-    """First time from ``ready`` on when (tc, vc) cores are free; those placed started no later than ``ready``."""
+def earliest_fit(ready, placed, num_placed, end, needs_of, is_spread, tc, vc, cores, takes_core):
+    """First time from ``ready`` on when (tc, vc) cores are free; those placed started no later than ``ready``.
+
+    An operator that takes no core, as one of no length on one core, waits for spread operators only.
+    """
     at = ready
     while True:
         used_tc = tc
@@ -27,7 +30,7 @@ def earliest_fit(ready, placed, num_placed, end, needs_of, tc, vc, cores):
         soonest = np.inf
         for k in range(num_placed):
             other = placed[k]
-            if end[other] > at:
+            if end[other] > at and (takes_core or is_spread[other]):
                 used_tc += needs_of[other, 0]
                 used_vc += needs_of[other, 1]
                 soonest = min(soonest, end[other])
@@ -152,7 +155,8 @@ def expand(depth, graph, latencies, cores, is_chip, bounding, partial, children,
             earliest = max(earliest, end[pred_idx[a]])
         for mode in range(2 if spread_latency[i] < one_core[i] else 1):
             length, tc, vc = length_and_needs(i, mode, masks, latencies, cores, is_chip)
-            begin = earliest_fit(earliest, placed, depth, end, needs, tc, vc, cores)
+            takes_core = mode == 1 or length > 0.0
+            begin = earliest_fit(earliest, placed, depth, end, needs, is_spread, tc, vc, cores, takes_core)
             if begin >= dominated_at:
                 continue
             bound = rest_bound(

@@ -1,4 +1,4 @@
-"""Where evaluations happen: in this process, in others (`process_evaluator`), or on a cluster (`dask_evaluator`).
+"""Where evaluations happen: in this process, in workers, or on a cluster (`dask_evaluator`).
 
 Results come in the order asked for, whoever computed them.
 """
@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.workers import Task, Tell, WorkerPool
 from phaze_opt.space.point import DesignPoint
 
 
@@ -77,20 +78,12 @@ def open_evaluator(
         with open_dask_evaluator(factory, scenario, address=dask, num_workers=jobs) as on_cluster:
             yield on_cluster
         return
-    from phaze_opt.search.process_evaluator import ProcessEvaluator
-
     workers = min(jobs, batch)
     if workers == 1:
         yield SerialEvaluator(partial(factory, scenario))
         return
-    evaluator = ProcessEvaluator(partial(factory, scenario), num_workers=workers)
-    try:
-        yield evaluator
-    except BaseException:
-        evaluator.kill()
-        raise
-    finally:
-        evaluator.close()
+    with WorkerPool(BuildBench(partial(factory, scenario)), num_workers=workers) as pool:
+        yield ProcessEvaluator(pool)
 
 
 @dataclass(slots=True)
@@ -126,3 +119,62 @@ def timed_evaluation(objective: PointObjective, point: DesignPoint) -> tuple[Eva
     started = time.perf_counter()
     evaluation = objective.evaluate(point)
     return evaluation, time.perf_counter() - started
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveBench:
+    """An objective in a worker.
+
+    Attributes:
+        objective: made there.
+    """
+
+    objective: PointObjective
+
+    def do(self, work: DesignPoint, tell: Tell, /) -> tuple[Evaluation, float]:  # noqa: ARG002
+        """Evaluate a point."""
+        return timed_evaluation(self.objective, work)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildBench:
+    """Makes the bench of a worker; picklable."""
+
+    build: Callable[[], PointObjective]
+
+    def __call__(self) -> ObjectiveBench:
+        """The bench."""
+        return ObjectiveBench(self.build())
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEvaluator:
+    """Hands every point to a pool of workers.
+
+    Attributes:
+        pool: its benches are `ObjectiveBench`.
+    """
+
+    pool: WorkerPool
+
+    def submit(self, points: Sequence[DesignPoint]) -> tuple[PendingEvaluation, ...]:
+        """Hand the points to the workers."""
+        return tuple(_Submitted(self.pool.submit(point)) for point in points)
+
+
+@dataclass(frozen=True, slots=True)
+class _Submitted:
+    """An evaluation under way in a worker."""
+
+    task: Task
+    is_waiting: bool = False
+
+    def result(self) -> tuple[Evaluation, float]:
+        """Wait for it."""
+        answer: tuple[Evaluation, float] = self.task.result()
+        return answer
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it ended with a result."""
+        return self.task.is_done

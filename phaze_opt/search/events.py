@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from phaze_opt.objective.evaluation import Evaluation
@@ -12,7 +13,14 @@ from phaze_opt.space.point import DesignPoint
 
 @dataclass(frozen=True, slots=True)
 class SearchStarted:
-    """A search begins (or resumes); ``config`` is the resolved configuration, ready for JSON."""
+    """A search begins (or resumes).
+
+    Attributes:
+        search_id, name, strategy, goal, seed, num_trials: what it is.
+        config: the resolved configuration, ready for JSON.
+        directory: of its journal; None where nothing is on disk.
+        is_resumed: the journal of an earlier run goes on.
+    """
 
     search_id: str
     name: str
@@ -21,6 +29,8 @@ class SearchStarted:
     seed: int
     num_trials: int
     config: Mapping[str, object]
+    directory: Path | None = None
+    is_resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,73 @@
-"""The journal of a search: one JSON line per finished trial, appended and flushed, so that a search can resume."""
+"""The journal of a search: a start record and one line per finished trial, so that a search can resume.
+
+The line of a trial holds number, point, wall_s and evaluation (null where the point repeats that of an earlier line).
+"""
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.plugins import PluginOrigin, changed_plugins
+from phaze_opt.record.input_files import shorten, shorten_path
+from phaze_opt.record.journal import JournalRead, JournalWriter, mend_journal, open_journal, read_journal
+from phaze_opt.record.lock import locked
+from phaze_opt.record.plain_data import from_plain, to_plain
+from phaze_opt.record.whole_file import unwritable
 from phaze_opt.search.result import TrialRecord
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 
 _LOGGER = logging.getLogger(__name__)
-_FORMAT = 1
+FORMAT = 2
+FORMATS = (1, FORMAT)
+"""Formats that are read; the first had no checksums."""
+JOURNAL_FILE = "trials.jsonl"
+_PLUGINS = "plugins"
+_Origins = tuple[PluginOrigin, ...]
+_BUSY = "another process runs this search; wait until it has ended, or give another --work-dir"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTrial:
+    """A trial as its line holds it.
+
+    Attributes:
+        number, point: of the trial.
+        known: the evaluation; None where the point repeats that of an earlier trial.
+    """
+
+    number: int
+    point: DesignPoint
+    known: KnownEvaluation | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSearch:
+    """What the journal of a search holds.
+
+    Attributes:
+        start: its start record, the configuration; empty if that line is lost.
+        trials: in the order of their lines.
+        num_faulty: lines that were torn or changed.
+        is_checked: False for a journal of a version before checksums.
+    """
+
+    start: Mapping[str, Any]
+    trials: tuple[KeptTrial, ...] = ()
+    num_faulty: int = 0
+    is_checked: bool = True
 
 
 @dataclass(slots=True)
 class Journal:
     """Finished trials on disk.
-
-    The first line is a header with the configuration; a trial's line holds number, point, wall_s and evaluation (null
-    where the point repeats that of an earlier line). A last line without its newline was torn by a kill and is cut.
 
     Attributes:
         path: the file.
@@ -36,7 +78,7 @@ class Journal:
     path: Path
     entries: dict[DesignPoint, KnownEvaluation] = field(default_factory=dict)
     trials: set[tuple[int, DesignPoint]] = field(default_factory=set)
-    _file: IO[str] | None = None
+    _writer: JournalWriter | None = None
 
     def known(self, point: DesignPoint) -> KnownEvaluation | None:
         """The evaluation of a point in an earlier run of this search."""
@@ -48,87 +90,142 @@ class Journal:
 
     def append(self, record: TrialRecord) -> None:
         """Write one trial unless it was read from here; a failure stops the journal with a warning, never a search."""
-        if self._file is None or (record.number, record.point) in self.trials:
+        if self._writer is None or (record.number, record.point) in self.trials:
             return
-        line = {
-            "number": record.number,
-            "point": asdict(record.point),
-            "wall_s": record.wall_s,
-            "evaluation": None if record.is_repeat else evaluation_to_json(record.evaluation),
-        }
         try:
-            self._file.write(json.dumps(line) + "\n")
-            self._file.flush()
+            self._writer.append(_trial_line(record))
         except OSError as error:
             _LOGGER.warning("%s: cannot write (%s); this search goes on but cannot be resumed", self.path, error)
-            self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        file, self._file = self._file, None
-        if file is not None:
-            # Closing writes what is still buffered, which fails again on a full disk.
-            with suppress(OSError):
-                file.close()
+            self._writer.close()
+            self._writer = None
 
 
-def open_journal(directory: Path, *, header: Mapping[str, object], is_resumed: bool) -> Journal:
-    """Open the journal ``directory/trials.jsonl`` for appending; empty unless resumed.
+@contextmanager
+def keep_journal(
+    directory: Path, *, start: Mapping[str, object], is_resumed: bool, plugins: Sequence[PluginOrigin] = ()
+) -> Iterator[Journal]:
+    """The journal of a search while it runs; nobody else may run that search meanwhile.
+
+    Args:
+        directory: of the search.
+        start: its configuration, which is the first line.
+        is_resumed: whether to go on with what the file holds, else it begins anew.
+        plugins: whose code the trials depend on; what old and new code found is not mixed.
 
     Raises:
-        InputError: it cannot be written, or what is to be resumed is not a journal.
+        InputError: it cannot be written, another process runs the search, a later version wrote what it holds, or the
+            code of a plug-in has changed since.
     """
-    path = directory / "trials.jsonl"
-    journal = Journal(path=path)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if is_resumed and path.exists():
-            _read_into(journal)
-            journal._file = path.open("a", encoding="utf-8")
-        else:
-            journal._file = path.open("w", encoding="utf-8")
-        if journal._file.tell() == 0:
-            journal._file.write(json.dumps({"format": _FORMAT, **header}) + "\n")
-            journal._file.flush()
-    except OSError as error:
-        journal.close()
-        reason = error.strerror or str(error)
-        message = f"the journal of the search cannot be written: {reason}; choose another working directory"
-        raise InputError(message, source=str(path)) from error
-    return journal
-
-
-def _read_into(journal: Journal) -> None:
-    """Read every whole line and cut a torn last one off the file."""
-    data = journal.path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    for number, line in enumerate(data[:whole].splitlines(), start=1):
+    path = directory / JOURNAL_FILE
+    with locked(directory / ".lock", busy=_BUSY):
+        if is_resumed:
+            _check_start(path, plugins)
+        kept = _kept(mend_journal(path)) if is_resumed else KeptSearch({})
+        journal = Journal(path)
+        _take_in(journal, kept)
         try:
-            value = json.loads(line)
-            if number == 1:
-                _check_header(value)
-            else:
-                _read_trial(journal, value)
-        except (ValueError, KeyError, TypeError, InputError) as error:
+            journal._writer = open_journal(path, is_fresh=not is_resumed)
+            if not kept.start:
+                journal._writer.append({"format": FORMAT, **start, _PLUGINS: to_plain(_Origins, tuple(plugins))})
+        except OSError as error:
+            if journal._writer is not None:
+                journal._writer.close()
+            raise unwritable(path, error, what="the journal of the search") from error
+        try:
+            yield journal
+        finally:
+            if journal._writer is not None:
+                journal._writer.close()
+
+
+def _check_start(path: Path, plugins: Sequence[PluginOrigin]) -> None:
+    """Leave the journal of a later version, or of other code, as it is.
+
+    Raises:
+        InputError: it is one.
+    """
+    for value in read_journal(path).values:
+        if "format" not in value:
+            continue
+        if value["format"] not in FORMATS:
             message = (
-                f"not a trial of a search journal ({type(error).__name__}); search without --resume to start afresh"
+                f"format {shorten(value['format'])} is unknown; resume with the version of phaze-opt that wrote it, "
+                "or search without --resume to start afresh"
             )
-            raise InputError(message, source=str(journal.path), line=number) from error
-    if whole < len(data):
-        with journal.path.open("r+b") as file:
-            file.truncate(whole)
+            raise InputError(message, source=shorten_path(path))
+        changed = changed_plugins(_origins(value), plugins)
+        if changed:
+            message = (
+                f"the code of '{changed[0].name}' ({changed[0].distribution} {changed[0].version}) has changed since "
+                "this search began; search without --resume to start afresh"
+            )
+            raise InputError(message, source=shorten_path(path), key=changed[0].name)
 
 
-def _check_header(value: Mapping[str, Any]) -> None:
-    """Refuse a journal of another format."""
-    if value["format"] != _FORMAT:
-        message = f"format {value['format']} is not {_FORMAT}"
-        raise ValueError(message)
+def _origins(start: Mapping[str, Any]) -> tuple[PluginOrigin, ...]:
+    """The plug-ins of a start record; none for one of a version that did not keep them."""
+    try:
+        return from_plain(_Origins, start.get(_PLUGINS, []))
+    except ValueError:
+        return ()
 
 
-def _read_trial(journal: Journal, value: Mapping[str, Any]) -> None:
-    """Take one line into the journal's entries."""
-    point = DesignPoint(**value["point"])
-    journal.trials.add((int(value["number"]), point))
-    if value["evaluation"] is not None:
-        journal.entries[point] = KnownEvaluation(evaluation_from_json(value["evaluation"]), float(value["wall_s"]))
+def _take_in(journal: Journal, kept: KeptSearch) -> None:
+    """Go on with the trials that an earlier run kept; lines that do not hold are said and left out."""
+    for trial in kept.trials:
+        journal.trials.add((trial.number, trial.point))
+        if trial.known is not None:
+            journal.entries[trial.point] = trial.known
+    if not kept.is_checked:
+        _LOGGER.warning("%s: written before journals had checksums; what it holds is taken as it is", journal.path)
+    if kept.num_faulty:
+        _LOGGER.warning(
+            "%s: lines torn or changed since they were written: %d; their trials are evaluated again",
+            journal.path,
+            kept.num_faulty,
+        )
+
+
+def read_search(directory: Path) -> KeptSearch:
+    """What the journal of a search holds, whether it runs or has ended.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    return _kept(read_journal(directory / JOURNAL_FILE))
+
+
+def _kept(read: JournalRead) -> KeptSearch:
+    start: Mapping[str, Any] = {}
+    trials = []
+    num_faulty = read.num_faulty
+    for value in read.values:
+        if "format" in value:
+            start = {key: entry for key, entry in value.items() if key != "format"}
+            continue
+        trial = parse_trial(value)
+        if trial is None:
+            num_faulty += 1
+        else:
+            trials.append(trial)
+    return KeptSearch(start, tuple(trials), num_faulty=num_faulty, is_checked=read.is_checked)
+
+
+def _trial_line(record: TrialRecord) -> dict[str, object]:
+    return {
+        "number": record.number,
+        "point": asdict(record.point),
+        "wall_s": record.wall_s,
+        "evaluation": None if record.is_repeat else evaluation_to_json(record.evaluation),
+    }
+
+
+def parse_trial(value: Mapping[str, Any]) -> KeptTrial | None:
+    """The trial of one line's value; None for what no line of a trial holds."""
+    try:
+        point = DesignPoint(**value["point"])
+        data = value["evaluation"]
+        known = None if data is None else KnownEvaluation(evaluation_from_json(data), float(value["wall_s"]))
+        return KeptTrial(int(value["number"]), point, known)
+    except (ValueError, KeyError, TypeError, OverflowError, InputError):
+        return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.spelling import suggest
 
 OptionValue = str | int | float | bool
 
@@ -50,9 +50,7 @@ def resolve_options(
     names = [option.name for option in known]
     for name in given:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names) or 'none'}"
-            message = f"{kind} '{plugin}' has no option '{name}'; {hint}"
+            message = f"{kind} '{plugin}' has no option '{name}'; {suggest(name, names)}"
             raise InputError(message, key=name)
     return {
         option.name: _checked(f"{kind} '{plugin}'", option, given[option.name])

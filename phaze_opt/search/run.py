@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.objective.goals import Goal, goal_directions
-from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
+from phaze_opt.search.confirm import confirm_winner
 from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import SearchFinished, SearchObserver, SearchStarted
-from phaze_opt.search.journal import Journal, open_journal
+from phaze_opt.search.journal import Journal, keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.observers import Observers
 from phaze_opt.search.probe import BounderFactory, PointBounder
@@ -58,11 +59,13 @@ def run_search(
     """Run a search to its budget, to the end of the space, or until Ctrl-C; what is finished is always returned.
 
     The same configuration, scenario and space give the same trials, for any number of jobs, and also after an
-    interruption and ``resume``: the strategy is replayed, and evaluations come from the journal instead.
+    interruption and ``resume``: the strategy is replayed, and evaluations come from the journal instead. The best
+    trial of a search that came to its end is evaluated again before it is returned.
 
     Raises:
         PluginError: the strategy is unknown, fails to load, or lacks a package it needs.
-        InputError: an option is wrong, the strategy cannot do the goal, or the journal cannot be written.
+        InputError: an option is wrong, the strategy cannot do the goal, the journal cannot be written, or its best
+            trial is not what its point evaluates to.
     """
     started = time.perf_counter()
     identity = search_id(config, scenario=scenario, space=space)
@@ -70,24 +73,37 @@ def run_search(
     bounder = None if bounder_factory is None else _lazy(bounder_factory, scenario)
     # The journal is opened, and begun anew unless resumed, only once every plug-in has taken its options.
     loop = open_loop(config, identity, space=space, log=Journal(Path()), build_bounder=bounder)
-    journal = open_journal(config.work_dir / identity, header=resolved, is_resumed=config.resume)
-    loop.log, loop.observers, loop.on_progress = journal, Observers(observers), on_progress
-    loop.observers.notify(_started_event(config, identity, resolved))
-    try:
-        with (
-            kernels_interruptible(),
-            open_evaluator(
-                objective_factory, scenario, jobs=config.jobs, batch=config.batch, dask=config.dask
-            ) as evaluator,
-        ):
-            loop.run_to_end(evaluator)
-    except KeyboardInterrupt:
-        loop.is_interrupted = True
-    finally:
-        journal.close()
+    plugins = plugin_origins(_plugins_of(config, scenario))
+    directory = config.work_dir / identity
+    with keep_journal(directory, start=resolved, is_resumed=config.resume, plugins=plugins) as journal:
+        loop.log, loop.observers, loop.on_progress = journal, Observers(observers), on_progress
+        loop.observers.notify(_started_event(config, identity, resolved))
+        try:
+            with (
+                kernels_interruptible(),
+                open_evaluator(
+                    objective_factory, scenario, jobs=config.jobs, batch=config.batch, dask=config.dask
+                ) as evaluator,
+            ):
+                loop.run_to_end(evaluator)
+        except KeyboardInterrupt:
+            loop.is_interrupted = True
     result = loop.result(wall_s=time.perf_counter() - started)
+    if result.best is not None and not result.is_interrupted:
+        winner = result.trials[result.best_number]
+        with kernels_interruptible():
+            confirm_winner(winner, objective_factory(scenario), goal=config.goal, journal=journal.path)
     loop.observers.notify(finished_event(result))
     return result
+
+
+def _plugins_of(config: SearchConfig, scenario: Scenario) -> tuple[tuple[PluginGroup, str], ...]:
+    """The plug-ins that the trials of a search depend on."""
+    return (
+        (PluginGroup.STRATEGIES, config.strategy),
+        (PluginGroup.PRUNERS, config.pruner),
+        (PluginGroup.ESTIMATORS, scenario.estimator),
+    )
 
 
 def _started_event(config: SearchConfig, identity: str, resolved: Mapping[str, object]) -> SearchStarted:
@@ -99,6 +115,8 @@ def _started_event(config: SearchConfig, identity: str, resolved: Mapping[str, o
         seed=config.seed,
         num_trials=config.num_trials,
         config=resolved,
+        directory=config.work_dir / identity,
+        is_resumed=config.resume,
     )
 
 

@@ -32,7 +32,3 @@ class TrialLog(Protocol):
     def append(self, record: TrialRecord) -> None:
         """Record a finished trial."""
         ...
-
-    def close(self) -> None:
-        """Nothing more comes."""
-        ...

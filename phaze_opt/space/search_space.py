@@ -17,6 +17,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.coverage import refusal_of, uncovered_axes
 from phaze_opt.hardware.design import HbmForm, build_accelerator, build_accelerator_table
 from phaze_opt.space.axes import Axes, powers_of_two
 from phaze_opt.space.kept import KeptRows, compile_kept_rows
@@ -129,6 +130,25 @@ class SearchSpace:
             hbm_bytes=np.full(len(columns.num_tc), capacity, dtype=np.int64),
             constants=constants,
             hbm_form=hbm_form,
+        )
+
+    def largest_chips(self, constants: Constants) -> AcceleratorTable:
+        """Of every row of `kept` the chip with the most vector cores, at the largest HBM.
+
+        No chip of the space has a larger area or TDP than all of these: both grow with vector cores and with HBM.
+        """
+        kept = self.kept
+        rows = np.flatnonzero(np.diff(kept.starts))
+        glb, width, depth, tc = np.unravel_index(rows, self.axes.shape)
+        most = np.maximum(kept.high[rows] - 1, 0)
+        return build_accelerator_table(
+            np.array(self.axes.num_tc, dtype=np.int64)[tc],
+            np.array(self.axes.num_vc, dtype=np.int64)[np.where(kept.high[rows] > kept.low[rows], most, 0)],
+            tc_width=np.array(self.axes.tc_width, dtype=np.int64)[width],
+            tc_depth=np.array(self.axes.tc_depth, dtype=np.int64)[depth],
+            glb_bytes=np.array(self.axes.glb_bytes, dtype=np.int64)[glb],
+            hbm_bytes=np.full(len(rows), self.axes.hbm_bytes[-1], dtype=np.int64),
+            constants=constants,
         )
 
     def point(self, index: int) -> DesignPoint:
@@ -290,6 +310,7 @@ def load_space(
         hbm_bytes=tuple(sorted(set(capacities))),
         micro_batch=tuple(sorted(set(batches))),
     )
+    _check_covered(axes, source=str(path))
     budget_mm2, fraction = described.area_budget_mm2, described.min_area_fraction
     space = SearchSpace(
         described.name,
@@ -301,6 +322,13 @@ def load_space(
         message = f"none of its {space.num_candidates} architectures has an area in {space._describe_bounds()}"
         raise InputError(message, source=str(path))
     return space
+
+
+def _check_covered(axes: Axes, *, source: str) -> None:
+    """Refuse axes that reach beyond what areas and energies are known for."""
+    largest = {name: max(getattr(axes, name)) for name in ("glb_bytes", "tc_width", "tc_depth")}
+    for buffer in uncovered_axes(largest, load_constants()):
+        raise InputError(refusal_of(buffer), source=source, key=buffer.key)
 
 
 @lru_cache(maxsize=8)

@@ -10,8 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.document import Document, read_toml
+from phaze_opt.record.input_files import is_number, shorten
 from phaze_opt.record.spelling import suggest
-from phaze_opt.record.toml_file import TomlDocument, is_number, read_toml, shorten
 from phaze_opt.space.axes import MAX_AXIS_VALUES
 from phaze_opt.units import gib_to_bytes, mib_to_bytes
 
@@ -88,15 +89,13 @@ def read_space_file(path: Path) -> SpaceFile:
     )
 
 
-def _check_keys(
-    document: TomlDocument, table: Mapping[str, Any], *, known: tuple[str, ...], path: tuple[str, ...]
-) -> None:
+def _check_keys(document: Document, table: Mapping[str, Any], *, known: tuple[str, ...], path: tuple[str, ...]) -> None:
     for key in table:
         if key not in known:
             raise _fault(document, (*path, key), f"is unknown; {suggest(key, known)}")
 
 
-def _read_number(document: TomlDocument, key: str, *, most: float, may_be_zero: bool = False) -> float | None:
+def _read_number(document: Document, key: str, *, most: float, may_be_zero: bool = False) -> float | None:
     value = document.values.get(key)
     if value is None:
         return None
@@ -105,7 +104,7 @@ def _read_number(document: TomlDocument, key: str, *, most: float, may_be_zero: 
     raise _fault(document, (key,), f"value {shorten(value)} must be a positive number up to {most:g}")
 
 
-def _read_axis(document: TomlDocument, axes: Mapping[str, Any], name: str) -> tuple[int, ...]:
+def _read_axis(document: Document, axes: Mapping[str, Any], name: str) -> tuple[int, ...]:
     """Increasing values of an axis in base units; empty if it is optional and absent."""
     axis, path = _AXES[name], ("axes", name)
     if name not in axes:
@@ -142,7 +141,7 @@ def _is_allowed(value: object, axis: _Axis) -> bool:
     return is_number(value) and 1e-5 <= value <= axis.most
 
 
-def _expand_range(document: TomlDocument, written: Mapping[str, Any], path: tuple[str, ...]) -> list[int | float]:
+def _expand_range(document: Document, written: Mapping[str, Any], path: tuple[str, ...]) -> list[int | float]:
     """Values of ``{low, high, step}`` or ``{low, high, factor}``."""
     if not ({"low", "high"} <= set(written) and len(written) == 3):
         raise _fault(document, path, "needs low, high and either step or factor")
@@ -163,5 +162,5 @@ def _expand_range(document: TomlDocument, written: Mapping[str, Any], path: tupl
     return [low + stride * step if is_stepped else low * stride**step for step in steps]
 
 
-def _fault(document: TomlDocument, path: tuple[str, ...], rule: str) -> InputError:
-    return InputError(rule, source=document.source, line=document.line_of(path), key=".".join(path))
+def _fault(document: Document, path: tuple[str, ...], rule: str) -> InputError:
+    return document.fault(rule, *path)

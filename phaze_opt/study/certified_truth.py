@@ -1,26 +1,26 @@
 """Truth from certificates: what `phaze-opt certify` left in the working directory, matched by the problem's digest.
 
-Certificates are matched by the digest inside them, never by a name, and only those that are proved within their
-tolerance and whose files are whole (sha256) count. They are not proved anew here: that is `certify --check`.
+Certificates are matched by the digest inside them, never by a name, and only those count that are proved within their
+tolerance, whose files are whole (sha256), and whose claim is what their rows say. They are not proved anew here: that
+is `certify --check`. What a search or study has itself evaluated is held against them (`contradiction`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from pathlib import Path
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, FORMAT, CertificateProvenance, Claim
-from phaze_opt.certify.content_digest import is_unchanged
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, FORMAT, Claim
+from phaze_opt.certify.check.files import read_claimed
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.input_files import parse_json, read_text_file
-from phaze_opt.record.plain_data import from_plain
-from phaze_opt.study.result import Truth, TruthKind, TruthRecord
+from phaze_opt.study.result import ROUNDING, Truth, TruthKind, TruthRecord
 
 _LOGGER = logging.getLogger(__name__)
-_CHUNK_BYTES = 1 << 20
 
 
 def certificates_directory(work_dir: Path) -> Path:
@@ -55,22 +55,18 @@ def _read(path: Path, problem_digest: str) -> TruthRecord | None:
     data = parse_json(read_text_file(path, kind="a certificate"), source=str(path))
     if data["problem_digest"] != problem_digest or data["format"] != FORMAT:
         return None
-    if not is_unchanged(data):
-        message = "its own digest is another: it was changed after it was written"
-        raise ValueError(message)
-    claim = from_plain(Claim, data["claim"])
+    certificate = read_claimed(path.parent)
+    claim = certificate.claim
     if not claim.is_proved:
         return None
-    _check_files(path.parent, data["files"])
-    provenance = from_plain(CertificateProvenance, data["provenance"])
     return TruthRecord(
         problem_digest=problem_digest,
         truth=_truth(claim),
         num_points=claim.num_points,
         num_evaluated=claim.num_solved,
         schedule_gap=0.0,
-        package_version=provenance.package_version,
-        wall_s=provenance.wall_s,
+        package_version=certificate.provenance.package_version,
+        wall_s=certificate.provenance.wall_s,
     )
 
 
@@ -85,24 +81,24 @@ def _truth(claim: Claim) -> Truth | None:
     return Truth(TruthKind.CERTIFIED, claim.value, claim.point, gap=gap)
 
 
-def _check_files(directory: Path, files: object) -> None:
-    """See that every other file is the one that was written.
+def contradiction(truth: Truth, goal: Goal, evaluation: Evaluation) -> str:
+    """In which way an evaluation of a truth's own point shows that the truth is none; empty if it does not.
 
-    Raises:
-        ValueError: one is another, or these are no digests by name.
-        OSError: one is missing.
+    A certificate solves schedules further than an evaluation does, so it may attain more, but no more than the gaps of
+    the evaluation's schedules leave.
+
+    Args:
+        truth: what is believed.
+        goal: what its value is of.
+        evaluation: of its point.
     """
-    if not isinstance(files, dict):
-        message = f"its files are {files!r:.60} and not digests by name"
-        raise ValueError(message)  # noqa: TRY004
-    for name, expected in files.items():
-        digest = hashlib.sha256()
-        with (directory / name).open("rb") as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                digest.update(chunk)
-        if digest.hexdigest() != expected:
-            message = f"{name} was changed after it was written"
-            raise ValueError(message)
+    if not evaluation.is_feasible:
+        return f"{truth.point} is not feasible, though the {truth.kind} optimum is said to be attained there"
+    value = goal_values(goal, evaluation)[0]
+    most = value * evaluation.throughput_bound_samples_per_s / evaluation.throughput_samples_per_s
+    if truth.value <= max(value, most) * (1.0 + ROUNDING):
+        return ""
+    return f"{truth.point} is worth {value:.6g}, not the {truth.value:.6g} of the {truth.kind} optimum"
 
 
 def better_truth(certified: TruthRecord, enumerated: TruthRecord) -> TruthRecord:

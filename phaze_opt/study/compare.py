@@ -104,7 +104,7 @@ def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
     """
     pairs = _matched_conditions(first, second)
     studies = (first, second)
-    grouped = (by_condition_and_contender(first.cells), by_condition_and_contender(second.cells))
+    grouped = (by_condition_and_contender(first.ranked_cells), by_condition_and_contender(second.ranked_cells))
     drafts = [draft for pair in pairs for draft in _draft_rows(pair, grouped, studies)]
     level = 1.0 - first.config.judgement.confidence
     corrected = iter(holm_adjust([draft.p_value for draft in drafts if draft.test != NO_TEST]))
@@ -262,7 +262,9 @@ def _only_in(result: StudyResult, other: StudyResult, digests: Set[str]) -> list
     contenders = [one.name for one in result.config.contenders if one.name not in theirs]
     if contenders:
         sentences.append(f"Only {result.study_id} has the {_contenders(contenders)}.")
-    if not result.is_complete:
+    if result.unranked:
+        sentences.append(f"{result.study_id} ranks no {listed(list(result.unranked))}: searches of it failed.")
+    if not result.has_ended:
         sentences.append(f"{result.study_id} is not finished: {len(result.cells)} of {result.num_cells} searches are.")
     return sentences
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from phaze_opt.objective.evaluation import Evaluation
@@ -16,13 +17,21 @@ from phaze_opt.study.result import CellResult
 
 @dataclass(frozen=True, slots=True)
 class StudyStarted:
-    """A study begins or resumes; ``config`` is its resolved plan, ready for JSON; ``description`` is Markdown."""
+    """A study begins or resumes.
+
+    Attributes:
+        study_id, name, num_cells: what it is.
+        description: Markdown.
+        config: its resolved plan, ready for JSON.
+        directory: of the study; None where nothing is on disk.
+    """
 
     study_id: str
     name: str
     description: str
     num_cells: int
     config: Mapping[str, object]
+    directory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

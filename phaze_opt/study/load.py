@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.goals import goal_directions
+from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.objective.serialize import evaluation_from_json
 from phaze_opt.record.input_files import parse_json, read_text_file
 from phaze_opt.record.plain_data import read_plain
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.disk.cell_log import read_cell
+from phaze_opt.study.certified_truth import contradiction
+from phaze_opt.study.disk.cell_log import read_cell, read_failure
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.disk.plan_file import StudyPlan, load_plan
 from phaze_opt.study.files.resolve import plan_cells
@@ -31,18 +33,20 @@ def load_study(path: Path) -> StudyResult:
     directory = StudyDirectory(path)
     plan = load_plan(directory)
     cells = plan_cells(plan.config, plan.conditions)
-    found = (read_cell(directory.cell(cell), cell) for cell in cells)
+    found = {cell.key: read_cell(directory.cell(cell), cell) for cell in cells}
+    failed = (read_failure(directory.failure(cell), cell) for cell in cells if found[cell.key] is None)
     return StudyResult(
         config=plan.config,
         study_id=directory.study_id,
         directory=path,
         conditions=plan.conditions,
-        cells=tuple(result for result in found if result is not None),
+        cells=tuple(result for result in found.values() if result is not None),
         num_cells=len(cells),
         truths=_load_truths(directory, plan),
         references=_load_references(directory, plan),
         chip_tables=_load_chip_tables(directory, plan),
         provenance=plan.provenance,
+        failures=tuple(failure for failure in failed if failure is not None),
     )
 
 
@@ -59,11 +63,17 @@ def open_evaluations(result: StudyResult, condition: Condition) -> Callable[[Des
     def read(point: DesignPoint) -> Evaluation:
         known = store.known(digest, point)
         if known is None:
-            message = f"{point} was not evaluated for {condition.key}"
+            message = f"{point} was not evaluated for {condition.key}, or its line was damaged; `study run --resume`"
             raise InputError(message, source=str(directory.evaluations))
         return known.evaluation
 
     return read
+
+
+def find_fault(directory: StudyDirectory, evaluations_digest: str, goal: Goal, truth: Truth) -> str:
+    """What the study's own evaluation of a truth's point says against it; empty if nothing, or if there is none."""
+    known = LocalStore(directory.evaluations).known(evaluations_digest, truth.point)
+    return "" if known is None else contradiction(truth, goal, known.evaluation)
 
 
 def references_path(directory: StudyDirectory, key: str) -> Path:
@@ -80,7 +90,12 @@ def _load_truths(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Truth]
     """What is known of every condition; certificates made after the study was run count too."""
     goals = {condition.key: condition.goal for condition in plan.conditions}
     found = {
-        key: known_truth(digest, cache_dir=directory.truths, certificates=directory.certificates)
+        key: known_truth(
+            digest,
+            cache_dir=directory.truths,
+            certificates=directory.certificates,
+            find_fault=partial(find_fault, directory, plan.evaluations_digests[key], goals[key]),
+        )
         for key, digest in plan.problem_digests.items()
         if len(goal_directions(goals[key])) == 1
     }
@@ -93,7 +108,11 @@ def _load_references(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Ma
         path = references_path(directory, condition.key)
         if path.exists():
             rows = parse_json(read_text_file(path, kind="a file of a study"), source=str(path))
-            found[condition.key] = {name: evaluation_from_json(data) for name, data in rows.items()}
+            try:
+                found[condition.key] = {name: evaluation_from_json(data) for name, data in rows.items()}
+            except (ValueError, AttributeError) as error:
+                message = "is not what a study writes of its reference machines; remove it and --resume"
+                raise InputError(message, source=str(path)) from error
     return found
 
 

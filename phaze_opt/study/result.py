@@ -76,6 +76,23 @@ class CellResult:
         return self.overhead_s + sum(trial.wall_s for trial in self.trials)
 
 
+@dataclass(frozen=True, slots=True)
+class FailedSearch:
+    """A search that a fault in its contender's code ended.
+
+    Attributes:
+        cell: which one.
+        error: in one line.
+        traceback: where it was raised.
+        file: that keeps it.
+    """
+
+    cell: Cell
+    error: str
+    traceback: str
+    file: Path
+
+
 class TruthKind(StrEnum):
     """How the best value of a condition is known."""
 
@@ -179,6 +196,7 @@ class StudyResult:
         references: evaluations of the reference machines and expert placements, by key of the condition and name.
         chip_tables: of the generality question, by setting; empty if it was not asked.
         provenance: versions and machine, for people.
+        failures: searches that faults in their contenders' code ended, in the study's order.
         is_interrupted: the run that returned it was ended by Ctrl-C; never of a study read from its directory.
     """
 
@@ -193,8 +211,26 @@ class StudyResult:
     chip_tables: tuple[ChipTable, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
     is_interrupted: bool = False
+    failures: tuple[FailedSearch, ...] = ()
 
     @property
     def is_complete(self) -> bool:
         """Whether every planned cell is finished."""
         return len(self.cells) == self.num_cells
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every planned cell is finished or has failed."""
+        return len(self.cells) + len(self.failures) == self.num_cells
+
+    @property
+    def unranked(self) -> tuple[str, ...]:
+        """Contenders with a failed search, in the study's order: what is left of them is no fair sample."""
+        failed = {failure.cell.contender.name for failure in self.failures}
+        return tuple(contender.name for contender in self.config.contenders if contender.name in failed)
+
+    @property
+    def ranked_cells(self) -> tuple[CellResult, ...]:
+        """Finished searches of contenders that are ranked."""
+        unranked = self.unranked
+        return tuple(cell for cell in self.cells if cell.cell.contender.name not in unranked)

@@ -15,19 +15,21 @@ from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory, open_study_directory, study_id
-from phaze_opt.study.disk.plan_file import plan_to_json, write_plan
+from phaze_opt.study.disk.plan_file import write_plan
 from phaze_opt.study.events import StudyObserver
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study
 from phaze_opt.study.plan import Cell, Condition
 from phaze_opt.study.progress import Stage, StudyProgress
-from phaze_opt.study.result import StudyResult
+from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.running.cell_runner import CellRunner
 from phaze_opt.study.running.conclude import Conclusion
+from phaze_opt.study.running.contender_code import check_restart, drop_searches, refuse_changed_code
 from phaze_opt.study.running.engine import StudyEngine
 from phaze_opt.study.running.evaluator_source import open_evaluator_source
 from phaze_opt.study.running.narrate import Narrator
-from phaze_opt.study.running.workers import WorkerPool
+from phaze_opt.study.running.workers import run_in_workers
+from phaze_opt.study.stores.local_store import LocalStore
 
 MAX_JOBS = 1024
 
@@ -42,8 +44,12 @@ def run_study(
     on_progress: Callable[[StudyProgress], None] | None = None,
     engine: StudyEngine | None = None,
     is_worker: bool = False,
+    restart: Sequence[str] = (),
 ) -> StudyResult:
     """Run a study to its end or until Ctrl-C; everything finished is kept and returned.
+
+    A fault in the code of a contender (its strategy or its pruner) fails the search, not the study: the failure is kept
+    with its traceback, and the contender is not ranked.
 
     The same plan gives the same trials for any number of jobs, in any order, and also after an interruption and
     ``is_resumed``: strategies are replayed from their seeds, and evaluations come from the directory instead.
@@ -58,20 +64,30 @@ def run_study(
         on_progress: called after every trial of any search.
         engine: what it runs on; the package's own objective, bounds and local files unless given.
         is_worker: run the searches only, and leave references, true optima and chip tables to another machine.
+        restart: contenders whose searches are all run again, as after a change of their code; implies ``is_resumed``.
 
     Raises:
-        InputError: the plan is faulty (nothing is written then), or the directory cannot be written.
+        InputError: the plan is faulty (nothing is written then), the directory cannot be written, or the code of a
+            contender is not that of its finished searches.
         PluginError: a strategy or pruner is unknown or fails to load (nothing is written then).
         SolverError: a worker process died twice in the same search; the other searches are kept.
     """
     _check_jobs(jobs)
     engine = StudyEngine() if engine is None else engine
+    check_restart(config, restart)
     conditions = resolve_study(config)
-    with open_study_directory(work_dir, study_id(config, conditions), is_resumed=is_resumed) as directory:
-        write_plan(directory, config, conditions)
-        run = _Run(config, conditions, directory, engine, jobs, on_progress)
-        narrator = Narrator(observers, directory, run.cells)
-        narrator.start(config, plan_to_json(config, conditions))
+    identity = study_id(config, conditions)
+    is_resumed = is_resumed or bool(restart)
+    with (
+        open_study_directory(work_dir, identity, is_resumed=is_resumed, is_alone=bool(restart)) as directory,
+        closing(LocalStore(directory.evaluations)) as evaluations,
+    ):
+        run = _Run(config, conditions, directory, engine, jobs, on_progress, evaluations)
+        drop_searches(directory, run.cells, restart)
+        refuse_changed_code(config, directory, run.cells)
+        plan = write_plan(directory, config, conditions)
+        narrator = Narrator(observers, directory, run.cells, evaluations)
+        narrator.start(config, plan)
         is_interrupted = False
         try:
             with kernels_interruptible():
@@ -102,8 +118,10 @@ class _Run:
     engine: StudyEngine
     jobs: int
     on_progress: Callable[[StudyProgress], None] | None
+    evaluations: LocalStore
     cells: tuple[Cell, ...] = ()
     _num_trials: dict[str, int] = field(default_factory=dict)
+    _num_all_trials: int = 0
     _num_finished: int = 0
 
     def __post_init__(self) -> None:
@@ -111,14 +129,17 @@ class _Run:
         self.cells = plan_cells(self.config, self.conditions)
 
     def search(self) -> Iterator[Cell]:
-        """Run what is not finished; yields once for what was, then after every search."""
+        """Run what is not finished; yields once for what was, then after every search that is finished or failed."""
         missing = []
         for cell in self.cells:
             found = read_cell(self.directory.cell(cell), cell)
-            if found is None:
+            if found is None or not self._has_evaluations(found):
+                # A search that failed is tried again, and one that lost an evaluation is not finished.
+                self.directory.failure(cell).unlink(missing_ok=True)
+                self.directory.cell(cell).unlink(missing_ok=True)
                 missing.append(cell)
             else:
-                self._num_trials[cell.key] = len(found.trials)
+                self._count(cell, len(found.trials))
                 self._num_finished += 1
         self._report(Stage.SEARCHES, "")
         if self._num_finished:
@@ -146,12 +167,30 @@ class _Run:
 
     def _run_elsewhere(self, cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
         """In worker processes."""
-        pool = WorkerPool(self.config, self.conditions, self.engine, self.directory, workers, self._note_trial)
-        with closing(pool.run_all(cells)) as finished:
-            yield from finished
+        ended = run_in_workers(
+            self.config,
+            self.conditions,
+            self.engine,
+            self.directory,
+            cells=cells,
+            num_workers=workers,
+            on_trial=self._note_trial,
+        )
+        with closing(ended):
+            yield from ended
+
+    def _has_evaluations(self, result: CellResult) -> bool:
+        """Whether no evaluation of a finished search was lost; else it is run again, and evaluates what is missing."""
+        digest = result.cell.condition.evaluations_digest
+        return all(self.evaluations.has(digest, trial.point) for trial in result.trials if not trial.is_repeat)
+
+    def _count(self, cell: Cell, number: int) -> None:
+        """Note how many trials a search has."""
+        self._num_all_trials += number - self._num_trials.get(cell.key, 0)
+        self._num_trials[cell.key] = number
 
     def _note_trial(self, cell: Cell, number: int) -> None:
-        self._num_trials[cell.key] = number
+        self._count(cell, number)
         self._report(Stage.SEARCHES, cell.key)
 
     def _note_item(self, stage: Stage, what: str, num_done: int, num_items: int) -> None:
@@ -166,7 +205,7 @@ class _Run:
                 stage=stage,
                 num_cells=len(self.cells),
                 num_finished=self._num_finished,
-                num_trials=sum(self._num_trials.values()),
+                num_trials=self._num_all_trials,
                 max_trials=len(self.cells) * self.config.budget.evaluations,
                 what=what,
                 num_done=num_done,

@@ -2,23 +2,26 @@
 
 Every point is bounded, then points are evaluated from the highest bound down, until no bound is left that beats the
 best evaluation: what `exhaustive` with the pruner `critical-path` finds, with fewer evaluations, as the whole space is
-known from the start. The result is exact as the maximum of what evaluations return. These in turn are exact up to the
-gap that their schedules leave (`Evaluation.schedule_gap`): the file states that of the optimum.
+known from the start. Evaluations are exact up to the gap that their schedules leave, so the schedules of every point
+that could still be best are then solved as far as a certificate's are. The file states the gap that the optimum keeps.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt import __version__
+from phaze_opt.certify.solving import NUM_EFFORTS, solve_point
 from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.record.plain_data import read_plain, to_plain
@@ -33,6 +36,9 @@ from phaze_opt.study.certified_truth import better_truth, certified_truth
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 
+_LOGGER = logging.getLogger(__name__)
+FindFault = Callable[[Truth], str]
+"""What speaks against a truth, as a sentence's beginning; empty if nothing does."""
 CHUNK_POINTS = 4096
 """Points bounded at a time."""
 ENUMERATED, CERTIFIED = "enumerated", "certified"
@@ -64,6 +70,7 @@ def find_truth(
     on_progress: Callable[[TruthProgress], None] | None = None,
     objective: PointObjective | None = None,
     bounder: PointBounder | None = None,
+    find_fault: FindFault | None = None,
 ) -> Truth | None:
     """The best value of a condition of one objective; None if no point of its space is feasible.
 
@@ -76,6 +83,7 @@ def find_truth(
         on_progress: called after every chunk of bounds and every evaluation.
         objective: evaluates points; the real one unless given.
         bounder: bounds them; the real one unless given or another objective is.
+        find_fault: as in `known_truth`.
 
     Raises:
         InputError: the goal has several objectives, or a kept file is broken or cannot be written.
@@ -83,7 +91,7 @@ def find_truth(
     if len(goal_directions(condition.goal)) > 1:
         message = f"the goal '{condition.goal}' of {condition.key} has several objectives and no single best value"
         raise InputError(message)
-    known = known_truth(condition.problem_digest, cache_dir=cache_dir, certificates=certificates)
+    known = known_truth(condition.problem_digest, cache_dir=cache_dir, certificates=certificates, find_fault=find_fault)
     if known is not None:
         return known.truth
     if objective is None:
@@ -93,7 +101,9 @@ def find_truth(
     return record.truth
 
 
-def known_truth(problem_digest: str, *, cache_dir: Path, certificates: Path | None = None) -> TruthRecord | None:
+def known_truth(
+    problem_digest: str, *, cache_dir: Path, certificates: Path | None = None, find_fault: FindFault | None = None
+) -> TruthRecord | None:
     """What is known of a problem; None if nothing is.
 
     A certificate counts for more than an enumeration: it bounds what any schedule can do, not only what evaluations
@@ -103,6 +113,7 @@ def known_truth(problem_digest: str, *, cache_dir: Path, certificates: Path | No
         problem_digest: of the condition or search.
         cache_dir: where truths are kept.
         certificates: where certificates are (`certified_truth`).
+        find_fault: what speaks against a certified truth; one with a fault counts for nothing, and a warning says so.
 
     Raises:
         InputError: a kept file is broken.
@@ -115,10 +126,22 @@ def known_truth(problem_digest: str, *, cache_dir: Path, certificates: Path | No
     certified, copy, enumerated = (
         record if record is not None and record.problem_digest == problem_digest else None for record in found
     )
-    certified = certified or copy
+    certified = next((record for record in (certified, copy) if record and _is_sound(record, find_fault)), None)
     if certified is None or enumerated is None:
         return certified or enumerated
     return better_truth(certified, enumerated)
+
+
+def _is_sound(record: TruthRecord, find_fault: FindFault | None) -> bool:
+    """Whether nothing speaks against a certified truth."""
+    fault = "" if record.truth is None or find_fault is None else find_fault(record.truth)
+    if fault:
+        _LOGGER.warning(
+            "%s: the certificate of problem %s counts for nothing; check it with `phaze-opt certify --check`",
+            fault,
+            record.problem_digest,
+        )
+    return not fault
 
 
 def keep_truth(record: TruthRecord, *, cache_dir: Path) -> None:
@@ -139,7 +162,6 @@ def truth_file(problem_digest: str, *, cache_dir: Path, kind: str) -> Path:
 
 def _open(condition: Condition) -> tuple[PointObjective, PointBounder]:
     """The real objective and its bounds, on shared graphs."""
-    from phaze_opt.objective.evaluate import Objective
     from phaze_opt.search.objective_bounder import ObjectiveBounder
 
     objective = Objective(condition.scenario, constants=condition.constants)
@@ -152,29 +174,87 @@ def _enumerate(
     bounder: PointBounder | None,
     on_progress: Callable[[TruthProgress], None],
 ) -> TruthRecord:
-    """Bound every point, then evaluate from the highest bound down."""
+    """Bound every point, then evaluate from the highest bound down, then solve what could still be best."""
     started, space, goal = time.perf_counter(), condition.space, condition.goal
     bounds = _bound_all(space, goal, bounder, on_progress)
-    best: tuple[tuple[float, float, float, int], Evaluation] | None = None
+    found: list[_Candidate] = []
+    best = 0.0
     num_evaluated = 0
     for index in np.argsort(-bounds, kind="stable").tolist():
-        if bounds[index] < (0.0 if best is None else -best[0][0] * (1.0 - ROUNDING)):
+        if bounds[index] < best * (1.0 - ROUNDING):
             break
-        evaluation = objective.evaluate(space.point(index))
+        candidate = _candidate(goal, index, objective.evaluate(space.point(index)))
         num_evaluated += 1
-        for value in goal_values(goal, evaluation):
-            rank = (-value, evaluation.area_mm2, evaluation.tdp_w, index)
-            best = (rank, evaluation) if best is None else min(best, (rank, evaluation), key=lambda entry: entry[0])
-        on_progress(TruthProgress(space.size, space.size, num_evaluated, 0.0 if best is None else -best[0][0]))
+        if candidate is not None:
+            found.append(candidate)
+            best = max(best, candidate.value)
+        on_progress(TruthProgress(space.size, space.size, num_evaluated, best))
+    if isinstance(objective, Objective):
+        _solve_best(found, objective, condition)
+    winner = min(found, key=lambda candidate: candidate.rank, default=None)
     return TruthRecord(
         problem_digest=condition.problem_digest,
-        truth=None if best is None else Truth(TruthKind.ENUMERATED, -best[0][0], space.point(best[0][3])),
+        truth=None if winner is None else Truth(TruthKind.ENUMERATED, winner.value, space.point(winner.index)),
         num_points=space.size,
         num_evaluated=num_evaluated,
-        schedule_gap=0.0 if best is None else best[1].schedule_gap,
+        schedule_gap=0.0 if winner is None else winner.evaluation.schedule_gap,
         package_version=__version__,
         wall_s=time.perf_counter() - started,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A feasible point that was evaluated.
+
+    Attributes:
+        index: the point.
+        evaluation: the best of it so far.
+        value: of the goal, attained.
+        value_upper: that the schedules' gaps leave possible.
+        effort: of `certify.solving` that was put into it.
+    """
+
+    index: int
+    evaluation: Evaluation
+    value: float
+    value_upper: float
+    effort: int = 0
+
+    @property
+    def rank(self) -> tuple[float, float, float, int]:
+        """Best first; of equals the one of least area, then of least TDP."""
+        return -self.value, self.evaluation.area_mm2, self.evaluation.tdp_w, self.index
+
+
+def _candidate(goal: Goal, index: int, evaluation: Evaluation, *, effort: int = 0) -> _Candidate | None:
+    """A point that was evaluated; None if it is infeasible."""
+    if not evaluation.is_feasible:
+        return None
+    value = goal_values(goal, evaluation)[0]
+    share = evaluation.throughput_bound_samples_per_s / evaluation.throughput_samples_per_s
+    return _Candidate(index, evaluation, value, value * max(1.0, share), effort)
+
+
+def _solve_best(found: list[_Candidate], objective: Objective, condition: Condition) -> None:
+    """Solve schedules of the points that could still be best, as far as a certificate would, most promising first.
+
+    Afterwards no command attains more at any point than the best value does.
+    """
+    while True:
+        best = max((candidate.value for candidate in found), default=0.0)
+        left = [at for at, candidate in enumerate(found) if candidate.effort < NUM_EFFORTS - 1]
+        position = max(left, key=lambda at: found[at].value_upper, default=None)
+        if position is None or found[position].value_upper <= best * (1.0 + ROUNDING):
+            return
+        candidate = found[position]
+        effort = candidate.effort + 1
+        solved = solve_point(objective, condition.space, candidate.index, effort=effort)
+        again = _candidate(condition.goal, candidate.index, solved.evaluation, effort=effort)
+        # Longer searches may end with other schedules: what was attained once is attained.
+        better = candidate if again is None or again.value < candidate.value else again
+        upper = candidate.value_upper if again is None else min(candidate.value_upper, again.value_upper)
+        found[position] = replace(better, value_upper=upper, effort=effort)
 
 
 def _bound_all(

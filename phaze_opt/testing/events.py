@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Stage
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
+from phaze_opt.study.disk.plan_file import plan_to_json
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.plan import Cell
@@ -198,7 +198,7 @@ def example_study(
     conditions = resolve_study(config)
     cells = plan_cells(config, conditions)
     study_id = f"{name}-0123456789ab"
-    started = StudyStarted(study_id, name, config.description, len(cells), {"config": asdict(config)})
+    started = StudyStarted(study_id, name, config.description, len(cells), plan_to_json(config, conditions))
     finished = tuple(_example_cell(study_id, cell, num_trials, strategies) for cell in cells)
     return (started, *finished, _example_judgement(study_id, finished))
 

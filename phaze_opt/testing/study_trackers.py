@@ -14,7 +14,8 @@ import pytest
 
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished
 from phaze_opt.testing.events import example_study
-from phaze_opt.track.guard import GuardedStudySession
+from phaze_opt.testing.records import record_study
+from phaze_opt.track.guard import GuardedSession
 from phaze_opt.track.protocol import (
     Delivery,
     DeliveryProgress,
@@ -108,7 +109,7 @@ class StudyTrackerConformance:
 
     def test_every_trial_of_a_study_arrives_unchanged(self, tracker: StudyTracker, config: TrackerConfig) -> None:
         """Every tracker is told the same; what is kept is what was sent, and events are not mutated."""
-        events = small_study()
+        events = record_study(config.work_dir, small_study())
         before = copy.deepcopy(events)
         session = tracker.open_study(config)
         _observe(session, events)
@@ -124,11 +125,12 @@ class StudyTrackerConformance:
         """Events told again, in another session and within one, add nothing."""
         events = small_study()
         first = tracker.open_study(config)
-        _observe(first, interrupted(events, num_cells=NUM_BEFORE_INTERRUPTION))
+        _observe(first, record_study(config.work_dir, interrupted(events, num_cells=NUM_BEFORE_INTERRUPTION)))
         first.close()
+        whole = record_study(config.work_dir, events)
         for _ in range(2):
             again = tracker.open_study(config)
-            _observe(again, (*events[:3], *events[1:]))
+            _observe(again, (*whole[:3], *whole[1:]))
             assert again.close().is_complete
             assert again.run_id == first.run_id
         assert self.recorded(config) in (None, expected_study(events))
@@ -138,7 +140,7 @@ class StudyTrackerConformance:
     ) -> None:
         """A file may vanish after it was logged."""
         session = tracker.open_study(config)
-        _observe(session, small_study()[:2])
+        _observe(session, record_study(config.work_dir, small_study()[:2]))
         path = tmp_path / "report.html"
         path.write_text("<p>a report</p>")
         session.log_artifacts({"report/report.html": path})
@@ -147,7 +149,7 @@ class StudyTrackerConformance:
 
     def test_a_failing_tracker_is_silenced_and_reported_once(self, caplog: pytest.LogCaptureFixture) -> None:
         """Nothing that a tracker raises reaches the study."""
-        session = GuardedStudySession(BrokenStudySession())
+        session = GuardedSession(BrokenStudySession(), what="study")
         told: Sequence[Callable[[], object]] = (
             *(lambda event=event: session.observe_study(event) for event in small_study()),
             lambda: session.log_artifacts({}),

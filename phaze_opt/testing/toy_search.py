@@ -30,6 +30,11 @@ class ToyScenario:
     min_hbm_bytes: int = 0
 
     @property
+    def estimator(self) -> str:
+        """No plug-in."""
+        return ""
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the fields."""
         return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()

@@ -1,7 +1,8 @@
 """Conformance suite of trackers: what any `track.protocol.Tracker` must satisfy.
 
 Apply it by subclassing `TrackerConformance` in a test module, overriding the ``tracker`` fixture, and ``recorded`` if
-the tracker keeps what it gets::
+the tracker keeps what it gets. Events are told of searches that are on disk too, as real ones are: a tracker may read
+their journals (`SearchStarted.directory`), take the events, or both::
 
     class TestMyTracker(TrackerConformance):
         @pytest.fixture
@@ -28,6 +29,7 @@ from phaze_opt.search.result import SearchResult, TrialRecord
 from phaze_opt.search.run import run_search
 from phaze_opt.testing.events import example_search
 from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.records import record_search
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 from phaze_opt.track.guard import GuardedSession
 from phaze_opt.track.protocol import Delivery, DeliveryProgress, Tracker, TrackerConfig, TrackingSession
@@ -119,7 +121,7 @@ class TrackerConformance:
 
     def test_every_event_arrives_unchanged(self, tracker: Tracker, config: TrackerConfig) -> None:
         """Null and MLflow are told the same; what is kept is what was sent, and events are not mutated."""
-        events = example_search(NUM_TRIALS)
+        events = record_search(config.work_dir, example_search(NUM_TRIALS))
         before = copy.deepcopy(events)
         session = tracker.open(config)
         _observe(session, events)
@@ -133,11 +135,12 @@ class TrackerConformance:
         """An interrupted and resumed search leaves what an uninterrupted one leaves."""
         events = example_search(NUM_TRIALS)
         first = tracker.open(config)
-        _observe(first, events[: 1 + NUM_BEFORE_INTERRUPTION])
+        _observe(first, record_search(config.work_dir, events[: 1 + NUM_BEFORE_INTERRUPTION]))
         first.observe(SearchFinished(_search_id(events), None, -1, is_interrupted=True, wall_s=1.0))
         first.close()
         second = tracker.open(config)
-        _observe(second, resumed(events, num_known=NUM_BEFORE_INTERRUPTION))
+        again = resumed(events, num_known=NUM_BEFORE_INTERRUPTION)
+        _observe(second, record_search(config.work_dir, again, is_resumed=True))
         assert second.close().is_complete
         assert second.run_id == first.run_id
         assert self.recorded(config) in (None, expected(events))
@@ -145,7 +148,7 @@ class TrackerConformance:
     def test_artifacts_are_taken_at_once(self, tracker: Tracker, config: TrackerConfig, tmp_path: Path) -> None:
         """A file may vanish after it was logged."""
         session = tracker.open(config)
-        _observe(session, example_search(1))
+        _observe(session, record_search(config.work_dir, example_search(1)))
         path = tmp_path / "figure.html"
         path.write_text("<p>a figure</p>")
         session.log_artifacts({"figures/figure.html": path})

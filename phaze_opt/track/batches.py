@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.journal import Journal, Record
+from phaze_opt.track.order import Record
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -46,12 +46,10 @@ def log_batches(client: MlflowClient, run_id: str, batch: Batch) -> None:
         )
 
 
-def log_file(client: MlflowClient, run_id: str, *, journal: Journal, record: Record) -> None:
-    """Hand a file of an artifact record to the store, if the journal still has it."""
-    path = journal.directory / record["path"]
-    if path.is_file():
-        folder = str(PurePosixPath(record["name"]).parent)
-        client.log_artifact(run_id, str(path), None if folder == "." else folder)
+def log_file(client: MlflowClient, run_id: str, *, name: str, path: Path) -> None:
+    """Hand a file to the store under a name that may have folders."""
+    folder = str(PurePosixPath(name).parent)
+    client.log_artifact(run_id, str(path), None if folder == "." else folder)
 
 
 def log_start(client: MlflowClient, run_id: str, record: Record) -> None:

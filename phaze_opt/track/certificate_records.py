@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.track.certificate_events import ProofFinished, ProofStarted
-from phaze_opt.track.journal import Record
+from phaze_opt.track.order import Record
 from phaze_opt.track.records import describe_architecture, evaluation_metrics, evaluation_tags, finite, flatten, text
 
 PROOF_STARTED = "proof started"

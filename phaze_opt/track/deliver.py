@@ -1,224 +1,208 @@
-"""Delivery of journals to MLflow, and the process that does it beside a search or a study.
+"""Delivery of records to MLflow, and the process that does it beside a search, a study or a proof.
 
-``python -m phaze_opt.track.deliver`` with `DIRECTORY_VARIABLE` set tails one journal until its standard input
-ends, so a search never imports MLflow, never waits for it, and cannot be hurt by it. A process that dies half-way
-leaves nothing half-known: see `run_writer`.
+``python -m phaze_opt.track.deliver`` with `DIRECTORY_VARIABLE` set follows one record until its standard input ends, so
+a search never imports MLflow, never waits for it, and cannot be hurt by it. What the store has is known from the store
+itself (see `run_writer`), so a process that dies half-way leaves nothing half-known.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
-from phaze_opt.track.certificate_records import PROOF_STARTED
-from phaze_opt.track.certificate_writer import CertificateWriter
+from phaze_opt.errors import InputError
+from phaze_opt.record.lock import locked
+from phaze_opt.track import store
+from phaze_opt.track.batches import log_file
 from phaze_opt.track.destination import URI_VARIABLE, Destination
-from phaze_opt.track.journal import LOCK_NAME, Journal, JournalReader, Record, TargetState, exclusive, list_journals
-from phaze_opt.track.protocol import DeliveryProgress
+from phaze_opt.track.order import DeliveryState, Order, OrderFile, Record, list_orders
 from phaze_opt.track.quiet import quiet_mlflow
-from phaze_opt.track.records import ARTIFACT, STARTED
 from phaze_opt.track.run_writer import RunWriter
+from phaze_opt.track.sources import Part, Source, num_pending, open_source
+from phaze_opt.track.store import HeardClient, StoreClock, describe_trouble
 from phaze_opt.track.study_records import STUDY_STARTED
 from phaze_opt.track.study_writer import StudyWriter
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-DIRECTORY_VARIABLE = "PHAZE_OPT_JOURNAL"
+DIRECTORY_VARIABLE = "PHAZE_OPT_ORDER"
 WORK_DIR_VARIABLE = "PHAZE_OPT_WORK_DIR"
-STARTS = (STARTED, STUDY_STARTED, PROOF_STARTED)
-"""Kinds of the record that says what a journal is about and which store it is for."""
-Writer = RunWriter | StudyWriter | CertificateWriter
+PATIENCE_VARIABLE = "PHAZE_OPT_FIRST_ANSWER_S"
+Writer = RunWriter | StudyWriter
 GROUP = 10
-"""Records written between two acknowledgements."""
+"""Records written between two notes of how far delivery is."""
 POLL_S = 0.25
 FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_S = 10.0
+FIRST_ANSWER_S = 9.0
+"""Patience with a server or database that has never answered, s."""
+LOST_ANSWER_S = 60.0
+"""Patience with one that has, and with a file that another process holds, s."""
+BUSY = "another process delivers this record"
 
 
-def open_client(destination: Destination) -> MlflowClient:
-    """A client of the store; a sqlite store is created here by one process at a time, else it is corrupted."""
-    from mlflow import MlflowClient
-
-    path = destination.sqlite_path
-    if path is None:
-        return MlflowClient(tracking_uri=destination.tracking_uri)
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(path.with_name(f"{path.name}.lock"), is_blocking=True):
-        if not path.exists():
-            _create_sqlite_store(path)
-        client = MlflowClient(tracking_uri=destination.tracking_uri)
-        client.get_experiment_by_name("Default")
-    return client
-
-
-def _create_sqlite_store(path: Path) -> None:
-    """Create a store under another name and move it into place when it is complete.
-
-    MLflow creates its tables step by step and cannot go on from the middle: interrupted there, the store would be
-    unusable for ever.
-    """
-    from mlflow import MlflowClient
-
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.absolute().parent) as directory:
-        new = Path(directory) / path.name
-        MlflowClient(tracking_uri=f"sqlite:///{new}").get_experiment_by_name("Default")
-        new.replace(path)
+def open_clock(destination: Destination) -> StoreClock:
+    """The patience that a store deserves."""
+    first_s = float(os.environ.get(PATIENCE_VARIABLE, FIRST_ANSWER_S))
+    return StoreClock(first_s if destination.is_remote else LOST_ANSWER_S, LOST_ANSWER_S)
 
 
 @final
 @dataclass(slots=True)
-class JournalDelivery:
-    """Delivers one journal to one store; after a failure, make a new one."""
+class OrderDelivery:
+    """Delivers one record to one store; after a failure, make a new one."""
 
-    journal: Journal
+    place: OrderFile
     destination: Destination
-    _reader: JournalReader = field(init=False)
-    _pending: list[Record] = field(default_factory=list)
-    _past: list[Record] = field(default_factory=list)
+    clock: StoreClock
+    _order: Order | None = None
+    _state: DeliveryState = field(default_factory=DeliveryState)
+    _source: Source | None = None
     _writer: Writer | None = None
 
-    def __post_init__(self) -> None:
-        """Start at the journal's first line: what is acknowledged already is read, not written."""
-        self._reader = JournalReader(self.journal)
+    def deliver(self, *, is_last: bool) -> None:
+        """Write what the record has and the store has not.
 
-    def deliver(self, on_progress: DeliveryProgress | None = None) -> None:
-        """Write every complete record not yet acknowledged, in groups, acknowledging each.
+        Args:
+            is_last: whether the record grows no more.
 
         Raises:
-            Exception: whatever MLflow raises; acknowledged groups stay acknowledged.
+            Exception: whatever MLflow raises.
         """
-        self._read()
-        while self._pending:
-            if self._writer is None and not self._connect():
-                return
-            group = self._pending[:GROUP]
-            assert self._writer is not None
-            self._writer.write(group)
-            del self._pending[: len(group)]
-            self._acknowledge(len(group))
-            self._drop_copies(group)
-            if on_progress is not None:
-                done = self.journal.state(self.destination.key).num_acknowledged
-                on_progress(done, self._reader.num_lines)
-            self._read()
+        if self._writer is None and not num_pending(self.place, self.destination.shown):
+            return
+        order = self.place.read()
+        assert order is not None
+        self.clock.ask()
+        if self._order is None or self._order.started != order.started:
+            self._connect(order)
+        assert self._writer is not None
+        assert self._source is not None
+        for records, num_parts in grouped(self._source.read(is_ended=is_last or bool(order.finished))):
+            self._writer.write(records)
+            self._note(replace(self._state, num_done=self._state.num_done + num_parts))
+        self._deliver_files(self._writer)
+        if order.finished and self._state.finished_ms != order.finished["time_ms"]:
+            self._writer.write([order.finished])
+            self._note(replace(self._state, finished_ms=order.finished["time_ms"]))
 
-    def _read(self) -> None:
-        known = self.journal.state(self.destination.key).num_acknowledged
-        first = self._reader.num_lines
-        for index, record in enumerate(self._reader.read(), start=first):
-            (self._past if index < known else self._pending).append(record)
+    def _connect(self, order: Order) -> None:
+        """Find or make the run, and begin at the first part: what the store has is not written again."""
+        kind: type[Writer] = StudyWriter if order.started["kind"] == STUDY_STARTED else RunWriter
+        client = HeardClient(store.open_client(self.destination), self.clock.answer)
+        writer = kind(cast("MlflowClient", client), self.destination, order.attempt)
+        writer.open_parent(order.started)
+        writer.write([order.started])
+        self._note(
+            DeliveryState(
+                target=order.target,
+                started_ms=order.started["time_ms"],
+                run_id=writer.run_id,
+                experiment_id=writer.experiment_id,
+            )
+        )
+        self._order, self._writer, self._source = order, writer, open_source(self.place, order)
 
-    def _connect(self) -> bool:
-        starts = [record for record in (*self._past, *self._pending) if record.get("kind") in STARTS]
-        if not starts:
-            return False
-        kinds: dict[str, type[Writer]] = {STUDY_STARTED: StudyWriter, PROOF_STARTED: CertificateWriter}
-        kind = kinds.get(starts[-1]["kind"], RunWriter)
-        writer = kind(open_client(self.destination), self.destination, self.journal)
-        if not writer.open_parent(starts[-1]):
-            # The store does not know this search (new, or its run was deleted): it gets everything.
-            self._pending[:0] = self._past
-            self._past = []
-            self.journal.save_state(self.destination.key, TargetState())
-        writer.remember(self._past)
-        state = self.journal.state(self.destination.key)
-        state = replace(state, run_id=writer.run_id, experiment_id=writer.experiment_id, reason="")
-        self.journal.save_state(self.destination.key, state)
-        self._writer = writer
-        return True
+    def _deliver_files(self, writer: Writer) -> None:
+        """Hand over copies of artifacts, and drop them; a page is megabytes."""
+        for name, path in self.place.waiting_files().items():
+            log_file(writer.client, writer.run_id, name=name, path=path)
+            path.unlink(missing_ok=True)
 
-    def _drop_copies(self, group: list[Record]) -> None:
-        """Delete the journal's copies of files that the store has now; a page is megabytes."""
-        for record in group:
-            if record.get("kind") == ARTIFACT:
-                (self.journal.directory / record["path"]).unlink(missing_ok=True)
-
-    def _acknowledge(self, count: int) -> None:
-        state = self.journal.state(self.destination.key)
-        state = replace(state, num_acknowledged=state.num_acknowledged + count, reason="")
-        self.journal.save_state(self.destination.key, state)
+    def _note(self, state: DeliveryState) -> None:
+        self._state = replace(state, has_answered=True)
+        self.place.save_state(self._state)
 
 
-def deliver_once(
-    journal: Journal, destination: Destination, *, on_progress: DeliveryProgress | None = None
-) -> TargetState:
-    """Deliver what a journal holds for a store now; trouble is noted in the state, not raised."""
-    with exclusive(journal.directory / LOCK_NAME, is_blocking=False) as is_held:
-        if is_held:
-            _attempt(JournalDelivery(journal, destination), on_progress)
-    return journal.state(destination.key)
+def grouped(parts: list[Part]) -> Iterator[tuple[list[Record], int]]:
+    """Records in groups, each with the number of parts that it completes."""
+    group: list[Record] = []
+    num_parts = 0
+    for part in parts:
+        for index, record in enumerate(part, start=1):
+            group.append(record)
+            num_parts += index == len(part)
+            if len(group) == GROUP:
+                yield group, num_parts
+                group, num_parts = [], 0
+        num_parts += not part
+    if group or num_parts:
+        yield group, num_parts
 
 
-def _attempt(delivery: JournalDelivery, on_progress: DeliveryProgress | None = None) -> bool:
+def attempt_delivery(delivery: OrderDelivery, *, is_last: bool) -> bool:
+    """Deliver once; whether it went well. Trouble is noted, not raised."""
     try:
         with quiet_mlflow():
-            delivery.deliver(on_progress)
+            delivery.deliver(is_last=is_last)
     except Exception as error:  # the store's trouble, of any kind, is a reason to wait
-        key = delivery.destination.key
-        with contextlib.suppress(OSError):
-            delivery.journal.save_state(key, replace(delivery.journal.state(key), reason=describe_trouble(error)))
+        delivery.clock.trouble = describe_trouble(error, delivery.destination)
+        note_trouble(delivery.place, delivery.clock)
         return False
+    delivery.clock.rest()
     return True
 
 
-def describe_trouble(error: Exception) -> str:
-    """The first line of an error, short enough for one sentence."""
-    whole = str(error)
-    if "Max retries exceeded" in whole or "Read timed out" in whole:
-        return "no server answers there"
-    if "database is locked" in whole:
-        return "the database is locked"
-    lines = [line.strip() for line in whole.splitlines() if line.strip()]
-    text = lines[0] if lines else "no message"
-    return f"{type(error).__name__}: {text}"[:200]
+def note_trouble(place: OrderFile, clock: StoreClock) -> None:
+    """Leave word of why a record is not delivered."""
+    order = place.read()
+    if order is not None:
+        reason = clock.trouble or f"no answer within {clock.patience_s:.0f} s"
+        place.save_state(replace(place.state(order), reason=reason, has_answered=clock.has_answered))
 
 
-def num_pending(journal: Journal, destination: Destination) -> int:
-    """Complete records that a store has not acknowledged; 0 if the journal is meant for another store."""
-    reader = JournalReader(journal)
-    starts = [record for record in reader.read() if record.get("kind") in STARTS]
-    if not starts or starts[-1].get("target") != destination.key:
-        return 0
-    return max(0, reader.num_lines - journal.state(destination.key).num_acknowledged)
+def deliver_once(place: OrderFile, destination: Destination, *, clock: StoreClock | None = None) -> bool:
+    """Deliver what a record holds for a store now; whether it went well."""
+    try:
+        with locked(place.lock, busy=BUSY):
+            delivery = OrderDelivery(place, destination, clock or open_clock(destination))
+            return attempt_delivery(delivery, is_last=True)
+    except InputError:
+        return False
 
 
-def deliver_waiting(destination: Destination, *, except_for: Journal | None = None) -> int:
-    """Deliver every journal under the working directory that waits for this store; the records still waiting."""
+def deliver_waiting(
+    destination: Destination, *, except_for: OrderFile | None = None, clock: StoreClock | None = None
+) -> int:
+    """Deliver every record under the working directory that waits for this store; what is still waiting."""
     left = 0
-    for journal in list_journals(destination.work_dir):
-        if journal != except_for and num_pending(journal, destination):
-            deliver_once(journal, destination)
-            left += num_pending(journal, destination)
-            if left:
-                break  # the store is down: do not wait for it once per journal
+    for place in list_orders(destination.work_dir):
+        if place != except_for and num_pending(place, destination.shown):
+            is_fine = deliver_once(place, destination, clock=clock)
+            left += num_pending(place, destination.shown)
+            if not is_fine:
+                break  # the store is down: do not wait for it once per record
     return left
 
 
-def tail(journal: Journal, destination: Destination, *, ended: threading.Event) -> bool:
-    """Deliver a growing journal until ``ended`` is set, then what is left, once; whether all is delivered."""
-    with exclusive(journal.directory / LOCK_NAME, is_blocking=True):
-        delivery, pause_s = JournalDelivery(journal, destination), FIRST_PAUSE_S
+def follow(place: OrderFile, destination: Destination, *, ended: threading.Event, clock: StoreClock) -> bool:
+    """Deliver a growing record until ``ended`` is set, then what is left; whether all is delivered.
+
+    A store that fails is asked again, ever more slowly, until the clock is out. One that never answered is given up as
+    soon as the record has ended.
+    """
+    with locked(place.lock, busy=BUSY, is_blocking=True):
+        delivery, pause_s = OrderDelivery(place, destination, clock), FIRST_PAUSE_S
         while True:
-            is_closing = ended.is_set()
-            is_fine = _attempt(delivery)
-            if is_closing:
-                return is_fine
-            if is_fine:
+            is_last = ended.is_set()
+            if attempt_delivery(delivery, is_last=is_last):
+                if is_last:
+                    return True
                 pause_s = FIRST_PAUSE_S
                 ended.wait(POLL_S)
-            elif ended.is_set():
+                continue
+            if clock.is_out or (is_last and not clock.has_answered):
                 return False
-            else:
-                delivery = JournalDelivery(journal, destination)
-                ended.wait(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            delivery = OrderDelivery(place, destination, clock)
+            threading.Event().wait(pause_s) if is_last else ended.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def _watch_stdin() -> threading.Event:
@@ -226,7 +210,7 @@ def _watch_stdin() -> threading.Event:
     ended = threading.Event()
 
     def watch() -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             sys.stdin.buffer.read()
         ended.set()
 
@@ -234,16 +218,35 @@ def _watch_stdin() -> threading.Event:
     return ended
 
 
+def _deliver_all(place: OrderFile | None, destination: Destination, clock: StoreClock) -> int:
+    """Deliver the record at hand, then all that waits; 0 if nothing is left."""
+    if place is not None and not follow(place, destination, ended=_watch_stdin(), clock=clock):
+        return 1
+    return 1 if deliver_waiting(destination, except_for=place, clock=clock) else 0
+
+
 def main() -> int:
-    """Entry point of the delivering process; 0 if everything has been delivered."""
+    """Entry point of the delivering process; 0 if everything has been delivered.
+
+    Delivery runs in a thread: a store that takes a question and never answers cannot keep the process.
+    """
     if hasattr(os, "nice"):
         os.nice(5)  # the search comes first
     destination = Destination(os.environ[URI_VARIABLE], Path(os.environ[WORK_DIR_VARIABLE]))
     directory = os.environ.get(DIRECTORY_VARIABLE, "")
-    own = Journal(Path(directory)) if directory else None
-    if own is not None and not tail(own, destination, ended=_watch_stdin()):
-        return 1
-    return 1 if deliver_waiting(destination, except_for=own) else 0
+    place = OrderFile(Path(directory)) if directory else None
+    clock = open_clock(destination)
+    codes: list[int] = []
+    worker = threading.Thread(target=lambda: codes.append(_deliver_all(place, destination, clock)), daemon=True)
+    worker.start()
+    while worker.is_alive():
+        worker.join(POLL_S)
+        if clock.is_out and destination.is_remote:
+            if place is not None:
+                note_trouble(place, clock)
+            break
+    sys.stdout.flush()
+    os._exit(codes[0] if codes else 1)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
-"""Where MLflow records go: the address, checked, named by a digest so that no password reaches a journal."""
+"""Where MLflow records go: the address, checked; it is named and shown without its secrets."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.address import SERVERS, Address, parse_address
+from phaze_opt.record.input_files import check_directory, is_directory
 from phaze_opt.track.protocol import TrackerConfig
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 STORE_NAME = "mlflow.db"
 ARTIFACTS_NAME = "mlartifacts"
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-SERVERS = ("http", "https")
+DATABRICKS = "databricks"
 MAX_EXPERIMENT_LENGTH = 500
 
 
@@ -26,32 +26,45 @@ class Destination:
 
     Attributes:
         tracking_uri: its address, credentials included: never write it anywhere.
-        work_dir: absolute; journals and, for databases, artifacts live here.
+        work_dir: absolute; records and, for databases, artifacts live here.
     """
 
-    tracking_uri: str
+    tracking_uri: str = field(repr=False)
     work_dir: Path
 
     @property
-    def key(self) -> str:
-        """Name of the store in journals: a digest of its address."""
-        return hashlib.sha256(self.tracking_uri.encode()).hexdigest()[:16]
+    def address(self) -> Address:
+        """The address, parsed.
+
+        Raises:
+            InputError: it is none.
+        """
+        return parse_address(self.tracking_uri, source=URI_VARIABLE)
 
     @property
     def shown(self) -> str:
-        """The address with any password and user replaced by stars."""
-        return redact_uri(self.tracking_uri)
+        """The address without its secrets; the name of the store in orders too."""
+        if self.is_default or self.tracking_uri == DATABRICKS:
+            return self.tracking_uri
+        return self.address.shown
 
     @property
     def is_server(self) -> bool:
         """Whether it is a running MLflow server rather than a database."""
-        return urlsplit(self.tracking_uri).scheme in SERVERS
+        return self.tracking_uri.partition(":")[0].lower() in SERVERS
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it may keep one waiting for ever, as no file does."""
+        return not self.tracking_uri.startswith("sqlite")
 
     @property
     def sqlite_path(self) -> Path | None:
         """The database file of a sqlite store."""
-        prefix, found, rest = self.tracking_uri.partition(":///")
-        return Path(rest) if found and prefix.startswith("sqlite") and rest else None
+        if self.is_remote:
+            return None
+        name = self.tracking_uri.removeprefix("sqlite:///") if self.is_default else self.address.database
+        return Path(name) if name else None
 
     @property
     def is_default(self) -> bool:
@@ -64,6 +77,13 @@ class Destination:
         path = self.sqlite_path
         return (self.work_dir if path is None else path.absolute().parent) / ARTIFACTS_NAME
 
+    @property
+    def ui_command(self) -> str:
+        """The command that delivers what waits, and opens the store if it is a database."""
+        options = [] if self.is_default else [f"--tracking-uri '{self.shown}'"]
+        options += [] if self.work_dir == Path.cwd() else [f"--work-dir '{self.work_dir}'"]
+        return " ".join(["phaze-opt ui", *options])
+
 
 def default_uri(work_dir: Path) -> str:
     """The sqlite store of a working directory."""
@@ -74,39 +94,43 @@ def resolve_destination(config: TrackerConfig) -> Destination:
     """The store a configuration means: its own address, else MLFLOW_TRACKING_URI, else sqlite in the directory.
 
     Raises:
-        InputError: the address names no kind of store that MLflow writes, or the experiment's name is unusable.
+        InputError: the address names no store that MLflow writes, or the experiment's name is unusable.
     """
     if not config.experiment.strip() or len(config.experiment) > MAX_EXPERIMENT_LENGTH:
         message = f"the name must have 1 to {MAX_EXPERIMENT_LENGTH} characters, got {len(config.experiment)}"
         raise InputError(message, source="--experiment")
+    check_directory(config.work_dir, source="--work-dir")
     work_dir = config.work_dir.absolute()
     given = config.tracking_uri.strip()
     from_environment = os.environ.get(URI_VARIABLE, "").strip()
-    uri = given or from_environment or default_uri(work_dir)
-    _check_uri(uri, source="--tracking-uri" if given else URI_VARIABLE)
-    path = Destination(uri, work_dir).sqlite_path
-    if path is not None and path.is_dir():
+    destination = Destination(given or from_environment or default_uri(work_dir), work_dir)
+    if not destination.is_default:
+        _check(destination, source="--tracking-uri" if given else URI_VARIABLE)
+    path = destination.sqlite_path
+    if path is not None and is_directory(path):
         message = f"'{path}' is a directory; a sqlite store is a file, such as sqlite:///{path / STORE_NAME}"
         raise InputError(message, source="--tracking-uri" if given else URI_VARIABLE)
-    return Destination(uri, work_dir)
+    return destination
 
 
-def _check_uri(uri: str, *, source: str) -> None:
+def _check(destination: Destination, *, source: str) -> None:
+    """Refuse what MLflow, or the library under it, would misread."""
+    uri = destination.tracking_uri
     scheme, found, rest = uri.partition("://")
     base = scheme.partition("+")[0].lower()
-    if base == "databricks" or (found and rest and base in (*DATABASES, *SERVERS)):
+    if uri == DATABRICKS:
         return
-    message = (
-        f"'{redact_uri(uri)}' is no store that MLflow writes; give http(s)://HOST:PORT of a running server, "
-        f"or a database such as sqlite:///FILE"
-    )
-    raise InputError(message, source=source)
-
-
-def redact_uri(uri: str) -> str:
-    """An address without user, password and query, fit for a screen or a log."""
-    parts = urlsplit(uri)
-    if "@" not in parts.netloc and not parts.query:
-        return uri
-    host = re.sub(r"^.*@", "***@", parts.netloc)
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    if not (found and rest and base in (*DATABASES, *SERVERS, DATABRICKS)):
+        shown = uri if not {"@", "?"} & set(uri) else "***"
+        message = (
+            f"'{shown}' is no store that MLflow writes; give http(s)://HOST:PORT of a running server, "
+            f"or a database such as sqlite:///FILE"
+        )
+        raise InputError(message, source=source)
+    parse_address(uri, source=source)
+    if destination.is_server and "@" in rest and "@" not in urlsplit(uri).netloc:
+        message = (
+            "an HTTP address takes no '/', '?' or '#' in its user or password; "
+            "write %2F, %3F or %23, or set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+        raise InputError(message, source=source)

@@ -1,27 +1,51 @@
-"""MLflow: a run per search (or study, strategy and seed) and a child run per trial, through a local journal.
+"""MLflow: a run per search (or study, strategy and seed) and a child run per trial, delivered from the records on disk.
 
-Sessions append lines to the journal and nothing else. A process of its own (`track.deliver`) writes the lines to the
-store while the search goes on; what the store does not take stays in the journal for later.
+A session writes down what the record of a search, study or proof does not say itself (`track.order`) and nothing else.
+A process of its own (`track.deliver`) follows the record and writes to the store while the search goes on; what the
+store does not take is taken from the record later.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import final
 
-from phaze_opt.errors import TrackingError
+from phaze_opt.certify.result import CertifyProgress
+from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.objective.serialize import evaluation_to_json
-from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
-from phaze_opt.track.destination import resolve_destination
-from phaze_opt.track.journal import Journal
-from phaze_opt.track.mlflow_certificate import MLflowCertificateSession
-from phaze_opt.track.mlflow_study import MLflowStudySession
-from phaze_opt.track.outbox import Outbox, Patience, check_writable
-from phaze_opt.track.protocol import DEFAULT_EXPERIMENT, Delivery, DeliveryProgress, TrackerConfig
-from phaze_opt.track.records import TRIAL, finished_record, started_record, trial_record
+from phaze_opt.record.journal import JournalWriter, open_journal
+from phaze_opt.record.whole_file import replace_file, replacing
+from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted
+from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
+from phaze_opt.track.certificate_events import ProofEvent, ProofFinished, ProofMoved, ProofStarted
+from phaze_opt.track.certificate_records import proof_finished_record, proof_moved_record, proof_started_record
+from phaze_opt.track.deliver import FIRST_ANSWER_S, deliver_once
+from phaze_opt.track.destination import Destination, resolve_destination
+from phaze_opt.track.order import (
+    DeliveryState,
+    Order,
+    OrderFile,
+    Record,
+    earlier_attempt,
+    new_attempt,
+    runs_directory,
+)
+from phaze_opt.track.process import DeliveryProcess
+from phaze_opt.track.protocol import DEFAULT_EXPERIMENT, Delivery, DeliveryProgress, TrackerConfig, TrialRuns
+from phaze_opt.track.records import finished_record, started_record
+from phaze_opt.track.sources import count_parts, num_pending
+from phaze_opt.track.study_records import study_finished_record, study_started_record
+
+_logger = logging.getLogger(__name__)
+PAUSE_S = 0.5
+"""Moves of incumbent or bound that follow each other faster are recorded as one."""
 
 
 @final
@@ -31,15 +55,19 @@ class MLflowTracker:
 
     Attributes:
         is_background: deliver from a process of its own during the search; otherwise in this process at the end.
-        stall_s: when closing, give up after so long without progress, s.
+        stall_s: when closing, give up after so long without progress, s; of a store that is no file `remote_stall_s`.
         total_s: when closing a search, give up after so long, s.
         study_total_s: when closing a study, which may have thousands of trials to deliver, s.
+        remote_stall_s: see ``stall_s``.
+        first_answer_s: give up a server or database that has not answered by then, s.
     """
 
     is_background: bool = True
     stall_s: float = 20.0
     total_s: float = 60.0
     study_total_s: float = 600.0
+    remote_stall_s: float = 10.0
+    first_answer_s: float = FIRST_ANSWER_S
 
     @property
     def name(self) -> str:
@@ -47,18 +75,19 @@ class MLflowTracker:
         return "mlflow"
 
     def open(self, config: TrackerConfig) -> MLflowSession:
-        """A session; the store is not touched yet.
+        """A session for a search or a proof; the store is not touched yet.
 
         Raises:
             InputError: unusable address or experiment, or a working directory that cannot be written.
         """
         destination = resolve_destination(config)
         check_writable(destination.work_dir)
-        patience = Patience(self.is_background, self.stall_s, self.total_s)
-        return MLflowSession(Outbox(destination, patience), config.experiment)
+        return MLflowSession(destination, config.experiment, config.trials, self)
 
-    def open_study(self, config: TrackerConfig) -> MLflowStudySession:
-        """A session for a study; the store is not touched yet.
+    open_certificate = open
+
+    def open_study(self, config: TrackerConfig) -> MLflowSession:
+        """A session for a study, whose experiment bears its name unless one is given.
 
         Raises:
             InputError: as in `open`.
@@ -66,97 +95,316 @@ class MLflowTracker:
         experiment = config.experiment.strip() or DEFAULT_EXPERIMENT
         destination = resolve_destination(replace(config, experiment=experiment))
         check_writable(destination.work_dir)
-        patience = Patience(self.is_background, self.stall_s, self.study_total_s)
         own_name = "" if experiment == DEFAULT_EXPERIMENT else experiment
-        return MLflowStudySession(Outbox(destination, patience), own_name, config.trials)
+        return MLflowSession(destination, own_name, config.trials, replace(self, total_s=self.study_total_s))
 
-    def open_certificate(self, config: TrackerConfig) -> MLflowCertificateSession:
-        """A session for a proof; the store is not touched yet.
 
-        Raises:
-            InputError: as in `open`.
-        """
-        destination = resolve_destination(config)
-        check_writable(destination.work_dir)
-        patience = Patience(self.is_background, self.stall_s, self.total_s)
-        return MLflowCertificateSession(Outbox(destination, patience), config.experiment)
+def check_writable(work_dir: Path) -> None:
+    """See that orders can be written.
+
+    Raises:
+        InputError: they cannot.
+    """
+    try:
+        work_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"tracking needs the directory '{work_dir}', which cannot be made: {error.strerror}"
+        raise InputError(message) from error
+    if not os.access(work_dir, os.W_OK):
+        message = f"tracking writes to '{work_dir}', which is not writable; go elsewhere or give --no-tracking"
+        raise InputError(message)
 
 
 @final
 class MLflowSession:
-    """Journals the events of one search and has them delivered."""
+    """Has one search, study or proof delivered from its record."""
 
-    def __init__(self, outbox: Outbox, experiment: str) -> None:
-        """Nothing is written before the first event."""
-        self._outbox = outbox
+    def __init__(self, destination: Destination, experiment: str, trials: TrialRuns, patience: MLflowTracker) -> None:
+        """Nothing is written before the first event; of a study an empty experiment means its name."""
+        self._destination = destination
         self._experiment = experiment
-        self._started: tuple[SearchStarted, int] | None = None
-        self._is_begun = False
-        self._context: dict[str, str] = {}
-        self._logged: set[int] = set()
+        self._trials = trials
+        self._patience = patience
+        self._place: OrderFile | None = None
+        self._order: Order | None = None
+        self._earlier: Order | None = None
+        self._process: DeliveryProcess | None = None
+        self._delivery: Delivery | None = None
+        self._contenders: dict[str, str] = {}
+        self._curve: ProofCurve | None = None
 
     @property
     def tracking_uri(self) -> str:
         """The store, without credentials."""
-        return self._outbox.destination.shown
+        return self._destination.shown
 
     @property
     def run_id(self) -> str:
-        """The parent run's, once the store has given one."""
-        return self._outbox.run_id
+        """The top run's, once the store has given one."""
+        return self._state.run_id
 
     @property
     def url_hint(self) -> str:
         """``phaze-opt ui ...`` for a database, the run's address for a server."""
-        return self._outbox.url_hint
+        if not self._destination.is_server:
+            return self._destination.ui_command
+        base, state = self._destination.shown.rstrip("/"), self._state
+        return base if not state.run_id else f"{base}/#/experiments/{state.experiment_id}/runs/{state.run_id}"
 
     def observe(self, event: SearchEvent) -> None:
-        """Append one event to the journal; a trial that the journal already has (a resumed search) is left out.
-
-        Only the first trial tells whether a search is resumed, so `SearchStarted` is held back until then.
+        """Take note of a search's start and end; its trials are in its journal.
 
         Raises:
-            TrackingError: an event before `SearchStarted`, or after `close`.
-            OSError: the journal cannot be written.
+            TrackingError: an event before the start, or after `close`; a start without a directory.
+            InputError: the order cannot be written.
         """
         time_ms = round(1000 * time.time())
         if isinstance(event, SearchStarted):
-            if self._is_begun:
-                message = f"a session records one search; open another session for {event.search_id}"
-                raise TrackingError(message)
-            self._started = (event, time_ms)
-        elif isinstance(event, TrialFinished):
-            self._begin(is_resumed=event.is_resumed)
-            if event.number not in self._logged:
-                self._outbox.append(trial_record(event, context=self._context, time_ms=time_ms))
-                self._logged.add(event.number)
+            place = self._open_place(event.directory, event.search_id)
+            target = self._destination.shown
+            record = started_record(event, target=target, experiment=self._experiment, time_ms=time_ms)
+            self._begin(place, event.search_id, record, event.config, is_resumed=event.is_resumed)
         elif isinstance(event, SearchFinished):
-            self._begin(is_resumed=False)
-            self._outbox.append(finished_record(event, time_ms=time_ms))
+            self._finish(finished_record(event, time_ms=time_ms))
             if event.best is not None:
-                self._outbox.append_json("best.json", evaluation_to_json(event.best))
+                self._log_json("best.json", evaluation_to_json(event.best))
+        else:
+            self._check_open("trial")
+
+    def observe_study(self, event: StudyEvent) -> None:
+        """Take note of a study's start and end; its searches are in its directory.
+
+        Raises:
+            TrackingError: as in `observe`, or an event of another study.
+            InputError: the order cannot be written.
+        """
+        time_ms = round(1000 * time.time())
+        if isinstance(event, StudyStarted):
+            place = self._open_place(event.directory, event.study_id)
+            record = study_started_record(
+                event, target=self._destination.shown, experiment=self._experiment, time_ms=time_ms
+            )
+            self._begin(place, event.study_id, record, event.config, is_resumed=True)
+            return
+        study_id = "" if self._order is None else self._order.started["study_id"]
+        if event.study_id != study_id:
+            message = f"a session records one study, '{study_id}'; got an event of '{event.study_id}'"
+            raise TrackingError(message)
+        if isinstance(event, CellFinished):
+            self._contenders[event.result.cell.key] = event.result.cell.contender.name
+        elif isinstance(event, StudyFinished):
+            self._finish(study_finished_record(event, self._contenders, time_ms=time_ms))
+
+    def observe_proof(self, event: ProofEvent) -> None:
+        """Take note of a proof's start and end, and of the moves that change incumbent or bound.
+
+        Raises:
+            TrackingError: as in `observe`.
+            InputError: the order cannot be written.
+            OSError: the moves cannot be written.
+        """
+        time_ms = round(1000 * time.time())
+        if isinstance(event, ProofStarted):
+            place = self._open_place(runs_directory(self._destination.work_dir, event.proof_id), event.proof_id)
+            target = self._destination.shown
+            record = proof_started_record(event, target=target, experiment=self._experiment, time_ms=time_ms)
+            self._curve = ProofCurve(place.moves, is_fresh=not event.is_resumed)
+            self._begin(place, event.proof_id, record, event.config, is_resumed=event.is_resumed)
+        elif self._curve is None:
+            self._check_open("proof")
+        elif isinstance(event, ProofMoved):
+            self._curve.move(event.progress, time_ms)
+        elif isinstance(event, ProofFinished):
+            self._curve.close(time_ms)
+            self._finish(proof_finished_record(event, step=self._curve.num_moves, time_ms=time_ms))
 
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
-        """Copy files beside the journal and record them; see `Outbox.append_files` for errors."""
-        self._begin(is_resumed=False)
-        self._outbox.append_files(files)
+        """Copy files beside the order, where they wait for the store.
+
+        Raises:
+            TrackingError: a name that leaves the run's directory, or nothing was begun.
+            OSError: a file cannot be read.
+            InputError: it cannot be copied.
+        """
+        for name, path in files.items():
+            relative = PurePosixPath(name)
+            if self._place is None or relative.is_absolute() or ".." in relative.parts:
+                message = f"artifact '{name}' must have a relative name and come after the start"
+                raise TrackingError(message)
+            # A copy under its name is whole: the process of delivery takes whatever it finds.
+            with path.open("rb") as source, replacing(self._place.files.joinpath(*relative.parts)) as copy:
+                shutil.copyfileobj(source, copy)
 
     def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
-        """Deliver what is left, within the tracker's limits."""
-        return self._outbox.close(on_progress)
+        """Deliver what is left, within the tracker's limits; later calls return the same answer."""
+        if self._delivery is None:
+            self._delivery = self._close(on_progress)
+        return self._delivery
 
-    def _begin(self, *, is_resumed: bool) -> None:
-        """Open the journal for the search announced last, if that has not been done."""
-        if self._started is None:
+    @property
+    def _state(self) -> DeliveryState:
+        if self._place is None or self._order is None:
+            return DeliveryState()
+        return self._place.state(self._order)
+
+    def _open_place(self, directory: Path | None, identity: str) -> OrderFile:
+        """Where the order of a record goes."""
+        if self._place is not None:
+            message = f"a session records one thing; open another session for '{identity}'"
+            raise TrackingError(message)
+        if directory is None:
+            message = f"'{identity}' names no directory of its record, which MLflow is to be told from"
+            raise TrackingError(message)
+        return OrderFile(directory)
+
+    def _begin(
+        self,
+        place: OrderFile,
+        identity: str,
+        started: Record,
+        config: Mapping[str, object],
+        *,
+        is_resumed: bool,
+    ) -> None:
+        """Write the order and have it delivered; a record that goes on keeps its attempt."""
+        earlier = place.read() if is_resumed else None
+        if not is_resumed:
+            shutil.rmtree(place.files, ignore_errors=True)
+        if earlier is not None:
+            is_same = earlier.trials == self._trials.value and _is_same(earlier.started, started)
+            started = earlier.started if is_same else started
+            order = replace(earlier, started=started, finished={}, trials=self._trials.value)
+        else:
+            num_earlier = count_parts(place, started) if is_resumed else 0
+            attempt = earlier_attempt(self._destination.work_dir, identity) if num_earlier else ""
+            order = Order(attempt or new_attempt(), started, trials=self._trials.value, num_earlier=num_earlier)
+        self._order, self._earlier, self._place = order, earlier, place
+        place.write(order)
+        if earlier is None or earlier.started is not started:
+            self._log_json("study.json" if "study_id" in started else "config.json", config)
+        if self._patience.is_background:
+            self._hire()
+
+    def _finish(self, finished: Record) -> None:
+        """Add the end to the order; one that says what an earlier one said keeps its time."""
+        self._check_open(finished["kind"])
+        assert self._place is not None
+        assert self._order is not None
+        earlier = self._earlier
+        if earlier is not None and earlier.finished and _is_same(earlier.finished, finished):
+            finished = earlier.finished
+        self._order = replace(self._order, finished=finished)
+        self._place.write(self._order)
+
+    def _check_open(self, kind: str) -> None:
+        if self._place is None or self._delivery is not None:
+            message = f"a '{kind}' event came before the start or after tracking was closed"
+            raise TrackingError(message)
+
+    def _log_json(self, name: str, value: Mapping[str, object]) -> None:
+        assert self._place is not None
+        replace_file(self._place.files / name, json.dumps(value, indent=2, default=str) + "\n")
+
+    def _hire(self) -> None:
+        """Start the process that delivers."""
+        assert self._place is not None
+        try:
+            self._process = DeliveryProcess(
+                self._destination,
+                place=self._place,
+                first_answer_s=self._patience.first_answer_s,
+                on_failure=self._say_failure,
+            )
+        except OSError as error:
+            _logger.warning("tracking waits in %s: no process to deliver it: %s", self._place.directory, error)
+
+    def _say_failure(self) -> None:
+        """Say in the middle of a search that it goes on untracked."""
+        _logger.warning("tracking: %s", self._describe_waiting("goes on untracked and is"))
+
+    def _close(self, on_progress: DeliveryProgress | None) -> Delivery:
+        if self._place is None or self._order is None:
+            return Delivery()
+        if self._curve is not None:
+            self._curve.close(round(1000 * time.time()))
+        place, destination, patience = self._place, self._destination, self._patience
+        stall_s = patience.remote_stall_s if destination.is_remote else patience.stall_s
+
+        def progress() -> object:
+            left, state = num_pending(place, destination.shown), self._state
+            if on_progress is not None:
+                on_progress(state.num_done, state.num_done + left)
+            return left, state
+
+        if not patience.is_background:
+            deliver_once(place, destination)
+        elif self._process is not None:
+            is_done = self._process.finish(progress=progress, stall_s=stall_s, total_s=patience.total_s)
+            if not is_done and self._state.has_answered and num_pending(place, destination.shown):
+                self._hire()  # a store that was lost in the middle may be there again
+                self._process.finish(progress=progress, stall_s=stall_s, total_s=stall_s)
+        progress()
+        return self._tally(place)
+
+    def _tally(self, place: OrderFile) -> Delivery:
+        left = num_pending(place, self._destination.shown)
+        if not left:
+            shutil.rmtree(place.files, ignore_errors=True)  # only empty folders
+            return Delivery(num_delivered=self._state.num_done)
+        return Delivery(self._state.num_done, left, self._describe_waiting("is"))
+
+    def _describe_waiting(self, how: str) -> str:
+        """One sentence on what waits, why, and how it will be delivered."""
+        assert self._place is not None
+        state = self._state
+        what = "the rest of what is recorded" if state.num_done else "what is recorded"
+        reason = state.reason or "the store did not answer in time"
+        return (
+            f"{what} {how} not in {self._destination.shown} yet ({reason}); "
+            f"it is kept in {self._place.directory}, and the next search here or `{self._destination.ui_command}` "
+            f"delivers it"
+        )
+
+
+@final
+class ProofCurve:
+    """The moves of a proof on disk, where no other file of it says them."""
+
+    def __init__(self, path: Path, *, is_fresh: bool) -> None:
+        """Open the journal of moves.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._writer: JournalWriter = open_journal(path, is_fresh=is_fresh)
+        self.num_moves = 0 if is_fresh else path.read_bytes().count(b"\n")
+        self._last: CertifyProgress | None = None
+        self._unwritten: CertifyProgress | None = None
+        self._written_s = 0.0
+
+    def move(self, progress: CertifyProgress, time_ms: int) -> None:
+        """Write a move if it changes incumbent or bound, and if the last one is some time ago."""
+        last = self._last
+        if last is not None and (progress.value, progress.value_upper) == (last.value, last.value_upper):
             return
-        (event, time_ms), self._started = self._started, None
-        self._is_begun = True
-        work_dir = self._outbox.destination.work_dir
-        journal = Journal.latest(work_dir, event.search_id) if is_resumed else None
-        known = self._outbox.begin(journal or Journal.begin(work_dir, event.search_id))
-        self._logged = {record["number"] for record in known if record.get("kind") == TRIAL}
-        self._context = {"strategy": event.strategy, "goal": event.goal, "seed": str(event.seed)}
-        target = self._outbox.destination.key
-        self._outbox.append(started_record(event, target=target, experiment=self._experiment, time_ms=time_ms))
-        self._outbox.append_json("config.json", event.config)
-        self._outbox.hire()
+        self._last = self._unwritten = progress
+        if last is None or time.monotonic() - self._written_s >= PAUSE_S:
+            self._write(progress, time_ms)
+
+    def close(self, time_ms: int) -> None:
+        """Write the last move, and close."""
+        if self._unwritten is not None:
+            self._write(self._unwritten, time_ms)
+        self._writer.close()
+
+    def _write(self, progress: CertifyProgress, time_ms: int) -> None:
+        self._writer.append(proof_moved_record(progress, step=self.num_moves, time_ms=time_ms))
+        self.num_moves += 1
+        self._written_s = time.monotonic()
+        self._unwritten = None
+
+
+def _is_same(first: Record, second: Record) -> bool:
+    """Whether two records say the same, time apart (as JSON, where tuples are lists)."""
+    one, other = (json.dumps({**record, "time_ms": 0}, sort_keys=True, default=str) for record in (first, second))
+    return one == other

@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping
 DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "8",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "GIT_PYTHON_REFRESH": "quiet",
 }
-"""What MLflow is told where the user has not said otherwise; a dead server costs seconds, not minutes."""
+"""What MLflow is told where the user has not said otherwise; a dead server costs seconds, not minutes;
+`track.deliver` asks again."""
 LOGGERS = ("mlflow", "alembic", "alembic.runtime.migration")
 
 

@@ -12,13 +12,12 @@ from dataclasses import fields
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import SearchFinished, SearchStarted, TrialFinished
-from phaze_opt.track.journal import Record
+from phaze_opt.track.order import Record
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 STARTED = "started"
 TRIAL = "trial"
 FINISHED = "finished"
-ARTIFACT = "artifact"
 METRIC_FIELDS = (
     "throughput_samples_per_s",
     "throughput_tokens_per_s",
@@ -60,7 +59,6 @@ def trial_record(event: TrialFinished, *, context: Mapping[str, str], time_ms: i
         "time_ms": time_ms,
         "search_id": event.search_id,
         "number": event.number,
-        "values": list(event.values),
         "wall_s": event.wall_s,
         "params": {**architecture_params(evaluation), **context},
         "metrics": {**evaluation_metrics(evaluation), "wall_s": event.wall_s},

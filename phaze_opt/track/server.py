@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO
 
 from phaze_opt.errors import InputError, TrackingError
-from phaze_opt.track.courier import Courier
-from phaze_opt.track.deliver import num_pending
+from phaze_opt.record.input_files import is_file, shorten
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.journal import list_journals
-from phaze_opt.track.protocol import DeliveryProgress
+from phaze_opt.track.order import list_orders
+from phaze_opt.track.process import DeliveryProcess
 from phaze_opt.track.quiet import quiet_environment
+from phaze_opt.track.sources import num_pending
 
 START_S = 60.0
 STOP_S = 5.0
@@ -44,34 +42,21 @@ class ServerAddress:
         return f"http://{host}:{self.port}"
 
     @property
-    def runs_url(self) -> str:
-        """The list of experiments, in the view for runs rather than the one for language-model traces."""
-        return f"{self.url}/#/experiments?workflowType=machine_learning"
-
-    @property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
 
 def count_pending(destination: Destination) -> int:
-    """Events under the working directory that wait for this store."""
-    return sum(num_pending(journal, destination) for journal in list_journals(destination.work_dir))
+    """What waits under the working directory for this store: parts of records, their ends, and files."""
+    return sum(num_pending(place, destination.shown) for place in list_orders(destination.work_dir))
 
 
-def deliver_pending(destination: Destination, on_progress: DeliveryProgress | None = None) -> int:
-    """Deliver all that waits, in a process of its own and within bounds; the number of events still waiting."""
-    total = count_pending(destination)
-    if not total:
-        return 0
-
-    def progress() -> int:
-        done = total - count_pending(destination)
-        if on_progress is not None:
-            on_progress(done, total)
-        return done
-
-    Courier(destination).finish(progress=progress, stall_s=STALL_S, total_s=TOTAL_S)
+def deliver_pending(destination: Destination) -> int:
+    """Deliver all that waits, in a process of its own and within bounds; what is still waiting."""
+    if count_pending(destination):
+        process = DeliveryProcess(destination)
+        process.finish(progress=lambda: count_pending(destination), stall_s=STALL_S, total_s=TOTAL_S)
     return count_pending(destination)
 
 
@@ -82,7 +67,7 @@ def check_servable(destination: Destination, address: ServerAddress) -> None:
         InputError: the store is missing, the port is impossible or taken, or the host is not this machine's.
     """
     path = destination.sqlite_path
-    if path is not None and not path.is_file():
+    if path is not None and not is_file(path):
         message = f"there is no store at '{path}' yet; run a search here first, or say where with --tracking-uri"
         raise InputError(message)
     if not 1 <= address.port <= MAX_PORT:
@@ -93,22 +78,22 @@ def check_servable(destination: Destination, address: ServerAddress) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address.host, address.port))
-        except OSError as error:
-            message = (
-                f"cannot listen on {address.host}:{address.port} ({error.strerror}); give another --port or --host"
-            )
+        except (OSError, ValueError, TypeError) as error:  # the last two: no host can have this name
+            reason = getattr(error, "strerror", None) or error
+            shown = f"{shorten(address.host)[1:-1]}:{address.port}"
+            message = f"cannot listen on {shown} ({reason}); give another --port or --host"
             raise InputError(message) from error
 
 
 def serve(destination: Destination, address: ServerAddress, on_ready: Callable[[str], None]) -> None:
-    """Run the interface until it is interrupted (Ctrl-C, SIGTERM); ``on_ready`` gets the address once it answers.
+    """Run the interface until it is interrupted; ``on_ready`` gets the address once it answers.
 
     Raises:
         InputError: see `check_servable`.
         TrackingError: the interface did not start.
     """
     check_servable(destination, address)
-    with tempfile.TemporaryFile() as log, _termination_as_interrupt():
+    with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "mlflow", "server", "--host", address.host, "--port", str(address.port)]
             + ["--workers", "1"],
@@ -120,22 +105,12 @@ def serve(destination: Destination, address: ServerAddress, on_ready: Callable[[
         )
         try:
             _await_start(process, address, log)
-            on_ready(address.runs_url)
+            on_ready(address.url)
             process.wait()
         except KeyboardInterrupt:
             pass
         finally:
             _stop(process)
-
-
-@contextlib.contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that the interface's own processes are ended too."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _environment(destination: Destination) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from phaze_opt.track.batches import EXPERIMENT_TAGS, NOTE_TAG, find_experiment
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.journal import Record
+from phaze_opt.track.order import Record
 from phaze_opt.track.study_views import VIEW_TAG, compare_link, study_views
 
 if TYPE_CHECKING:

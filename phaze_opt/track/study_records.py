@@ -13,7 +13,7 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.study.events import CellFinished, StudyFinished, StudyStarted
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyTrial
-from phaze_opt.track.journal import Record
+from phaze_opt.track.order import Record
 from phaze_opt.track.records import (
     architecture_params,
     describe_architecture,
@@ -71,7 +71,7 @@ def granted(config: Mapping[str, object]) -> str:
     return f"{seconds} s" if seconds else str(budget.get("evaluations", ""))
 
 
-def cell_record(event: CellFinished, *, budget: str, index: int, time_ms: int) -> Record:
+def cell_record(event: CellFinished, *, study_id: str, budget: str, index: int, time_ms: int) -> Record:
     """A search's run, and the strategy it belongs to."""
     result = event.result
     return {
@@ -80,14 +80,14 @@ def cell_record(event: CellFinished, *, budget: str, index: int, time_ms: int) -
         "key": result.cell.key,
         "index": index,
         "name": cell_name(result.cell),
-        "contender": contender_fields(result.cell, study_id=event.study_id, budget=budget),
+        "contender": contender_fields(result.cell, study_id=study_id, budget=budget),
         "params": cell_params(result.cell, budget=budget),
-        "tags": {**cell_tags(result.cell, budget=budget), "study_id": event.study_id},
+        "tags": {**cell_tags(result.cell, budget=budget), "study_id": study_id},
         "charged_s": result.charged_s,
     }
 
 
-def cell_trial_record(event: CellFinished, trial: StudyTrial, *, budget: str, time_ms: int) -> Record:
+def cell_trial_record(event: CellFinished, trial: StudyTrial, *, study_id: str, budget: str, time_ms: int) -> Record:
     """One trial's run."""
     evaluation = event.evaluations[trial.number]
     cell = event.result.cell
@@ -102,7 +102,7 @@ def cell_trial_record(event: CellFinished, trial: StudyTrial, *, budget: str, ti
         "tags": {
             **evaluation_tags(evaluation),
             **cell_tags(cell, budget=budget),
-            "study_id": event.study_id,
+            "study_id": study_id,
             "is_repeat": text(trial.is_repeat),
             "is_best": text(trial.number == event.best_number),
         },
@@ -140,18 +140,15 @@ def cell_finished_record(event: CellFinished, *, time_ms: int) -> Record:
     }
 
 
-def study_finished_record(
-    event: StudyFinished, contenders: Mapping[str, str], *, has_curves: bool, time_ms: int
-) -> Record:
+def study_finished_record(event: StudyFinished, contenders: Mapping[str, str], *, time_ms: int) -> Record:
     """What a study came to: figures of strategies and searches, their regret curves, the findings.
 
     Args:
         event: the judgement.
         contenders: of each search that was told of, by its key.
-        has_curves: whether the curves are recorded too.
         time_ms: now.
     """
-    regrets = {key: curve for key, curve in event.cell_regrets_pct.items() if has_curves and key in contenders}
+    regrets = {key: curve for key, curve in event.cell_regrets_pct.items() if event.is_complete and key in contenders}
     of_contender: dict[str, list[tuple[float, ...]]] = {}
     for key, regret in regrets.items():
         of_contender.setdefault(contenders[key], []).append(regret)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from phaze_opt.record.input_files import is_there
 from phaze_opt.track.destination import Destination
 
 _LOGGER = logging.getLogger(__name__)
@@ -21,12 +22,12 @@ def find_search_runs(destination: Destination, study_id: str) -> Mapping[str, st
         study_id: of the study.
     """
     path = destination.sqlite_path
-    if path is not None and not path.exists():
+    if path is not None and not is_there(path):
         return {}
     from phaze_opt.track.batches import find_runs
-    from phaze_opt.track.deliver import open_client
     from phaze_opt.track.quiet import quiet_mlflow
     from phaze_opt.track.run_writer import ROLE_TAG
+    from phaze_opt.track.store import describe_trouble, open_client
     from phaze_opt.track.study_views import ROLE_CELL
     from phaze_opt.track.study_writer import CELL_TAG
 
@@ -41,5 +42,10 @@ def find_search_runs(destination: Destination, study_id: str) -> Mapping[str, st
                     key, found = run.data.tags[CELL_TAG], (run.info.start_time, run.info.run_id)
                     runs[key] = max(found, runs.get(key, found))
         except Exception as error:  # stores fail in ways of their own libraries
-            _LOGGER.warning("the runs of %s cannot be looked up in %s: %s", study_id, destination.shown, error)
+            _LOGGER.warning(
+                "the runs of %s cannot be looked up in %s: %s",
+                study_id,
+                destination.shown,
+                describe_trouble(error, destination),
+            )
     return {key: run_id for key, (_, run_id) in runs.items()}

@@ -18,15 +18,13 @@ from phaze_opt.track.batches import (
     NOTE_TAG,
     find_runs,
     log_batches,
-    log_file,
     metric_entities,
     param_entities,
     store_key,
     tag_entities,
 )
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.journal import Journal, Record
-from phaze_opt.track.records import ARTIFACT
+from phaze_opt.track.order import Record
 from phaze_opt.track.run_writer import ATTEMPT_TAG, NUMBER_TAG, PARENT_TAG, ROLE_TAG, ROLE_TRIAL
 from phaze_opt.track.study_experiment import StudyExperiment
 from phaze_opt.track.study_records import CELL, CELL_FINISHED, CELL_TRIAL, STUDY_FINISHED, STUDY_STARTED
@@ -34,6 +32,7 @@ from phaze_opt.track.study_views import CURVE, ROLE_CELL, ROLE_CONTENDER, ROLE_S
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 CELL_TAG = "phaze_opt.cell"
 CONTENDER_TAG = "phaze_opt.contender"
@@ -50,23 +49,24 @@ Child = tuple[str, bool]
 @final
 @dataclass(slots=True)
 class StudyWriter:
-    """Writes the records of one study's journal, in order.
+    """Writes the records of one study, in order.
 
     Attributes:
         client: talks to the store.
         destination: the store.
-        journal: where artifacts lie.
+        attempt: names the run.
         experiment_id, run_id: set once `open_parent` has found or made them.
     """
 
     client: MlflowClient
     destination: Destination
-    journal: Journal
+    attempt: str
     experiment_id: str = ""
     run_id: str = ""
     _started: Record = field(default_factory=dict)
     _start_ms: int = 0
     _is_known: bool = False
+    _have_curves: set[str] = field(default_factory=set)
     _contenders: dict[str, str] = field(default_factory=dict)
     _colours: dict[str, str] = field(default_factory=dict)
     _cells: dict[str, str] = field(default_factory=dict)
@@ -75,31 +75,29 @@ class StudyWriter:
     _charged_s: dict[str, dict[str, float]] = field(default_factory=dict)
     _trials: dict[str, dict[int, Child]] = field(default_factory=dict)
 
-    def open_parent(self, started: Record) -> bool:
-        """Find the study's run, or make it; whether it was there already."""
+    def open_parent(self, started: Record) -> None:
+        """Find the study's run with what is below it, or make it."""
         self._started = started
         self.experiment_id = StudyExperiment(self.client, self.destination).open(started)
-        query = f"tags.`{ATTEMPT_TAG}` = '{self.journal.attempt}' AND tags.`{ROLE_TAG}`"
+        query = f"tags.`{ATTEMPT_TAG}` = '{self.attempt}' AND tags.`{ROLE_TAG}`"
         found = list(find_runs(self.client, self.experiment_id, f"{query} = '{ROLE_STUDY}'"))
         if found:
             self._is_known = True
             self.run_id, self._start_ms = found[0].info.run_id, found[0].info.start_time
             for run in find_runs(self.client, self.experiment_id, f"{query} = '{ROLE_CONTENDER}'"):
                 self._contenders[run.data.tags[CONTENDER_TAG]] = run.info.run_id
+                self._note_curve(run)
             for run in find_runs(self.client, self.experiment_id, f"{query} = '{ROLE_CELL}'"):
                 self._cells[run.data.tags[CELL_TAG]] = run.info.run_id
-            return True
+                self._note_curve(run)
+            return
         self._start_ms = started["time_ms"]
         self.run_id = self._create(started["name"], self._start_ms, {ROLE_TAG: ROLE_STUDY, **started["tags"]})
-        return False
 
-    def remember(self, records: Sequence[Record]) -> None:
-        """Take note of records that the store already has."""
-        for record in records:
-            if record.get("kind") == CELL:
-                self._note_cell(record)
-            elif record.get("kind") == CELL_FINISHED:
-                self._seconds[record["key"]] = record["seconds"]
+    def _note_curve(self, run: Run) -> None:
+        """Take note of a run whose curve the store has: it cannot replace points, so a curve is written once."""
+        if CURVE in run.data.metrics:
+            self._have_curves.add(run.info.run_id)
 
     def write(self, records: Sequence[Record]) -> None:
         """Write records in order."""
@@ -115,8 +113,6 @@ class StudyWriter:
                 self._write_cell_finished(record)
             elif kind == STUDY_FINISHED:
                 self._write_finished(record)
-            elif kind == ARTIFACT:
-                log_file(self.client, self.run_id, journal=self.journal, record=record)
 
     def _write_started(self, record: Record) -> None:
         known = self.client.get_run(self.run_id).data
@@ -170,7 +166,7 @@ class StudyWriter:
     def _trials_of(self, key: str) -> dict[int, Child]:
         """Trials of one search; those that the store has are looked up once, if it can have any."""
         if key not in self._trials:
-            query = f"tags.`{ATTEMPT_TAG}` = '{self.journal.attempt}' AND tags.`{PARENT_TAG}` = '{self._cells[key]}'"
+            query = f"tags.`{ATTEMPT_TAG}` = '{self.attempt}' AND tags.`{PARENT_TAG}` = '{self._cells[key]}'"
             runs = find_runs(self.client, self.experiment_id, query) if self._is_known else ()
             done = "FINISHED"
             self._trials[key] = {
@@ -192,12 +188,13 @@ class StudyWriter:
         time_ms = record["time_ms"]
         for key, metrics in record["cells"].items():
             if key in self._cells:
-                curve = self._curve(key, CURVE, record["cell_curves"].get(key, ()))
-                self._log(self._cells[key], [*metric_entities(metrics, time_ms, step=0), *curve])
+                run_id = self._cells[key]
+                points = () if run_id in self._have_curves else record["cell_curves"].get(key, ())
+                self._log(run_id, [*metric_entities(metrics, time_ms, step=0), *self._curve(key, CURVE, points)])
         status = "FINISHED" if record["is_complete"] else "KILLED"
         for name, run_id in self._contenders.items():
             metrics = record["contenders"].get(name, {})
-            points = record["contender_curves"].get(name, ())
+            points = () if run_id in self._have_curves else record["contender_curves"].get(name, ())
             curve = [item for step, y in points for item in metric_entities({CURVE: y}, time_ms, step=step)]
             self._log(run_id, [*metric_entities(metrics, time_ms, step=0), *curve])
             charged_ms = round(1000 * sum(self._charged_s.get(name, {}).values()))
@@ -226,7 +223,7 @@ class StudyWriter:
 
     def _create(self, name: str, start_ms: int, tags: Mapping[str, str]) -> str:
         identity = {
-            ATTEMPT_TAG: self.journal.attempt,
+            ATTEMPT_TAG: self.attempt,
             "mlflow.source.name": "phaze-opt study",
             "mlflow.source.type": "LOCAL",
         }

@@ -9,30 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.units import MICRO, MILLI
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.fit import TOLERANCE
 from phaze_opt.validation.fitted_writing import rounded
 from phaze_opt.validation.ideal_time import ideal_seconds
+from phaze_opt.validation.measured_time import MEASURED, measured_seconds
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
 Floats = NDArray[np.float64]
-MEASURED = MappingProxyType(
-    {
-        "operators": ("latency_us", MICRO),
-        "collectives": ("latency_us", MICRO),
-        "training": ("iter_time_s", 1.0),
-        "layer": ("forward_ms", MILLI),
-        "whole model": ("e2e_ms", MILLI),
-    }
-)
-"""Column of the measured time by kind of file, and its unit in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +40,11 @@ class Baseline:
     lines: Mapping[tuple[str, ...], Line]
 
     def seconds(self, rows: Sequence[Row]) -> Floats:
-        """Predicted time, shape (num_rows,), s; nan where the device is not known."""
-        return np.array([self._row_seconds(row) for row in rows])
+        """As `row_seconds`, shape (num_rows,)."""
+        return np.array([self.row_seconds(row) for row in rows])
 
-    def _row_seconds(self, row: Row) -> float:
+    def row_seconds(self, row: Row) -> float:
+        """Predicted time of a row, s; nan where the device is not known."""
         line = next((self.lines[key] for key in _keys(row, self.kind) if key in self.lines), None)
         ideal = ideal_seconds(row, self.kind)
         return math.nan if line is None else line.offset_s + line.slope * ideal
@@ -78,15 +68,6 @@ def fit_baselines(datasets: Sequence[Dataset]) -> dict[str, Baseline]:
         for dataset in datasets
         if dataset.schema.kind in MEASURED and dataset.name in DATASET_SCHEMAS
     }
-
-
-def measured_seconds(row: Row, kind: str) -> float:
-    """Measured time of a row, s; forward and backward together for a layer."""
-    column, unit = MEASURED[kind]
-    total = row.number(column)
-    if kind == "layer":
-        total += row.number("backward_ms", 0.0)
-    return total * unit
 
 
 def _fit_lines(dataset: Dataset) -> dict[tuple[str, ...], Line]:

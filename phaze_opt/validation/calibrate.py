@@ -108,7 +108,7 @@ def calibrate(
     fits: list[FamilyFit] = []
     unfitted: list[str] = []
     for family in families:
-        own = [dataset for dataset in datasets if dataset.like in family.datasets]
+        own = [part for dataset in datasets if (part := dataset.of(family.datasets)).rows]
         if not own:
             continue
         parameters = family.parameters(_rows_of(own))

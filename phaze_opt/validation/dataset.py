@@ -6,20 +6,23 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
-from phaze_opt.record.input_files import read_text_file, shorten_path
+from phaze_opt.record.input_files import is_directory, read_text_file, shorten_path
 from phaze_opt.record.spelling import suggest
+from phaze_opt.validation.column_names import suggest_column
 from phaze_opt.validation.contradictions import check_training_rows
-from phaze_opt.validation.likeness import guess_like, guess_schema
+from phaze_opt.validation.likeness import guess_like, guess_schema, like_software
+from phaze_opt.validation.plausibility import check_times
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import (
+    CONTEXT,
     DATASET_SCHEMAS,
     SCHEMAS,
     SMALLEST,
@@ -42,15 +45,29 @@ class Dataset:
 
     Attributes:
         name: stem of the file, under which results are reported.
-        like: published data set whose models predict it; ``name`` itself for the published ones.
         schema: kind of the file.
-        rows: in the file's order; their ``dataset`` is ``like``.
+        rows: in the file's order; each says which published set's models predict it.
     """
 
     name: str
-    like: str
     schema: Schema
     rows: tuple[Row, ...]
+
+    @property
+    def likes(self) -> tuple[str, ...]:
+        """Published sets whose models predict its rows, in the file's order; its own name for the published ones."""
+        return tuple(dict.fromkeys(row.dataset for row in self.rows))
+
+    @property
+    def is_context(self) -> bool:
+        """Whether it holds other quantities than latency."""
+        return not CONTEXT.isdisjoint(self.likes)
+
+    def of(self, sets: Collection[str]) -> Dataset:
+        """Its rows that are predicted as one of some published sets; named apart if others stay behind."""
+        rows = tuple(row for row in self.rows if row.dataset in sets)
+        own = replace(self, rows=rows)
+        return self if len(rows) == len(self.rows) else replace(own, name=f"{self.name} ({', '.join(own.likes)})")
 
 
 def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalogue | None = None) -> Dataset:
@@ -58,8 +75,8 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
 
     Args:
         path: the file; byte-order mark and any line ends are fine.
-        like: published data set whose columns and models it has; by default the one of its name, else one that its
-            columns and devices suggest.
+        like: published data set whose columns and models it has; by default the one of its name, else each row's is
+            told by the file's columns and by its own machine and software. A row that states its software has that.
         machines: what its rows may name; the package's machines unless given.
 
     Raises:
@@ -83,14 +100,36 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
     if not parsed:
         message = f"has a header but no rows; give {KIND}"
         raise InputError(message, source=source, line=line)
-    model = like or (stem if stem in DATASET_SCHEMAS else guess_like(schema, parsed[0][1], machines))
-    rows = tuple(Row(model, source, number, values, machines) for number, values in parsed)
+    chosen = like or (stem if may_lack else None)
+    rows = tuple(
+        Row(_like(schema, values, chosen, machines, source=source, line=number), source, number, values, machines)
+        for number, values in parsed
+    )
     if not may_lack:
         # Ids of the published sets are hashes of key columns of their own, which need not tell all rows apart.
         _check_ids(rows, schema)
         if schema.kind == TRAINING.kind:
             check_training_rows(rows)
-    return Dataset(name=stem, like=model, schema=schema, rows=rows)
+        check_times(rows, schema.kind)
+    return Dataset(name=stem, schema=schema, rows=rows)
+
+
+def _like(
+    schema: Schema,
+    values: Mapping[str, str],
+    chosen: str | None,
+    machines: DeviceCatalogue | None,
+    *,
+    source: str,
+    line: int,
+) -> str:
+    """The published set of one row: of the software that it states, else the one chosen, else a guess."""
+    try:
+        if chosen is not None:
+            return (like_software(values) if schema is TRAINING else "") or chosen
+        return guess_like(schema, values, machines)
+    except InputError as error:
+        raise InputError(str(error), source=source, line=line) from None
 
 
 def read_datasets(
@@ -111,7 +150,7 @@ def read_datasets(
     """
     if path is None:
         return _own(tuple(names)), ()
-    if path.is_dir():
+    if is_directory(path):
         return _read_folder(path, names, machines)
     if len(names) > 1:
         message = f"one file is one data set, but {len(names)} names were given; give the one it is like, or a folder"
@@ -188,7 +227,7 @@ def _check_header(header: Sequence[str], schema: Schema, *, source: str, line: i
             message = f"column '{_short(name)}' is not one column; separate columns by commas"
             raise InputError(message, source=source, line=line)
         if name not in schema.columns:
-            message = f"column '{_short(name)}' is unknown in a file of {schema.kind}; {suggest(name, schema.columns)}"
+            message = f"column '{_short(name)}' is unknown in a file of {schema.kind}; {suggest_column(name, schema)}"
             raise InputError(message, source=source, line=line)
     missing = [name for name in schema.required if name not in header]
     if missing:

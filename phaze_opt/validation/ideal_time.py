@@ -60,37 +60,37 @@ def roofline_parts(row: Row, device: Device) -> tuple[float, float]:
     return 2.0 * batch * m * n * k / device.peak(path), moved / device.hbm_bandwidth_bytes_per_s
 
 
-def training_seconds(row: Row, device: Device) -> float:
-    """FLOPs of forward and backward of all tokens at the peak of all devices."""
+def training_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:
+    """FLOPs of forward and backward of all tokens at the peak of all devices; of a share of attention's scores."""
     tokens = row.number("global_batch") * row.number("seq")
-    flops = 3.0 * tokens * _token_flops(row, row.number("layers"))
+    flops = 3.0 * tokens * _token_flops(row, row.number("layers"), scores_share)
     return flops / (row.number("n_devices") * device.peak(path_of(row.text("dtype", "bf16"))))
 
 
-def layer_seconds(row: Row, device: Device) -> float:
+def layer_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:
     """FLOPs of forward and backward of one layer's micro-batch, without the head, at the peak of all devices."""
     tokens = row.number("micro_batch") * row.number("seq")
-    flops = 3.0 * tokens * _layer_token_flops(row)
+    flops = 3.0 * tokens * _layer_token_flops(row, scores_share)
     return flops / (row.number("tp") * device.peak(path_of(row.text("dtype", "fp16"))))
 
 
-def whole_model_seconds(row: Row, device: Device) -> float:
+def whole_model_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:
     """FLOPs of forward, and of backward in training, at the peak of all devices."""
     passes = 3.0 if row.text("mode") == "train" else 1.0
     tokens = row.number("batch") * row.number("seq")
     peak = row.number("n_devices", 1.0) * device.peak(path_of(row.text("dtype", "fp32")))
-    return passes * tokens * _token_flops(row, row.number("layers")) / peak
+    return passes * tokens * _token_flops(row, row.number("layers"), scores_share) / peak
 
 
-def _token_flops(row: Row, layers: float) -> float:
+def _token_flops(row: Row, layers: float, scores_share: float) -> float:
     """FLOPs of the forward pass for one token: layers and head."""
-    return layers * _layer_token_flops(row) + 2.0 * row.number("hidden") * row.number("vocab", 0.0)
+    return layers * _layer_token_flops(row, scores_share) + 2.0 * row.number("hidden") * row.number("vocab", 0.0)
 
 
-def _layer_token_flops(row: Row) -> float:
-    """FLOPs of one layer's forward pass for one token, attention over the whole sequence counted in full."""
+def _layer_token_flops(row: Row, scores_share: float) -> float:
+    """FLOPs of one layer's forward pass for one token; a share of 1 counts attention over the whole sequence."""
     hidden, heads = row.number("hidden"), row.number("heads")
     head_size = row.number("head_dim", hidden / heads)
     projections = hidden * head_size * (2.0 * heads + 2.0 * row.number("kv_heads", heads))
     mlp = row.number("mlp_matrices", 2.0) * hidden * row.number("ffn", 4.0 * hidden)
-    return 2.0 * (projections + mlp) + 4.0 * row.number("seq") * heads * head_size
+    return 2.0 * (projections + mlp) + 4.0 * scores_share * row.number("seq") * heads * head_size

@@ -1,4 +1,4 @@
-"""What a user's file is like: its kind, by its columns, and the published set whose models predict it.
+"""What a user's file is like: its kind, by its columns, and for every row the published set whose models predict it.
 
 Names of machines, types and sharding are read in any case and by all names that the models know (decision 0195).
 """
@@ -6,12 +6,30 @@ Names of machines, types and sharding are read in any case and by all names that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath, Device, path_of, shipped_devices
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
+from phaze_opt.record.spelling import suggest
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Schema
 from phaze_opt.validation.training.row import zero_stage
+
+SETS_OF_SOFTWARE: Mapping[str, str] = MappingProxyType(
+    {
+        "megatron-core": "train_megatron_h100",
+        "megatron-2021": "train_megatron_sc21",
+        "megatron-2022": "train_korthikanti22",
+        "deepspeed-zero3-2021": "train_megatron_sc21",
+        "llm-foundry": "train_llmfoundry_fsdp",
+        "llm-foundry-h100": "train_llmfoundry_fsdp",
+        "llm-foundry-pure": "train_llmfoundry_fsdp",
+        "maxtext": "train_maxtext_tpu",
+        "maxtext-unfused": "train_maxtext_tpu",
+        "maxtext-offload": "train_maxtext_tpu",
+    }
+)
+"""Published set whose models predict rows of a software; megatron-core in fp8 is NeMo's."""
 
 
 def guess_schema(header: Sequence[str]) -> Schema:
@@ -23,20 +41,38 @@ def guess_schema(header: Sequence[str]) -> Schema:
     return max(SCHEMAS, key=lambda schema: (len(given & set(schema.columns)), len(given & set(schema.required))))
 
 
-def guess_like(schema: Schema, first: Mapping[str, str], machines: DeviceCatalogue | None = None) -> str:
-    """The published set whose models suit a user's file: by its kind, then by machine and software of its first row.
+def guess_like(schema: Schema, values: Mapping[str, str], machines: DeviceCatalogue | None = None) -> str:
+    """The published set whose models suit a row of a user's file: by its kind, then by its own machine and software.
 
     Args:
         schema: kind of the file.
-        first: values of its first row.
+        values: of the row.
         machines: what the row may name; the package's machines unless given.
+
+    Raises:
+        InputError: the row names a software that is not known.
     """
-    device = (machines or shipped_devices()).find(first.get("hardware", ""))
+    device = (machines or shipped_devices()).find(values.get("hardware", ""))
     if schema.kind == "operators":
-        return _like_operators(first, device)
+        return _like_operators(values, device)
     if schema.kind == "training":
-        return _like_training(first, device)
+        return like_software(values) or _like_training(values, device)
     return next(name for name, kind in DATASET_SCHEMAS.items() if kind is schema)
+
+
+def like_software(values: Mapping[str, str]) -> str:
+    """The published set of the software that a row states; empty if it states none.
+
+    Raises:
+        InputError: no software has this name.
+    """
+    name = values.get("software", "").lower()
+    if name and name not in SETS_OF_SOFTWARE:
+        message = f"column 'software': no measured software is named '{name[:40]}'; {suggest(name, SETS_OF_SOFTWARE)}"
+        raise InputError(message)
+    if name == "megatron-core" and _path(values) is ComputePath.FP8:
+        return "train_nemo_h100_fp8"
+    return SETS_OF_SOFTWARE.get(name, "")
 
 
 def _like_operators(values: Mapping[str, str], device: Device | None) -> str:

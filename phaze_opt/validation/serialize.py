@@ -6,7 +6,6 @@ from typing import Any
 
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.result import GoalResult, GroupResult, SetResult, Validation
-from phaze_opt.validation.schema import CONTEXT
 from phaze_opt.validation.scores import Scores
 
 
@@ -35,8 +34,8 @@ def set_to_json(result: SetResult) -> dict[str, Any]:
         "groups": groups,
         "regimes": {group.label: _group_to_json(group) for group in result.regimes},
         "family": result.family,
-        "like": result.dataset.like,
-        "is_context": result.dataset.like in CONTEXT,
+        "like": ", ".join(result.dataset.likes),
+        "is_context": result.dataset.is_context,
     }
 
 

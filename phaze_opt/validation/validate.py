@@ -14,8 +14,7 @@ from phaze_opt.validation.baselines import Baseline, describe_baseline
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.goals import BY_CELL, error_goals, rank_goal
-from phaze_opt.validation.predict import Predictions, predict_rows
-from phaze_opt.validation.registry import family_of
+from phaze_opt.validation.predicted_set import PredictedSet, predict_set
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, RowResult, SetResult, Validation
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.row_groups import group_labels
@@ -48,21 +47,24 @@ def validate(
     for dataset in datasets:
         if on_progress is not None:
             on_progress(dataset.name)
-        family = family_of(dataset.like, families)
-        results.append(_validate_set(dataset, family, fitted, baselines.get(dataset.like)))
+        results.append(_validate_set(dataset, families, fitted, baselines))
     goals = tuple(goal for result in results for goal in _goals(result))
     return Validation(fitted=fitted, sets=tuple(results), goals=goals)
 
 
 def _validate_set(
-    dataset: Dataset, family: Family | None, fitted: FittedConstants, baseline: Baseline | None
+    dataset: Dataset, families: Sequence[Family], fitted: FittedConstants, baselines: Mapping[str, Baseline]
 ) -> SetResult:
-    predictions = predict_rows(family, dataset.rows, fitted)
-    rows = _row_results(dataset.rows, family, predictions)
+    predictions = predict_set(families, dataset.rows, fitted)
+    rows = _row_results(dataset.rows, predictions)
     scored = np.flatnonzero(predictions.is_scored).tolist()
     predicted, measured = predictions.predicted_s, predictions.measured_s
-    trivial = _trivial(dataset.rows, baseline)
+    trivial = _trivial(dataset.rows, baselines)
     cells = [rows[index].cell for index in scored]
+
+    def labels(result: RowResult) -> tuple[str, ...]:
+        likeness = (f"as {result.row.dataset}",) if len(dataset.likes) > 1 else ()
+        return (*likeness, *group_labels(result.row))
 
     def group(label: str, indices: Sequence[int]) -> GroupResult:
         chosen = list(indices)
@@ -70,23 +72,23 @@ def _validate_set(
 
     return SetResult(
         dataset=dataset,
-        family="" if family is None else family.name,
+        family=predictions.family_names,
         rows=rows,
         scores=score(predicted[scored], measured[scored]),
         mape_by_cell=mape_by_cell(predicted[scored], measured[scored], cells),
         num_cells=len(set(cells)),
-        baseline="" if baseline is None else describe_baseline(dataset.schema.kind),
+        baseline=describe_baseline(dataset.schema.kind) if not baselines.keys().isdisjoint(dataset.likes) else "",
         baseline_mape=_known_mape(trivial, measured, scored),
-        groups=tuple(group(name, own) for name, own in _by_label(rows, scored, _labels).items()),
+        groups=tuple(group(name, own) for name, own in _by_label(rows, scored, labels).items()),
         regimes=tuple(group(name, own) for name, own in _by_label(rows, scored, _regime).items()),
         worst=_explain_worst(rows, scored, predictions, fitted),
     )
 
 
-def _row_results(rows: Sequence[Row], family: Family | None, predictions: Predictions) -> tuple[RowResult, ...]:
+def _row_results(rows: Sequence[Row], predictions: PredictedSet) -> tuple[RowResult, ...]:
     results = []
     for index, row in enumerate(rows):
-        reason = predictions.unscored.get(index, "")
+        reason, family = predictions.unscored.get(index, ""), predictions.families[index]
         is_known = family is not None and not reason
         results.append(
             RowResult(
@@ -109,17 +111,14 @@ def _name(name: Callable[[Row], str], row: Row) -> str:
         return UNTOLD
 
 
-def _trivial(rows: Sequence[Row], baseline: Baseline | None) -> Floats:
-    return np.full(len(rows), math.nan) if baseline is None else baseline.seconds(rows)
+def _trivial(rows: Sequence[Row], baselines: Mapping[str, Baseline]) -> Floats:
+    """Times of the trivial model of each row's published set, s; nan where there is none."""
+    return np.array([baselines[row.dataset].row_seconds(row) if row.dataset in baselines else math.nan for row in rows])
 
 
 def _known_mape(predicted: Floats, measured: Floats, indices: Sequence[int]) -> float:
     chosen = [index for index in indices if math.isfinite(predicted[index])]
     return mape(predicted[chosen], measured[chosen])
-
-
-def _labels(result: RowResult) -> tuple[str, ...]:
-    return group_labels(result.row)
 
 
 def _regime(result: RowResult) -> tuple[str, ...]:
@@ -138,15 +137,11 @@ def _by_label(
 
 
 def _explain_worst(
-    rows: Sequence[RowResult], scored: Sequence[int], predictions: Predictions, fitted: FittedConstants
+    rows: Sequence[RowResult], scored: Sequence[int], predictions: PredictedSet, fitted: FittedConstants
 ) -> tuple[ExplainedRow, ...]:
     """Largest absolute errors first: those that weigh most in the mean."""
-    if predictions.compiled is None:
-        return ()
     worst = sorted(scored, key=lambda index: (-abs(rows[index].error), rows[index].row.line))[:NUM_WORST]
-    return tuple(
-        ExplainedRow(rows[index], predictions.compiled.explain(fitted, predictions.places[index])) for index in worst
-    )
+    return tuple(ExplainedRow(rows[index], predictions.explain(fitted, index)) for index in worst)
 
 
 def _goals(result: SetResult) -> tuple[GoalResult, ...]:

@@ -31,8 +31,14 @@ class FamilyConfig(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, protected_namespaces=())
 
     vocab_size: Rows
+    activation: str | None = Field(default=None, validation_alias="hidden_act")
     is_encoder_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False
+
+    @property
+    def has_relu(self) -> bool:
+        """Whether the activation is a ReLU."""
+        return self.activation == "relu"
 
     @abstractmethod
     def to_spec(self, name: str, source: str) -> ModelSpec:
@@ -76,12 +82,14 @@ class BertConfig(FamilyConfig):
             has_hidden_dropout=self.hidden_dropout_prob > 0,
             has_attention_dropout=self.attention_probs_dropout_prob > 0,
             source=source,
+            has_relu=self.has_relu,
         )
 
 
 class Gpt2Config(FamilyConfig):
     """GPT-2, and every model of its shape (GPT-3, Megatron GPT-2)."""
 
+    activation: str | None = Field(default=None, validation_alias="activation_function")
     n_embd: Width
     n_layer: Layers
     n_head: Heads
@@ -111,12 +119,14 @@ class Gpt2Config(FamilyConfig):
             has_hidden_dropout=self.resid_pdrop > 0,
             has_attention_dropout=self.attn_pdrop > 0,
             source=source,
+            has_relu=self.has_relu,
         )
 
 
 class OptConfig(FamilyConfig):
     """OPT; its 350M model is post-norm and projects narrower embeddings."""
 
+    activation: str | None = Field(default="relu", validation_alias="activation_function")
     hidden_size: Width
     num_hidden_layers: Layers
     num_attention_heads: Heads
@@ -156,6 +166,7 @@ class OptConfig(FamilyConfig):
             has_hidden_dropout=self.dropout > 0,
             has_attention_dropout=self.attention_dropout > 0,
             source=source,
+            has_relu=self.has_relu,
         )
 
 
@@ -195,6 +206,7 @@ class RotaryDecoderConfig(FamilyConfig):
             is_tied=self.tie_word_embeddings,
             has_attention_dropout=self.attention_dropout > 0,
             source=source,
+            has_relu=self.has_relu,
         )
 
 

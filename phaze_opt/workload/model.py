@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import not_
+from typing import Annotated
+
+from pydantic import Field
 
 from phaze_opt.errors import InputError
 
@@ -50,6 +54,8 @@ class ModelSpec:
         has_qkv_bias, has_attention_output_bias, has_mlp_bias: which matmuls of a block have a bias.
         is_qkv_combined: one matmul computes query, key and value (gpt2), else three.
         is_mlp_gated: three matmuls and a gated activation instead of two.
+        has_relu: the activation is a ReLU, whose backward reads its output. Written only where it is set: files and
+            digests of other models are those of versions that did not have it.
         is_tied: the head's matrix is the token table.
         has_pretraining_heads: BERT's masked-language transform, pooler and next-sentence head.
         has_hidden_dropout, has_attention_dropout: whether training drops activations, attention probabilities.
@@ -85,6 +91,7 @@ class ModelSpec:
     num_experts: int = 1
     num_active_experts: int = 1
     source: str = ""
+    has_relu: Annotated[bool, Field(exclude_if=not_)] = False
 
     def __post_init__(self) -> None:
         """Check the rules that join several sizes."""

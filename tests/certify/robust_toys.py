@@ -12,11 +12,11 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from phaze_opt.certify.pieces import Pieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.journal import RobustJournal
 from phaze_opt.certify.robust.ledger import Ledger
-from phaze_opt.certify.robust.prover import Cause, ModelFacts, WorldBest, WorldProof, Worth
-from phaze_opt.certify.robust.tasks import ProverBench
+from phaze_opt.certify.robust.prover import Cause, ModelFacts, ProverBench, WorldBest, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import Setting, World, WorldKind
 from phaze_opt.certify.workers import Workers
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -188,7 +188,7 @@ class _NoJournal(RobustJournal):
     """Keeps nothing, so that examples do not share it."""
 
     def __init__(self) -> None:
-        super().__init__(Path("/nonexistent"))
+        super().__init__(Pieces(Path("/nonexistent"), {}))
 
     def add_proof(self, world_digest: str, proof: WorldProof) -> None:
         """Nothing."""

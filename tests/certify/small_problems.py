@@ -134,9 +134,9 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 @dataclass
 class Doubler:
-    """A bench of `certify.workers` that doubles numbers, and dies of a word."""
+    """A bench of `record.workers` that doubles numbers, and dies of a word."""
 
-    def do(self, work: object) -> object:
+    def do(self, work: object, tell: object, /) -> object:
         """Twice the work."""
         if work == "die":
             os._exit(3)

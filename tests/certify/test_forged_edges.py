@@ -61,19 +61,19 @@ def vector_and_tree_in_one(forger: Forger) -> str:
 
 def array_listed_twice(forger: Forger) -> str:
     archive_of(forger, lambda name, content: iter([(f"{name}.npy", content)] * 2))
-    return in_file(MULTIPLIERS_FILE, r"holds \['mb1', 'mb1', 'mb4', 'mb4'\]")
+    return in_file(MULTIPLIERS_FILE, r"holds \['mb1.npy', 'mb1.npy', 'mb4.npy', 'mb4.npy'\]")
 
 
 def member_that_is_no_array(forger: Forger) -> str:
     archive_of(forger, lambda name, _: iter([(name, b"no array")]))
-    return in_file(MULTIPLIERS_FILE, "mb1 is .* not int32")
+    return in_file(MULTIPLIERS_FILE, r"holds \['mb1', 'mb4'\]")
 
 
 def array_larger_than_memory(forger: Forger) -> str:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<i4", "fortran_order": False, "shape": (2**44, 3)})
     archive_of(forger, lambda name, _: iter([(f"{name}.npy", header.getvalue())]))
-    return in_file(MULTIPLIERS_FILE, "cannot be read as arrays")
+    return in_file(MULTIPLIERS_FILE, r"mb1 is int32 of shape \(17592186044416, 3\)")
 
 
 def encrypted_archive(forger: Forger) -> str:
@@ -189,9 +189,9 @@ def test_files_replaced_while_they_are_read_are_those_of_the_digests(
     name = SOLUTIONS_FILE
     original = files.read_points
 
-    def replace_and_read(content: bytes) -> object:
+    def replace_and_read(content: bytes, **how: int) -> object:
         (forger.directory / name).write_text(json.dumps({"solutions": []}))
-        return original(content)
+        return original(content, **how)
 
     monkeypatch.setattr(files, "read_points", replace_and_read)
     assert check_certificate(forger.directory).num_schedules > 0

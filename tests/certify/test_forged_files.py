@@ -40,7 +40,7 @@ def truncated_multipliers(forger: Forger) -> str:
 
 def pickled_multipliers(forger: Forger) -> str:
     forger.pickled_multipliers()
-    return in_file(MULTIPLIERS_FILE, "cannot be read as arrays without pickled objects")
+    return in_file(MULTIPLIERS_FILE, "mb1 is object of shape")
 
 
 def wide_multipliers(forger: Forger) -> str:

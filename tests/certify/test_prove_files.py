@@ -16,8 +16,11 @@ import pytest
 from small_problems import contents, small_model, small_problem, small_scenario, small_space
 
 from phaze_opt.certify import proving, workers
+from phaze_opt.certify.bench import ProofBench
 from phaze_opt.certify.certificate import JOURNAL_DIRECTORY, Certificate, Claim, PoolFile, SolutionsFile, TreeEntry
 from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.journal import Journal
+from phaze_opt.certify.pieces import JOURNAL_FILE
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.writing import certificate_directory, put_back
@@ -25,6 +28,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.record.journal import JournalWriter, read_journal
 from phaze_opt.record.plain_data import read_plain
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.training import AttentionForm
@@ -144,7 +148,7 @@ def test_a_proof_stopped_at_any_moment_resumes_to_the_same_bytes(whole, tmp_path
     # Each session gets one step further than what it finds in the journal.
     while stopped_at(problem, options, moments + 1):
         moments += 1
-        journal = directory / JOURNAL_DIRECTORY / "rounds.jsonl"
+        journal = directory / JOURNAL_DIRECTORY / JOURNAL_FILE
         if moments % 3 == 0:
             journal.write_bytes(journal.read_bytes() + b'{"round": 7, "outco')
     assert moments >= 6
@@ -157,9 +161,9 @@ def test_resuming_does_not_repeat_what_is_kept(whole, tmp_path, small_chunks, mo
     num_chunks = -(-problem.space.size // 10)
     assert stopped_at(problem, options, num_chunks + 2)
     journal = certificate_directory(problem, among=tmp_path) / JOURNAL_DIRECTORY
-    rounds = journal.joinpath("rounds.jsonl").read_text().splitlines()
+    lines = read_journal(journal / JOURNAL_FILE).values
     assert len(list(journal.glob("bounds-*.npz"))) == num_chunks
-    assert len(rounds) == 2
+    assert [line["round"] for line in lines if "round" in line] == [0, 1]
     monkeypatch.setattr("phaze_opt.certify.bench.ProofBench._bound", lambda *_: pytest.fail("bounded again"))
     final = certify(problem, options)
     assert contents(final.directory) == contents(result.directory)
@@ -187,21 +191,64 @@ def test_a_journal_of_another_tolerance_is_started_afresh(tmp_path):
     assert result.certificate.claim.is_proved
 
 
-def test_a_broken_piece_of_the_journal_is_done_again(whole, tmp_path, small_chunks):
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(bytes(content))
+
+
+def change_a_round(path):
+    """A digit of the first round is another one."""
+    lines = path.read_text().splitlines(keepends=True)
+    number = next(number for number, line in enumerate(lines) if '"round": 0' in line)
+    lines[number] = lines[number].replace('"num_placements": ', '"num_placements": 1')
+    path.write_text("".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "num_bounded", "num_rounds"),
+    [
+        ("bounds-000001.npz", flip_a_bit, 1, 0),
+        ("bounds-000001.npz", lambda path: path.write_bytes(b"PK cut short"), 1, 0),
+        ("bounds-000001.npz", lambda path: path.unlink(), 1, 0),
+        (JOURNAL_FILE, change_a_round, 0, 1),
+    ],
+    ids=["bit", "cut", "missing", "round"],
+)
+def test_a_broken_piece_of_the_journal_is_done_again_and_no_other(
+    name, spoil, num_bounded, num_rounds, whole, tmp_path, small_chunks, monkeypatch
+):
     problem, result = whole
     options = CertifyOptions(tolerance=0.0, num_best=NUM_BEST, directory=tmp_path, is_resumed=True)
     assert stopped_at(problem, options, -(-problem.space.size // 10) + 2)
-    journal = certificate_directory(problem, among=tmp_path) / JOURNAL_DIRECTORY
-    (journal / "bounds-000001.npz").write_bytes(b"PK\x03\x04 cut short")
-    (journal / "rounds.jsonl").write_text('{"round": 0, "outcomes": [{"index": 3}]}\n')
+    spoil(certificate_directory(problem, among=tmp_path) / JOURNAL_DIRECTORY / name)
+    bounded, kept = [], []
+    bound, keep = ProofBench._bound, Journal.keep_round
+    monkeypatch.setattr(ProofBench, "_bound", lambda self, work: bounded.append(work.start) or bound(self, work))
+    monkeypatch.setattr(
+        Journal, "keep_round", lambda self, number, outcomes: kept.append(number) or keep(self, number, outcomes)
+    )
     assert contents(certify(problem, options).directory) == contents(result.directory)
+    assert len(bounded) == num_bounded
+    assert [number for number in kept if number < 2] == [0] * num_rounds
+
+
+def test_a_journal_of_an_earlier_version_is_begun_afresh_with_a_note(tmp_path, caplog):
+    problem = small_problem()
+    journal = certificate_directory(problem, among=tmp_path) / JOURNAL_DIRECTORY
+    journal.mkdir(parents=True)
+    (journal / "header.json").write_text('{"format": 1}')
+    (journal / "rounds.jsonl").write_text('{"round": 0, "outcomes": []}\n')
+    result = certify(problem, CertifyOptions(directory=tmp_path, is_resumed=True))
+    assert result.certificate.claim.is_proved
+    assert "another version" in caplog.text
 
 
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(JournalWriter, "append", full)
     with pytest.raises(InputError, match="No space left on device"):
         certify(small_problem(), CertifyOptions(directory=tmp_path))
 
@@ -261,7 +308,7 @@ def test_two_proofs_of_one_problem_do_not_take_each_others_journal(tmp_path):
     assert refused
     assert check_certificate(result.directory).claim.is_proved
     assert certify(problem, CertifyOptions(directory=tmp_path)).certificate.claim == result.certificate.claim
-    assert [path.name for path in tmp_path.iterdir()] == [result.directory.name]
+    assert {path.name for path in tmp_path.iterdir()} == {result.directory.name, f".{result.directory.name}.lock"}
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):

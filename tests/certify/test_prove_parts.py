@@ -151,17 +151,12 @@ def test_equal_values_share_a_rank():
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_work_comes_back_in_order(jobs, monkeypatch):
     monkeypatch.setattr(workers_module, "QUICK_S", 0.0)
-    workers = Workers(Doubler, jobs=jobs, here=Doubler())
-    try:
+    with Workers(Doubler, jobs=jobs, here=Doubler()) as workers:
         assert list(workers.map(range(5))) == [0, 2, 4, 6, 8]
         assert list(workers.map([7])) == [14]
-    finally:
-        workers.close()
 
 
 def test_a_worker_that_dies_is_one_sentence(monkeypatch):
     monkeypatch.setattr(workers_module, "QUICK_S", 0.0)
-    workers = Workers(Doubler, jobs=2, here=Doubler())
-    with pytest.raises(SolverError, match="ended in the middle"):
+    with Workers(Doubler, jobs=2, here=Doubler()) as workers, pytest.raises(SolverError, match="ended in the middle"):
         list(workers.map([1, "die", 3]))
-    workers.close(is_hurried=True)

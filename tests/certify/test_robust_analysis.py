@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from robust_toys import PowerProver, make_problem, make_space
 
-from phaze_opt.certify.alone import proving_alone
+from phaze_opt.certify.pieces import JOURNAL_FILE
 from phaze_opt.certify.problem import CertifyOptions
+from phaze_opt.certify.prove import BUSY, lock_file
 from phaze_opt.certify.robust.analyse import analyse_robustness, read_result, result_file
 from phaze_opt.certify.robust.conclusions import WITHIN
-from phaze_opt.certify.robust.journal import RobustJournal
+from phaze_opt.certify.robust.journal import open_robust_journal
 from phaze_opt.certify.robust.prover import Worth
 from phaze_opt.certify.robust.result import (
     ConclusionKind,
@@ -27,6 +28,7 @@ from phaze_opt.certify.robust.result import (
 )
 from phaze_opt.certify.robust.worlds import WorldKind
 from phaze_opt.errors import InputError
+from phaze_opt.record.lock import locked
 
 PROBLEM = make_problem()
 ROBUST = RobustOptions(num_samples=3, seed=4)
@@ -155,7 +157,7 @@ def test_a_finished_analysis_is_read_back_if_it_is_the_one_asked_for(tmp_path: P
 
 def test_two_analyses_of_one_problem_do_not_share_a_journal(tmp_path: Path) -> None:
     place = result_file(PROBLEM, CertifyOptions(directory=tmp_path)).parent
-    with proving_alone(place), pytest.raises(InputError, match="another process"):
+    with locked(lock_file(place), busy=BUSY), pytest.raises(InputError, match="another process"):
         _analyse(tmp_path, PowerProver(PROBLEM.space.size))
 
 
@@ -168,25 +170,18 @@ def test_without_resume_it_starts_afresh(tmp_path: Path) -> None:
     assert again.calls == whole.calls
 
 
-def test_a_torn_line_is_a_line_not_written(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        _analyse(tmp_path, PowerProver(PROBLEM.space.size, fail_after=40))
-    (worths,) = tmp_path.rglob("worths.jsonl")
-    worths.write_text(worths.read_text()[:-7])
-    expected = _analyse(tmp_path / "whole", PowerProver(PROBLEM.space.size))
-    assert _timeless(_analyse(tmp_path, PowerProver(PROBLEM.space.size), is_resumed=True)) == _timeless(expected)
-
-
 def test_what_follows_a_torn_line_can_be_read(tmp_path: Path) -> None:
-    journal = RobustJournal(tmp_path)
+    journal = open_robust_journal(tmp_path, is_resumed=False)
     journal.add_worth("one", "1", Worth(1.5, 1.5))
     journal.add_worth("one", "2", Worth(2.5, 2.5))
-    path = tmp_path / "worths.jsonl"
+    journal.pieces.close()
+    path = tmp_path / JOURNAL_FILE
     path.write_text(path.read_text()[:-7])
-    again = RobustJournal(tmp_path)
+    again = open_robust_journal(tmp_path, is_resumed=True)
     assert again.worth("one", "2") is None
     again.add_worth("two", "3", Worth(3.5, 4.5))
-    last = RobustJournal(tmp_path)
+    again.pieces.close()
+    last = open_robust_journal(tmp_path, is_resumed=True)
     assert last.worth("one", "1") == Worth(1.5, 1.5)
     assert last.worth("one", "2") is None
     assert last.worth("two", "3") == Worth(3.5, 4.5)
@@ -198,16 +193,53 @@ def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         _analyse(tmp_path / "file", PowerProver(PROBLEM.space.size))
 
 
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def changed(path: Path) -> None:
+    """A digit in the middle."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[len(lines) // 2] = lines[len(lines) // 2].replace(b"1", b"2", 1)
+    path.write_bytes(b"".join(lines))
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [("worths.jsonl", "{}\n"), ("world-*.json", "{}"), ("world-*.npz", "x"), ("world-*.npz", "PK\x03\x04 cut short")],
+    ("name", "spoil", "num_lost"),
+    [(JOURNAL_FILE, torn, 1), (JOURNAL_FILE, changed, 1), ("world-*.npz", flipped, 1), ("world-*.npz", torn, 1)],
 )
-def test_a_broken_journal_is_refused(tmp_path: Path, name: str, text: str) -> None:
+def test_a_spoilt_piece_costs_that_piece(
+    tmp_path: Path, name: str, spoil: Callable[[Path], None], num_lost: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = PowerProver(PROBLEM.space.size)
+    expected = _analyse(tmp_path / "whole", whole)
+    with pytest.raises(KeyboardInterrupt):
+        _analyse(tmp_path / "cut", PowerProver(PROBLEM.space.size, fail_after=40))
+    spoil(next(iter(sorted((tmp_path / "cut").rglob(name)))))
+    again = PowerProver(PROBLEM.space.size)
+    assert _timeless(_analyse(tmp_path / "cut", again, is_resumed=True)) == _timeless(expected)
+    assert len(again.calls) == len(whole.calls) - 39 + num_lost
+    assert "again" in caplog.text
+
+
+def test_a_journal_of_an_earlier_version_is_begun_afresh_with_a_note(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         _analyse(tmp_path, PowerProver(PROBLEM.space.size, fail_after=40))
-    next(iter(tmp_path.rglob(name))).write_text(text)
-    with pytest.raises(InputError, match="without --resume"):
-        _analyse(tmp_path, PowerProver(PROBLEM.space.size), is_resumed=True)
+    (path,) = tmp_path.rglob(JOURNAL_FILE)
+    path.rename(path.with_name("worths.jsonl"))
+    again, whole = PowerProver(PROBLEM.space.size), PowerProver(PROBLEM.space.size)
+    _analyse(tmp_path, again, is_resumed=True)
+    _analyse(tmp_path / "whole", whole)
+    assert again.calls == whole.calls
+    assert "another version" in caplog.text
 
 
 def test_jobs_change_no_number(tmp_path: Path) -> None:

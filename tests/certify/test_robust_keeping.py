@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from robust_toys import TABLE_PROBLEM, tables, toy_ledger
 
+from phaze_opt.certify.columns import AXES, axis_column, axis_value, free_axes
 from phaze_opt.certify.robust import keeping
-from phaze_opt.certify.robust.axes import AXES, axis_column, axis_value, free_axes
 from phaze_opt.certify.robust.keeping import Restriction, measure_costs
 
 SPACE = TABLE_PROBLEM.space

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from robust_toys import PowerProver, make_problem
 
+from phaze_opt.certify.columns import AXES
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.robust.analyse import analyse_robustness
-from phaze_opt.certify.robust.axes import AXES
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.robust import (

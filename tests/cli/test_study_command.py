@@ -203,6 +203,52 @@ def test_what_was_recorded_is_delivered_when_a_study_fails(
     assert closed
 
 
+def test_a_strategy_that_fails_is_exit_code_1_and_the_rest_is_there(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from phaze_opt.search.samplers.tpe import TPEStrategy
+
+    class Broken:
+        def tell(self, outcomes: object) -> None:
+            """The starting points come before the first ask."""
+
+        def ask(self, count: int) -> None:
+            raise RuntimeError(f"no {count} points")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TPEStrategy, "start", lambda *_: Broken())
+        command = ["study", "run", str(study), "--work-dir", str(tmp_path), "--no-tracking"]
+        out, err = _run([*command, "--json"], capsys, code=1)
+        answer = json.loads(out)
+        assert [(one["strategy"], one["seed"]) for one in answer["failed_searches"]] == [("tpe", 0), ("tpe", 1)]
+        assert "RuntimeError: no 4 points" in Path(answer["failed_searches"][0]["file"]).read_text()
+        assert [row["contender"] for row in answer["contenders"]] == ["random"]
+        assert "Traceback" not in err
+        out, err = _run([*command, "--resume"], capsys, code=1)
+        assert "--restart tpe" in err
+        report = (Path(answer["directory"]) / "report" / "report.html").read_text()
+        assert "tpe is not ranked" in report
+    answer = _run_json([*command, "--restart", "tpe"], capsys)
+    assert answer["is_complete"]
+    assert answer["failed_searches"] == []
+
+
+@pytest.mark.parametrize("is_variable", [True, False])
+def test_a_broken_address_is_bad_input_before_anything_starts(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_variable: bool
+) -> None:
+    address = "postgresql://u:s3cret@[::1/db"
+    arguments = ["study", "run", str(study), "--work-dir", str(tmp_path / "w"), "--no-tracking"]
+    if is_variable:
+        monkeypatch.setenv("PHAZE_OPT_STORAGE", address)
+    else:
+        arguments += ["--storage", address]
+    out, err = _run(arguments, capsys, code=2)
+    assert "s3cret" not in out + err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "w").exists()
+
+
 def test_an_unknown_study_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, err = _run(["study", "compare", "a", "b", "--work-dir", str(tmp_path)], capsys, code=2)
     assert "no study is called 'a'" in err
@@ -224,11 +270,11 @@ def test_ctrl_c_is_exit_code_130_and_resume_goes_on(study: Path, tmp_path: Path)
     command = [sys.executable, "-m", "phaze_opt.cli", "study", "run", str(study), "--work-dir", str(tmp_path)]
     command += ["--no-tracking", "--resume"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not list(tmp_path.glob("phaze-opt-studies/*/cells/*.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 130, err
     assert "--resume" in err
     assert "Traceback" not in err
@@ -242,3 +288,25 @@ def test_ctrl_c_is_exit_code_130_and_resume_goes_on(study: Path, tmp_path: Path)
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = _run(["study", command, "--help"], capsys)
     assert "--work-dir" in out
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_report_that_cannot_be_written_costs_a_warning(is_json, study, capsys, monkeypatch) -> None:
+    from phaze_opt.report.study import page
+
+    printed: list[str] = []
+
+    def refuse(*_: object, **__: object) -> None:
+        printed.append(capsys.readouterr().out)
+        message = "cannot be written: No space left on device"
+        raise InputError(message, source="report.html")
+
+    monkeypatch.setattr(page, "write_study_report", refuse)
+    arguments = ["study", "run", str(study), "--work-dir", str(study.parent), "--no-tracking"]
+    out, err = _run([*arguments, *(["--json"] if is_json else [])], capsys)
+    assert err.count("warning: the report is missing") == 1
+    if is_json:
+        assert json.loads(out)["is_complete"]
+    else:
+        assert "strategy" in printed[0]
+        assert "Study: " in printed[0]

@@ -189,7 +189,7 @@ def test_tables_for_people(data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda _: [], "must be a JSON object with format, groups and sets"),
+        (lambda _: [], "must be a JSON object, not a list; give a file of fitted constants"),
         (lambda d: {**d, "format": 7}, "key 'format': 7 is not the format that this version reads, 1"),
         (lambda d: _changed(d, -1.0), "rate.value': -1 is not within its bounds, 1e+06 to 1e+14"),
         (lambda d: _changed(d, float("nan")), "rate.value': nan is not within its bounds"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from phaze_opt.graph.attention_core import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import VectorKind
+from phaze_opt.graph.vector_rules import activation_rule
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.stack import FusionLevel
@@ -41,6 +44,37 @@ def test_one_device_keeps_sbh_34_plus_5as_over_h(name: str, attention: Attention
     block = build_model_graph(model, training, tensor_parallel=1).layers[1]
     scores = 5 * model.num_heads * sequence / model.hidden_size if attention is AttentionForm.UNFUSED else 0
     assert block.stash_bytes == pytest.approx(sequence * BATCH * model.hidden_size * (34 + scores), rel=1e-12)
+
+
+@pytest.mark.parametrize("fusion", list(FusionLevel))
+@pytest.mark.parametrize("t", [1, 4])
+@pytest.mark.parametrize("name", ["opt-1.3b", "gpt3-175b"])
+def test_a_relu_keeps_its_output_alone(name: str, t: int, fusion: FusionLevel) -> None:
+    """The next product keeps the output anyway, so a ReLU's block is smaller than a GELU's by its input, 8 sbh / t."""
+    model, training = load_model(name), TrainingSpec(BATCH, 1024, 6)
+    relu, gelu = (
+        build_model_graph(replace(model, has_relu=has_relu), training, tensor_parallel=t, fusion=fusion).layers[1]
+        for has_relu in (True, False)
+    )
+    assert gelu.stash_bytes - relu.stash_bytes == 8 * sbh(model) / t
+    assert sum(op.macs for op in relu.backward.operators) == sum(op.macs for op in gelu.backward.operators)
+
+
+def test_autograd_keeps_what_the_graph_says_of_an_activation() -> None:
+    """PyTorch saves `result` for ReLU's backward and `self` for GELU's (derivatives.yaml)."""
+    for is_relu in (True, False):
+        rule = activation_rule(10, is_relu=is_relu)
+        assert (rule.needs_input, rule.needs_output) == (not is_relu, is_relu)
+
+
+def test_bert_s_transform_follows_its_activation() -> None:
+    model, training = load_model("bert-large"), TrainingSpec(BATCH, 512, 6)
+    relu, gelu = (
+        build_model_graph(replace(model, has_relu=has_relu), training, tensor_parallel=1).layers[-1]
+        for has_relu in (True, False)
+    )
+    # Its norm keeps the activation's output as its own input.
+    assert gelu.stash_bytes - relu.stash_bytes == 2 * 512 * BATCH * model.hidden_size
 
 
 @pytest.mark.parametrize("attention", list(AttentionForm))

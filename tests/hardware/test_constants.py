@@ -139,7 +139,10 @@ def test_unknown_names_get_a_near_miss() -> None:
         (MINIMAL + "value = 2\n", r":5: is not valid TOML: a key is set twice"),
         ("x = 3\n", "key 'x'"),
         ("estimator_options = 3\n", "must be a table"),
-        ('[estimator_options.glb_limit]\nchoice = "a"\nalternatives = ["b"]\nsource = "s"\n', "must be one of b"),
+        (
+            '[estimator_options.glb_limit]\nchoice = "a"\nalternatives = ["b"]\nsource = "s"\n',
+            "choice .a. is unknown; known: b",
+        ),
     ],
 )
 def test_faulty_files(tmp_path, text: str, says: str) -> None:

@@ -59,7 +59,7 @@ def test_a_file(tmp_path) -> None:
         (DIMENSION.replace("100", "inf"), "finite positive"),
         (DIMENSION.replace("0.5", "-0.5"), "finite non-negative"),
         (DIMENSION.replace("latency_us", "latency_ms"), "did you mean latency_us"),
-        (DIMENSION.replace("size = 4\n", ""), r"dimensions\[0\].size': is missing"),
+        (DIMENSION.replace("size = 4\n", ""), r"fabric\.toml:1: key 'dimensions\[0\].size': is missing"),
         ("dimension = 3\n", "did you mean dimensions"),
         (f"name = 3\n{DIMENSION}", "key 'name': value 3 must be a text"),
         ("dimensions = []\n", "one or more"),

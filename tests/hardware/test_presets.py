@@ -151,7 +151,7 @@ def test_faulty_texts(text: str, says: str) -> None:
         ("a.toml", b"num_tc = " + b"9" * 5000, "not usable TOML"),
         ("a.toml", b"a = " + b"[" * 100000, "TOML"),
         ("a.json", b'{"num_tc": 4,\n', r"a\.json:2: is not valid JSON"),
-        ("a.json", b"[1, 2]", "one object"),
+        ("a.json", b"[1, 2]", "must be a JSON object, not a list"),
         ("a.json", b'{"num_tc": 4, "num_tc": 5}', "set twice"),
         ("a.json", b'{"num_tc": NaN}', "positive integer"),
         ("a.json", b'{"num_tc": ' + b"9" * 5000 + b"}", "not usable JSON"),

@@ -60,6 +60,28 @@ def test_json_round_trip_is_exact(model, scenario, point):
     assert evaluation_from_json(json.loads(json.dumps(evaluation_to_json(evaluation)))) == evaluation
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "unknown"},
+        {"area_mm2": "large"},
+        {"micro_batch": 1.5},
+        {"breakdown": {}},
+        {"breakdown": None},
+        {"placement": []},
+        {"schedule": {"block": {"repeats": 1}}},
+        {"architecture": {"num_tc": "many"}},
+        {"constraints": [1]},
+        {"members": [None]},
+    ],
+    ids=str,
+)
+def test_what_is_no_evaluation_is_one_error(change):
+    data = evaluation_to_json(Objective(make_scenario("tiny")).evaluate(make_point()))
+    with pytest.raises(ValueError, match="not an evaluation"):
+        evaluation_from_json({**data, **change})
+
+
 def test_a_fresh_objective_and_a_used_one_agree_to_the_bit():
     scenario = make_scenario("bert-large", devices=64)
     used = Objective(scenario)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,11 @@ from phaze_opt.report.page import write_text
 def test_a_write_that_is_cut_short_leaves_the_earlier_file(write, tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "a" / "x.json"
     write(path, "earlier")
-    real = Path.write_text
 
-    def cut_short(self: Path, text: str, **how: str) -> None:
-        real(self, text[:3], **how)
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", cut_short)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="cannot be written: No space left on device"):
         write(path, "the new one")
     assert path.read_text() == "earlier"

@@ -21,5 +21,5 @@ def test_core_counts(key):
 
 def test_latencies():
     nodes = [{**NODES[0], "latency": 1e308}, NODES[1]]
-    with pytest.raises(InputError, match=r"nodes.0.latency"):
+    with pytest.raises(InputError, match=r"nodes\[0\].latency"):
         parse_instance({**INSTANCE, "nodes": nodes}, source="x.json")

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 OUTSIDE = Path(__file__).parent / "outside"
+PATIENCE_S = 120
+"""For what must come, however busy the machine is."""
 
 
 def start(arguments: list[str], tmp_path: Path) -> subprocess.Popen[str]:
@@ -29,13 +31,13 @@ def start(arguments: list[str], tmp_path: Path) -> subprocess.Popen[str]:
 
 
 def wait_for_lines(tmp_path: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         lines = [line for path in (tmp_path / "runs").glob("*/trials.jsonl") for line in path.read_text().splitlines()]
         if len(lines) > count:
             return
         time.sleep(0.02)
-    pytest.fail(f"fewer than {count} trials within a minute")
+    pytest.fail(f"fewer than {count} trials in time")
 
 
 def is_alive(pid: int) -> bool:
@@ -47,7 +49,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_gone(pids: list[int]) -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not any(is_alive(pid) for pid in pids)
@@ -62,7 +64,7 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_nothing_behind(jobs: str, tmp_
     process = start(["--jobs", jobs], tmp_path)
     wait_for_lines(tmp_path, 5)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=PATIENCE_S)
     assert errors == ""
     assert process.returncode == 0
     part = json.loads(output)
@@ -70,8 +72,8 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_nothing_behind(jobs: str, tmp_
     assert 5 <= len(part["throughputs"]) < 40
     assert wait_until_gone(workers(tmp_path))
 
-    whole, _ = start(["--fast"], tmp_path / "runs").communicate(timeout=60)
-    resumed, errors = start(["--jobs", jobs, "--resume", "--fast"], tmp_path).communicate(timeout=60)
+    whole, _ = start(["--fast"], tmp_path / "runs").communicate(timeout=PATIENCE_S)
+    resumed, errors = start(["--jobs", jobs, "--resume", "--fast"], tmp_path).communicate(timeout=PATIENCE_S)
     assert errors == ""
     assert not json.loads(resumed)["is_interrupted"]
     assert json.loads(resumed)["num_resumed"] >= len(part["throughputs"])
@@ -84,7 +86,7 @@ def test_a_killed_search_leaves_no_worker(tmp_path: Path) -> None:
     process = start(["--jobs", "2"], tmp_path)
     wait_for_lines(tmp_path, 4)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
     pids = workers(tmp_path)
     assert pids
     assert process.pid not in pids

@@ -132,7 +132,9 @@ def test_a_repeated_point_is_a_trial_but_no_evaluation(tmp_path: Path) -> None:
     small = replace(SPACE, axes=replace(SPACE.axes, num_tc=(1,), num_vc=(1, 2), tc_width=(32,), micro_batch=(1,)))
     config = SearchConfig("random", num_trials=60, batch=7)
     result = search(config, tmp_path, space=small, objective_factory=CountingObjective(seen))
-    assert len(seen) == len(set(seen)) == result.distinct_evaluations <= small.size < 60
+    *searched, winner = seen
+    assert winner == result.trials[result.best_number].point
+    assert len(searched) == len(set(searched)) == result.distinct_evaluations <= small.size < 60
     assert result.evaluations == 60
     assert sum(trial.is_repeat for trial in result.trials) == 60 - result.distinct_evaluations
     assert all(trial.wall_s == 0 for trial in result.trials if trial.is_repeat)

@@ -12,7 +12,7 @@ from phaze_opt.errors import SolverError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.running.cluster_evaluator import ClusterStoreEvaluator
+from phaze_opt.study.running.evaluator_source import ClusterStoreEvaluator
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 

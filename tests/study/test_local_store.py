@@ -34,7 +34,8 @@ def test_what_one_store_completes_another_one_knows(tmp_path: Path) -> None:
     assert store.complete("a", POINT, _known()) == _known()
     assert second.known("a", POINT) == _known()
     assert second.known("b", POINT) is None
-    assert second.points("a") == (POINT,)
+    assert second.has("a", POINT)
+    assert not second.has("b", POINT)
 
 
 def test_the_first_completed_evaluation_counts(tmp_path: Path) -> None:

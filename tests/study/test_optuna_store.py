@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
 
-from phaze_opt.errors import InputError, SolverError, StorageError
+from phaze_opt.errors import InputError, PluginError, SolverError, StorageError
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.address import parse_address
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.running.engine import shared_engine
 from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.stores.mirrored_store import MirroredStore
 from phaze_opt.study.stores.optuna_store import OptunaStore
-from phaze_opt.study.stores.rdb_storage import hide_password, open_rdb_storage, with_driver
-from phaze_opt.study.stores.store import StoreEvaluator
+from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
+from phaze_opt.study.stores.store import MirroredStore, StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 WORKER = Path(__file__).parent / "outside" / "store_worker.py"
 DIGEST = "d" * 64
 POINT = DesignPoint(2, 4, 16, 16, 16, 2 << 20, 32 << 30, 1)
 OTHER = DesignPoint(4, 4, 16, 16, 16, 2 << 20, 32 << 30, 1)
+PATIENCE_S = 120
+"""For what must come, however busy the machine is."""
 
 
 def open_store(url: str, *, heartbeat_s: int = 1, grace_s: int = 2) -> OptunaStore:
-    return OptunaStore(open_rdb_storage(url, heartbeat_s=heartbeat_s, grace_s=grace_s))
+    address = parse_address(url, source="test")
+    return OptunaStore(open_rdb_storage(address, heartbeat_s=heartbeat_s, grace_s=grace_s), Insistence(address))
 
 
 def known(point: DesignPoint) -> KnownEvaluation:
@@ -65,25 +74,25 @@ def start_worker(mode: str, url: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, str(WORKER), mode, url], stdout=subprocess.PIPE, text=True)
 
 
-def kill_one_with_a_claim(database: str) -> None:
+def kill_one_with_a_claim(database: str, store: OptunaStore) -> None:
     with start_worker("hang", database) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
+        assert not store.claim(DIGEST, POINT)
         process.kill()
 
 
 def test_a_killed_worker_loses_its_claim_and_the_second_death_is_an_error(database: str) -> None:
-    kill_one_with_a_claim(database)
     store = open_store(database)
-    assert not store.claim(DIGEST, POINT)
-    deadline = time.monotonic() + 20
+    kill_one_with_a_claim(database, store)
+    deadline = time.monotonic() + PATIENCE_S
     while not store.claim(DIGEST, POINT):
         assert time.monotonic() < deadline
         time.sleep(0.3)
     store.release(DIGEST, POINT)
-    kill_one_with_a_claim(database)
+    kill_one_with_a_claim(database, store)
     with pytest.raises(SolverError, match="two workers ended"):
-        while time.monotonic() < deadline + 20:
+        while time.monotonic() < deadline + PATIENCE_S:
             store.claim(DIGEST, POINT)
             time.sleep(0.3)
     store.close()
@@ -93,9 +102,9 @@ def test_a_killed_worker_loses_its_claim_and_the_second_death_is_an_error(databa
 
 
 def test_a_slow_worker_keeps_its_claim_by_heartbeats(database: str) -> None:
-    slow, other = open_store(database), open_store(database)
+    slow, other = open_store(database, grace_s=4), open_store(database, grace_s=4)
     assert slow.claim(DIGEST, POINT)
-    end = time.monotonic() + 3
+    end = time.monotonic() + 5
     while time.monotonic() < end:
         assert not other.claim(DIGEST, POINT)
         time.sleep(0.3)
@@ -114,8 +123,9 @@ def drop(database: str) -> None:
 
 
 def test_a_database_that_is_lost_in_the_middle_is_one_sentence_and_the_evaluation_is_kept(
-    database: str, tmp_path: Path
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("phaze_opt.study.stores.rdb_storage.PATIENCE_S", 0.5)
     local = LocalStore(tmp_path)
     store = MirroredStore(local, open_store(database))
     dropped = []
@@ -142,8 +152,6 @@ def test_a_database_that_is_lost_in_the_middle_is_one_sentence_and_the_evaluatio
 
 
 def test_heartbeats_go_on_after_an_error_of_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sqlalchemy.exc import OperationalError
-
     store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
     beats = []
 
@@ -154,7 +162,7 @@ def test_heartbeats_go_on_after_an_error_of_the_database(tmp_path: Path, monkeyp
     monkeypatch.setattr(store.storage, "heartbeat_interval", 0.01)
     assert store.claim(DIGEST, POINT)
     monkeypatch.setattr(store.storage, "record_heartbeat", beat)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while len(beats) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -164,19 +172,107 @@ def test_heartbeats_go_on_after_an_error_of_the_database(tmp_path: Path, monkeyp
 
 def test_workers_that_race_evaluate_every_point_exactly_once(database: str) -> None:
     workers = [start_worker("race", database) for _ in range(3)]
-    claimed = [line for worker in workers for line in worker.communicate(timeout=60)[0].splitlines()]
+    claimed = [line for worker in workers for line in worker.communicate(timeout=PATIENCE_S)[0].splitlines()]
     assert all(worker.returncode == 0 for worker in workers)
     assert sorted(map(int, claimed)) == list(range(1, 21))
 
 
-def test_addresses() -> None:
-    assert with_driver("postgresql://u@h/d") == "postgresql+psycopg://u@h/d"
-    assert with_driver("sqlite:///x.db") == "sqlite:///x.db"
-    assert "secret" not in hide_password("postgresql://u:secret@h/d")
-    with pytest.raises(InputError, match="no database address"):
-        open_rdb_storage("nonsense")
-    with pytest.raises(InputError, match="does not answer"):
-        open_rdb_storage("postgresql://nobody@127.0.0.1:1/nothing")
+OPERATIONS = ("create_new_trial", "record_heartbeat", "set_trial_state_values", "set_trial_user_attr", "get_trial")
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize("which", range(7))
+def test_a_connection_lost_at_any_operation_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, which: int, is_done: bool
+) -> None:
+    """Before the operation, or after it so that nobody knows that it was done."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    store = open_store(url, heartbeat_s=60, grace_s=120)
+    count = 0
+
+    def failing(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **named: object) -> object:
+            nonlocal count
+            count += 1
+            if count != which + 1:
+                return real(*arguments, **named)
+            if is_done:
+                real(*arguments, **named)
+            raise OperationalError("statement", {}, ConnectionError("the server is away"))
+
+        return call
+
+    store.known(DIGEST, POINT)
+    for name in OPERATIONS:
+        monkeypatch.setattr(store.storage, name, failing(getattr(store.storage, name)))
+    assert store.claim(DIGEST, POINT)
+    store.complete(DIGEST, POINT, known(POINT))
+    assert count > which, "the fault was met"
+    assert "trying again" in caplog.text
+    assert "as from a dead one" not in caplog.text
+    monkeypatch.undo()
+    other = open_store(url)
+    assert not other.claim(DIGEST, POINT)
+    assert other.known(DIGEST, POINT) == known(POINT)
+    assert not other._kinds[DIGEST]._num_failed
+    store.close()
+    other.close()
+
+
+def test_a_database_that_is_restarted_ends_nothing(restart: Callable[[], None], database: str, tmp_path: Path) -> None:
+    store = MirroredStore(LocalStore(tmp_path), open_store(database))
+    evaluator = StoreEvaluator(store, DIGEST, lambda: ToyObjective(ToyScenario()))
+    evaluator.submit((POINT,))
+    assert store.claim(DIGEST, OTHER)
+    restart()
+    store.complete(DIGEST, OTHER, known(OTHER))
+    third = replace(POINT, num_tc=8)
+    restart()
+    evaluator.submit((third,))
+    store.close()
+    again = open_store(database)
+    assert not again.claim(DIGEST, OTHER)
+    assert again.known(DIGEST, OTHER) == known(OTHER)
+    assert {POINT, OTHER, third} <= set(again._kinds[DIGEST].known)
+    again.close()
+
+
+SECRET = "s3cret"  # noqa: S105
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"postgresql://u:{SECRET}@[::1/db",
+        f"postgresql://u:a/{SECRET}@127.0.0.1:1/db",
+        f"postgresql://u:a#{SECRET}@127.0.0.1:1/db",
+        f"postgresql://u:{SECRET}@{SECRET}@127.0.0.1:1/db",
+        f"postgresql://127.0.0.1:1/db?user=u&password={SECRET}",
+        f"postgresql://u:{SECRET}@127.0.0.1:1/db",
+        f"nosuch://u:{SECRET}@127.0.0.1:1/db",
+        f"http://u:{SECRET}@127.0.0.1:1/db",
+        SECRET,
+    ],
+)
+def test_an_address_that_leads_nowhere_is_one_sentence_without_its_secret(address: str) -> None:
+    with pytest.raises((InputError, PluginError)) as caught:
+        shared_engine(storage=address)
+    assert SECRET not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_never_speaks_is_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phaze_opt.study.stores.rdb_storage.CONNECT_S", 2)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"postgresql://u:{SECRET}@127.0.0.1:{mute.getsockname()[1]}/db"
+        with pytest.raises(InputError, match="does not answer") as caught:
+            shared_engine(storage=address)
+    assert SECRET not in str(caught.value)
+
+
+def test_the_engine_of_a_database_shows_no_secret(database: str) -> None:
+    address = make_url(database).set(password=SECRET).render_as_string(hide_password=False)
+    assert SECRET not in repr(shared_engine(storage=address))
 
 
 def test_sqlite_serves_one_machine(tmp_path: Path) -> None:

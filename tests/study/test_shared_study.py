@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from toy_study import CONFIG, ENGINE, build_slow, table
 
 from phaze_opt.errors import InputError
 from phaze_opt.study.load import open_evaluations
+from phaze_opt.study.progress import StudyProgress
 from phaze_opt.study.run import run_study
 from phaze_opt.study.running.engine import StudyEngine, shared_engine
 
@@ -79,3 +81,22 @@ def test_addresses_that_lead_nowhere_are_said_so(tmp_path: Path, monkeypatch: py
         shared_engine(storage="postgresql://nobody@127.0.0.1:1/nothing")
     with pytest.raises(InputError, match="no Dask scheduler answers"):
         run_study(CONFIG, work_dir=tmp_path, engine=replace(ENGINE, dask="tcp://127.0.0.1:1"))
+
+
+@pytest.mark.slow
+def test_a_database_that_is_restarted_in_the_middle_ends_no_process(
+    undisturbed: list[object], restart: Callable[[], None], database: str, tmp_path: Path
+) -> None:
+    """A coordinator with two workers, and another machine; the server goes away twice while they evaluate."""
+    finished: list[int] = []
+
+    def restart_twice(progress: StudyProgress) -> None:
+        if progress.num_trials in (10, 40) and progress.num_trials not in finished:
+            finished.append(progress.num_trials)
+            restart()
+
+    other = start_machine(database, tmp_path / "other")
+    result = run_study(CONFIG, work_dir=tmp_path, engine=engine_of(database), jobs=2, on_progress=restart_twice)
+    assert finished
+    assert other.wait(timeout=240) == 0
+    assert table(result) == undisturbed

@@ -12,7 +12,6 @@ from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_file import read_study
-from phaze_opt.study.files.toml_places import line_of
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -314,21 +313,3 @@ def test_a_goal_that_a_strategy_cannot_do_is_a_fault(folder: Path) -> None:
     text = '[study]\nname = "a"\nworkloads = ["tiny"]\nstrategies = ["random", "cma-es"]\nobjective = "pareto"\n'
     with pytest.raises(InputError, match=r"study\.toml:4: key 'study\.strategies\[1\]': .*several"):
         read_study(_write(folder, text))
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        (("a",), 1),
-        (("b", 1), 3),
-        (("b", 2, "x"), 5),
-        (("t", 0, "k"), 8),
-        (("t", 1, "k"), 12),
-        (("t", 1, "s", "k.l"), 14),
-        (("t", 1, "nope"), 11),
-        (("nope",), None),
-    ],
-)
-def test_lines_of_keys(path: tuple[str | int, ...], line: int | None) -> None:
-    text = 'a = 1\nb = [\n  "p", "q",  # two\n\n  { x = 1 },\n]\n[[t]]\nk = "["\n\n\n[[t]]\nk = 2\n[t.s]\n"k.l" = 3\n'
-    assert line_of(text, path) == line

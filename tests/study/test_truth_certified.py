@@ -5,10 +5,12 @@ import json
 import shutil
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
+from claimed_certificate import claim_of, nothing_of, write_certificate
+from pyarrow import parquet
 from toy_study import CONFIG, ENGINE
 
-from phaze_opt.certify.certificate import FORMAT, CertificateProvenance, Claim
 from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
@@ -18,8 +20,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.record.plain_data import to_plain
-from phaze_opt.study.certified_truth import better_truth, certified_truth
+from phaze_opt.study.certified_truth import better_truth, certified_truth, contradiction
 from phaze_opt.study.config import Budget, Judgement, Setting, Workload
 from phaze_opt.study.judging.scoring import yardstick_of
 from phaze_opt.study.load import load_study
@@ -29,40 +30,17 @@ from phaze_opt.study.run import run_study
 from phaze_opt.study.summary import summarise
 from phaze_opt.study.truth import ENUMERATED, find_truth, keep_truth, known_truth, truth_file
 from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 from phaze_opt.workload.config import load_model
 
 SPACE = tiny_space()
 POINT, OTHER = SPACE.point(3), SPACE.point(4)
 DIGEST = "of the problem"
-CLAIM = Claim(
-    is_feasible=True,
-    incumbent=3,
-    point=POINT,
-    value=100.0,
-    value_upper=100.5,
-    throughput_samples_per_s=100.0,
-    gap=0.005,
-    tolerance=0.01,
-    is_proved=True,
-    num_points=SPACE.size,
-    num_solved=7,
-)
-INFEASIBLE = Claim(False, -1, None, 0.0, 0.0, 0.0, 0.0, 0.01, True, SPACE.size, 0)
+CLAIM = claim_of(SPACE, 3, 100.0, 100.5)
 
 
-def write_certificate(directory, claim=CLAIM, digest=DIGEST):
-    """What of a certificate a study reads, with one further file."""
-    directory.mkdir(parents=True)
-    (directory / "pool.json").write_text("{}")
-    data = {
-        "format": FORMAT,
-        "claim": to_plain(Claim, claim),
-        "problem_digest": digest,
-        "files": {"pool.json": hashlib.sha256(b"{}").hexdigest()},
-        "provenance": to_plain(CertificateProvenance, CertificateProvenance("1.0", "3.11", "highs", 5, 9, 2.5)),
-    }
-    (directory / "certificate.json").write_text(json.dumps(data | {"digest": content_digest(data)}))
-    return directory
+def write(directory, claim=CLAIM, digest=DIGEST, *, space=SPACE):
+    return write_certificate(directory, claim, digest, space=space)
 
 
 def enumerated(value, point=OTHER):
@@ -71,10 +49,10 @@ def enumerated(value, point=OTHER):
 
 
 def test_it_is_read_as_it_stands(tmp_path):
-    write_certificate(tmp_path / "any-name")
+    write(tmp_path / "any-name")
     record = certified_truth(DIGEST, certificates=tmp_path)
     assert record.truth == Truth(TruthKind.CERTIFIED, 100.0, POINT, gap=pytest.approx(0.005))
-    assert (record.num_points, record.num_evaluated, record.wall_s) == (SPACE.size, 7, 2.5)
+    assert (record.num_points, record.num_evaluated, record.wall_s) == (SPACE.size, 1, 2.5)
 
 
 def test_none_where_there_are_none(tmp_path):
@@ -83,26 +61,26 @@ def test_none_where_there_are_none(tmp_path):
 
 
 def test_the_digest_inside_decides_never_the_name(tmp_path):
-    write_certificate(tmp_path / DIGEST, digest="of another problem")
+    write(tmp_path / DIGEST, digest="of another problem")
     assert certified_truth(DIGEST, certificates=tmp_path) is None
-    write_certificate(tmp_path / "of another problem")
+    write(tmp_path / "of another problem")
     assert certified_truth(DIGEST, certificates=tmp_path).truth.value == 100.0
 
 
 def test_only_what_is_proved_counts(tmp_path):
-    write_certificate(tmp_path / "unproved", replace(CLAIM, is_proved=False))
+    write(tmp_path / "unproved", claim_of(SPACE, 3, 100.0, 150.0))
     assert certified_truth(DIGEST, certificates=tmp_path) is None
 
 
 def test_the_tighter_of_two_counts(tmp_path):
-    write_certificate(tmp_path / "a", replace(CLAIM, value=99.6))
-    write_certificate(tmp_path / "b")
-    write_certificate(tmp_path / "c", replace(CLAIM, value=99.8))
+    write(tmp_path / "a", claim_of(SPACE, 3, 99.6, 100.5))
+    write(tmp_path / "b")
+    write(tmp_path / "c", claim_of(SPACE, 3, 99.8, 100.5))
     assert certified_truth(DIGEST, certificates=tmp_path).truth.value == 100.0
 
 
 def test_nothing_feasible_is_a_finding(tmp_path):
-    write_certificate(tmp_path / "none", INFEASIBLE)
+    write(tmp_path / "none", nothing_of(SPACE))
     record = known_truth(DIGEST, cache_dir=tmp_path, certificates=tmp_path)
     assert record is not None
     assert record.truth is None
@@ -124,10 +102,10 @@ def test_nothing_feasible_is_a_finding(tmp_path):
     ids=["truncated", "list", "key", "value", "files", "unsigned", "binary", "changed", "missing"],
 )
 def test_a_broken_one_is_left_out_with_a_warning(spoil, tmp_path, caplog):
-    spoil(write_certificate(tmp_path / "broken") / "certificate.json")
+    spoil(write(tmp_path / "broken") / "certificate.json")
     assert certified_truth(DIGEST, certificates=tmp_path) is None
     assert "broken" in caplog.text
-    write_certificate(tmp_path / "whole")
+    write(tmp_path / "whole")
     assert certified_truth(DIGEST, certificates=tmp_path) is not None
 
 
@@ -136,21 +114,21 @@ def test_a_broken_one_is_left_out_with_a_warning(spoil, tmp_path, caplog):
     [(99.0, 100.0, POINT, 0.005), (100.0, 100.0, POINT, 0.005), (100.2, 100.2, OTHER, 100.5 / 100.2 - 1)],
 )
 def test_with_an_enumeration_the_better_value_stands_under_the_same_bound(tmp_path, value, expected, point, gap):
-    write_certificate(tmp_path / "it")
+    write(tmp_path / "it")
     keep_truth(enumerated(value), cache_dir=tmp_path)
     truth = known_truth(DIGEST, cache_dir=tmp_path, certificates=tmp_path).truth
     assert truth == Truth(TruthKind.CERTIFIED, expected, point, gap=pytest.approx(gap))
 
 
 def test_an_enumeration_above_the_bound_wins_and_says_so(tmp_path, caplog):
-    write_certificate(tmp_path / "it")
+    write(tmp_path / "it")
     certified = certified_truth(DIGEST, certificates=tmp_path)
     assert better_truth(certified, enumerated(101.0)) == enumerated(101.0)
     assert "contradicts" in caplog.text
 
 
 def test_a_copy_says_the_same(tmp_path):
-    write_certificate(tmp_path / "certificates" / "it")
+    write(tmp_path / "certificates" / "it")
     record = known_truth(DIGEST, cache_dir=tmp_path, certificates=tmp_path / "certificates")
     keep_truth(record, cache_dir=tmp_path)
     assert known_truth(DIGEST, cache_dir=tmp_path) == record
@@ -190,9 +168,15 @@ def test_an_enumeration_is_not_needed(tmp_path):
     class Condition:
         goal, key, problem_digest = Goal.THROUGHPUT, "a.b", DIGEST
 
-    write_certificate(tmp_path / "it")
+    write(tmp_path / "it")
     # Nothing to evaluate with: an enumeration would fail.
     assert find_truth(Condition(), cache_dir=tmp_path, certificates=tmp_path).kind is TruthKind.CERTIFIED
+
+
+def unseen_index(result, condition):
+    """A point that no search of a condition evaluated."""
+    seen = {trial.point for cell in result.cells if cell.cell.condition.key == condition.key for trial in cell.trials}
+    return next(index for index, point in enumerate(condition.space.points()) if point not in seen)
 
 
 def test_a_study_is_judged_by_a_certificate_made_after_it(tmp_path):
@@ -202,11 +186,12 @@ def test_a_study_is_judged_by_a_certificate_made_after_it(tmp_path):
     assert result.truths == {}
     condition = result.conditions[0]
     best = max(trial.values[0] for cell in result.cells for trial in cell.trials if trial.values)
-    claim = replace(CLAIM, value=2 * best, value_upper=2.001 * best, point=condition.space.point(0))
-    write_certificate(tmp_path / "phaze-opt-certificates" / "it", claim, condition.problem_digest)
+    index = unseen_index(result, condition)
+    claim = claim_of(condition.space, index, 2 * best, 2.001 * best)
+    write(tmp_path / "phaze-opt-certificates" / "it", claim, condition.problem_digest, space=condition.space)
     truths = load_study(result.directory).truths
     assert truths == {
-        condition.key: Truth(TruthKind.CERTIFIED, 2 * best, condition.space.point(0), gap=pytest.approx(0.0005))
+        condition.key: Truth(TruthKind.CERTIFIED, 2 * best, condition.space.point(index), gap=pytest.approx(0.0005))
     }
     summary = summarise(load_study(result.directory))
     assert min(score.regret for score in summary.cells if score.workload == condition.workload.name) >= 0.5
@@ -216,10 +201,11 @@ def test_a_study_is_judged_by_a_certificate_made_after_it(tmp_path):
 def test_a_study_that_asks_for_truths_keeps_a_copy_and_enumerates_nothing(tmp_path):
     judged = Judgement(truth="enumerate", num_bootstrap=100)
     config = replace(CONFIG, contenders=CONFIG.contenders[:1], budget=Budget(evaluations=4), judgement=judged)
-    plan = run_study(replace(config, judgement=Judgement()), work_dir=tmp_path / "other", engine=ENGINE).conditions
-    for number, condition in enumerate(plan):
-        claim = replace(CLAIM, value=1e9, value_upper=1e9, point=condition.space.point(0))
-        write_certificate(tmp_path / "phaze-opt-certificates" / str(number), claim, condition.problem_digest)
+    plan = run_study(replace(config, judgement=Judgement()), work_dir=tmp_path / "other", engine=ENGINE)
+    for number, condition in enumerate(plan.conditions):
+        claim = claim_of(condition.space, unseen_index(plan, condition), 1e9, 1e9)
+        place = tmp_path / "phaze-opt-certificates" / str(number)
+        write(place, claim, condition.problem_digest, space=condition.space)
     result = run_study(config, work_dir=tmp_path, engine=ENGINE)
     assert {truth.kind for truth in result.truths.values()} == {TruthKind.CERTIFIED}
     assert not list((tmp_path / "phaze-opt-studies" / "truths").glob("*"))
@@ -248,3 +234,74 @@ def test_the_real_prover_against_every_evaluation(tmp_path):
     # Another batch is another problem, whatever the directory is called.
     other = replace(condition, scenario=replace(scenario, global_batch=128))
     assert certified_truth(other.problem_digest, certificates=tmp_path / "certificates") is None
+
+
+def raised_claim(directory, *, with_row):
+    """The claim raised by a quarter, every digest redone; the incumbent's row too, if told so."""
+    path = directory / "certificate.json"
+    data = json.loads(path.read_text())
+    claim = data["claim"]
+    claim.update({key: 1.25 * claim[key] for key in ("value", "value_upper", "throughput_samples_per_s")})
+    if with_row:
+        points = directory / "points.parquet"
+        table = parquet.read_table(points)
+        columns = table.to_pydict()
+        for name in ("throughput_samples_per_s", "throughput_upper_samples_per_s"):
+            columns[name] = [1.25 * value for value in columns[name]]
+        parquet.write_table(pa.table(columns, schema=table.schema), points)
+        data["files"]["points.parquet"] = hashlib.sha256(points.read_bytes()).hexdigest()
+    path.write_text(json.dumps(data | {"digest": content_digest(data)}))
+
+
+def test_a_claim_that_its_rows_do_not_say_is_left_out(tmp_path, caplog):
+    raised_claim(write(tmp_path / "raised"), with_row=False)
+    assert certified_truth(DIGEST, certificates=tmp_path) is None
+    assert "the rows give 100" in caplog.text
+
+
+def test_a_claim_that_the_studys_own_evaluation_contradicts_counts_for_nothing(tmp_path, caplog):
+    config = replace(CONFIG, contenders=CONFIG.contenders[:1], budget=Budget(evaluations=6))
+    result = run_study(config, work_dir=tmp_path, engine=ENGINE)
+    condition = result.conditions[0]
+    trials = [trial for cell in result.cells if cell.cell.condition.key == condition.key for trial in cell.trials]
+    best = max((trial for trial in trials if trial.values), key=lambda trial: trial.values[0])
+    index = list(condition.space.points()).index(best.point)
+    place = tmp_path / "phaze-opt-certificates" / "it"
+    claim = claim_of(condition.space, index, best.values[0], best.values[0])
+    write(place, claim, condition.problem_digest, space=condition.space)
+    assert load_study(result.directory).truths[condition.key].value == best.values[0]
+    raised_claim(place, with_row=True)
+    assert certified_truth(condition.problem_digest, certificates=place.parent).truth.value == 1.25 * best.values[0]
+    assert condition.key not in load_study(result.directory).truths
+    assert "counts for nothing" in caplog.text
+
+
+@pytest.mark.parametrize(("value", "is_refuted"), [(1.0, False), (1.05, False), (1.11, True), (0.5, False)])
+def test_an_evaluation_contradicts_what_its_schedules_leave_no_room_for(value, is_refuted):
+    """Certificates solve schedules further: up to the evaluation's own bound they may attain more."""
+    point, evaluation = next(
+        (point, evaluation)
+        for point in SPACE.points()
+        if (evaluation := ToyObjective(ToyScenario()).evaluate(point)).is_feasible
+    )
+    rate = evaluation.throughput_samples_per_s
+    evaluation = replace(evaluation, throughput_bound_samples_per_s=1.1 * rate)
+    truth = Truth(TruthKind.CERTIFIED, value * rate, point)
+    assert bool(contradiction(truth, Goal.THROUGHPUT, evaluation)) == is_refuted
+
+
+@pytest.mark.parametrize("batch", [64, 96])
+def test_an_enumeration_attains_what_a_proof_of_the_same_problem_attains(tmp_path, batch):
+    """Evaluations whose schedules leave a fifth open are solved as far as a certificate's before one is called best."""
+    axes = replace(SPACE.axes, num_tc=(1, 2, 4), num_vc=(1, 2), tc_width=(64,), micro_batch=(2,))
+    space = replace(SPACE, axes=axes, min_area_fraction=0.0)
+    cluster = Cluster(16, load_network("two-level", num_devices=16, constants=load_constants()))
+    scenario = Scenario((load_model("tiny"),), cluster, batch, tensor_parallel=(1, 2), schedule_gap=0.2)
+    condition = Condition(Setting(), Workload("tiny", ("tiny",)), scenario, space, load_constants())
+    truth = find_truth(condition, cache_dir=tmp_path)
+    problem = CertifyProblem(scenario, space, load_constants())
+    claim = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path / "certificates")).certificate.claim
+    evaluated = max(Objective(scenario).evaluate(point).throughput_samples_per_s for point in space.points())
+    assert truth.kind is TruthKind.ENUMERATED
+    assert truth.value >= max(evaluated, claim.value) * (1 - 1e-12)
+    assert truth.value <= claim.value_upper * (1 + 1e-9)

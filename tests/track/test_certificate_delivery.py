@@ -13,7 +13,7 @@ from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.result import CertifyProgress, CertifyStage
 from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.track import guard, mlflow_certificate
+from phaze_opt.track import guard, mlflow
 from phaze_opt.track.certificate_events import (
     CertificateTracker,
     CertificateTrackingSession,
@@ -41,7 +41,7 @@ MOVES = (moved(0, 0.0, 150.0), moved(1, 90.0, 150.0), moved(2, 90.0, 150.0), mov
 @pytest.fixture
 def work_dir(tmp_path: Path, make_store: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> Path:
     make_store(tmp_path)
-    monkeypatch.setattr(mlflow_certificate, "PAUSE_S", 0.0)
+    monkeypatch.setattr(mlflow, "PAUSE_S", 0.0)
     return tmp_path
 
 
@@ -90,7 +90,7 @@ def test_the_curves_have_a_step_a_move(work_dir: Path) -> None:
 
 
 def test_moves_in_quick_succession_are_one(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mlflow_certificate, "PAUSE_S", 3600.0)
+    monkeypatch.setattr(mlflow, "PAUSE_S", 3600.0)
     record(work_dir, STARTED, *(moved(n, 50.0 + n, 200.0 - n) for n in range(1, 50)), FINISHED)
     assert curve(work_dir, "upper_bound") == [(0, 199.0), (1, 151.0), (2, 100.05)]
 
@@ -112,7 +112,7 @@ def test_events_out_of_order_are_refused(work_dir: Path) -> None:
     with pytest.raises(TrackingError):
         session.observe_proof(MOVES[0])
     session.observe_proof(STARTED)
-    with pytest.raises(TrackingError, match="one proof"):
+    with pytest.raises(TrackingError, match="one thing"):
         session.observe_proof(STARTED)
     session.close()
 
@@ -134,7 +134,7 @@ def test_a_failing_session_is_silenced(caplog: pytest.LogCaptureFixture) -> None
         def close(self, on_progress: object = None) -> object:
             raise ValueError("gone")
 
-    session = guard.GuardedCertificateSession(Failing())
+    session = guard.GuardedSession(Failing(), what="proof")
     session.observe_proof(STARTED)
     session.observe_proof(MOVES[0])
     delivery = session.close()

@@ -5,24 +5,30 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from phaze_opt.errors import InputError, TrackingError
+from phaze_opt.record.lock import locked
 from phaze_opt.search.events import SearchStarted, TrialFinished
 from phaze_opt.testing.events import example_search
+from phaze_opt.testing.records import record_search
 from phaze_opt.testing.trackers import expected, resumed
-from phaze_opt.track import batches, deliver
-from phaze_opt.track.deliver import deliver_once, deliver_waiting, num_pending
+from phaze_opt.track import batches, store
+from phaze_opt.track.deliver import deliver_once, deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri
-from phaze_opt.track.journal import list_journals
 from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.order import OrderFile, list_orders
 from phaze_opt.track.protocol import Delivery, TrackerConfig
+from phaze_opt.track.quiet import quiet_mlflow
+from phaze_opt.track.sources import num_pending
 
 NUM_TRIALS = 12
 EVENTS = example_search(NUM_TRIALS)
-NUM_RECORDS = NUM_TRIALS + 4  # started, config.json, finished, best.json
+NUM_LINES = NUM_TRIALS + 1
+NUM_PENDING = NUM_LINES + 4  # the ends of the run, config.json and best.json
 
 
 @pytest.fixture
@@ -38,7 +44,8 @@ def destination(work_dir: Path) -> Destination:
 
 def record(work_dir: Path, events=EVENTS, *, uri: str = "") -> Delivery:
     session = MLflowTracker(is_background=False).open(TrackerConfig(uri, work_dir=work_dir))
-    for event in events:
+    is_resumed = any(isinstance(event, TrialFinished) and event.is_resumed for event in events)
+    for event in record_search(work_dir, events, is_resumed=is_resumed):
         session.observe(event)
     return session.close()
 
@@ -54,7 +61,7 @@ def trial_numbers(work_dir: Path) -> list[int]:
 
 
 def test_the_store_has_a_parent_its_children_curves_and_artifacts(work_dir: Path) -> None:
-    assert record(work_dir) == Delivery(num_delivered=NUM_RECORDS)
+    assert record(work_dir) == Delivery(num_delivered=NUM_LINES)
     assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
     assert rows(work_dir, "select count(*) from runs where status = 'FINISHED'") == [(NUM_TRIALS + 1,)]
     parents = rows(work_dir, "select distinct value from tags where key = 'mlflow.parentRunId'")
@@ -72,13 +79,13 @@ def test_the_store_has_a_parent_its_children_curves_and_artifacts(work_dir: Path
 def test_failure_at_any_call_is_repaired_by_the_next_delivery(
     failing_call: int, work_dir: Path, destination: Destination, monkeypatch
 ) -> None:
-    real = deliver.open_client
-    monkeypatch.setattr(deliver, "open_client", lambda where: FlakyClient(real(where), failing_call))
+    real = store.open_client
+    monkeypatch.setattr(store, "open_client", lambda where: FlakyClient(real(where), failing_call))
     delivery = record(work_dir)
     assert not delivery.is_complete
     assert "stood in the way" in delivery.reason
     assert "phaze-opt ui" in delivery.reason
-    monkeypatch.setattr(deliver, "open_client", real)
+    monkeypatch.setattr(store, "open_client", real)
     assert deliver_waiting(destination) == 0
     assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
     history = "select count(*), count(distinct step) from metrics where key = 'num_trials_finished'"
@@ -109,12 +116,56 @@ class FlakyClient:
 
 def test_a_second_delivery_finds_nothing_to_do(work_dir: Path, destination: Destination, monkeypatch) -> None:
     record(work_dir)
-    (journal,) = list_journals(work_dir)
+    (place,) = list_orders(work_dir)
     before = rows(work_dir, "select count(*) from metrics")
-    assert num_pending(journal, destination) == 0
-    monkeypatch.setattr(deliver, "open_client", None)
-    assert deliver_once(journal, destination).num_acknowledged == NUM_RECORDS
+    assert num_pending(place, destination.shown) == 0
+    monkeypatch.setattr(store, "open_client", None)
+    assert deliver_once(place, destination)
     assert rows(work_dir, "select count(*) from metrics") == before
+
+
+def test_what_the_store_has_is_known_from_the_store(work_dir: Path, destination: Destination) -> None:
+    record(work_dir)
+    (place,) = list_orders(work_dir)
+    tables = ("runs", "metrics", "params", "tags")
+    before = [rows(work_dir, f"select count(*) from {table}") for table in tables]
+    (place.directory / "tracking.state.json").unlink()
+    assert num_pending(place, destination.shown) > NUM_TRIALS
+    assert deliver_waiting(destination) == 0
+    assert [rows(work_dir, f"select count(*) from {table}") for table in tables] == before
+
+
+def test_a_search_leaves_one_journal(work_dir: Path) -> None:
+    record(work_dir)
+    (place,) = list_orders(work_dir)
+    assert [path.name for path in place.directory.rglob("*.jsonl")] == ["trials.jsonl"]
+    # What tracking adds is about the run, not about its trials.
+    assert b"num_tc" not in place.path.read_bytes()
+
+
+def test_a_record_that_another_process_delivers_is_left_to_it(work_dir: Path, destination: Destination) -> None:
+    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=work_dir))
+    for event in record_search(work_dir, EVENTS):
+        session.observe(event)
+    (place,) = list_orders(work_dir)
+    with locked(place.lock, busy=""):
+        assert not deliver_once(place, destination)
+        assert not session.close().is_complete
+        assert trial_numbers(work_dir) == []
+    assert deliver_waiting(destination) == 0
+    assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
+
+
+def test_a_torn_line_costs_that_line(work_dir: Path) -> None:
+    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=work_dir))
+    events = record_search(work_dir, EVENTS)
+    path = OrderFile(events[0].directory).directory / "trials.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:4], lines[4][:50] + b"\n", *lines[5:]]))
+    for event in events:
+        session.observe(event)
+    assert session.close().is_complete
+    assert trial_numbers(work_dir) == [number for number in range(NUM_TRIALS) if number != 3]
 
 
 def test_a_rerun_is_a_run_of_its_own_and_a_resumed_search_is_not(work_dir: Path) -> None:
@@ -145,19 +196,22 @@ def test_a_run_deleted_in_the_store_comes_back_whole_when_its_search_goes_on(wor
     assert rows(work_dir, alive) == [(NUM_TRIALS + 1,)]
 
 
-def test_events_for_another_store_are_not_delivered_here(work_dir: Path, destination: Destination, monkeypatch) -> None:
-    def refuse(where):
-        message = "no server"
-        raise ConnectionError(message)
+def refuse(where):
+    message = "no server"
+    raise ConnectionError(message)
 
+
+def test_a_record_for_another_store_is_not_delivered_here(
+    work_dir: Path, destination: Destination, monkeypatch
+) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(deliver, "open_client", refuse)
+        patch.setattr(store, "open_client", refuse)
         delivery = record(work_dir, uri="http://me:secret@elsewhere:5000")
-    assert delivery.num_pending == NUM_RECORDS
+    assert delivery.num_pending == NUM_PENDING
     assert "secret" not in delivery.reason
-    (journal,) = list_journals(work_dir)
-    assert b"secret" not in b"".join(path.read_bytes() for path in journal.directory.rglob("*") if path.is_file())
-    assert num_pending(journal, destination) == 0
+    (place,) = list_orders(work_dir)
+    assert b"secret" not in b"".join(path.read_bytes() for path in place.directory.rglob("*") if path.is_file())
+    assert num_pending(place, destination.shown) == 0
     assert deliver_waiting(destination) == 0
     assert trial_numbers(work_dir) == []
 
@@ -168,7 +222,7 @@ def test_a_deleted_experiment_is_said_in_one_sentence(work_dir: Path) -> None:
         connection.execute("update experiments set lifecycle_stage = 'deleted' where name = 'phaze-opt'")
         connection.commit()
     delivery = record(work_dir)
-    assert delivery.num_pending == NUM_RECORDS
+    assert delivery.num_pending == NUM_PENDING
     assert "\n" not in delivery.reason
 
 
@@ -183,39 +237,38 @@ def test_misuse_is_told_and_unwritable_directories_are_refused(tmp_path: Path, w
     session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
     with pytest.raises(TrackingError, match="before the start"):
         session.observe(EVENTS[1])
-    for event in EVENTS[:3]:
+    with pytest.raises(TrackingError, match="no directory"):
+        session.observe(EVENTS[0])
+    events = record_search(work_dir, EVENTS[:3])
+    for event in events:
         session.observe(event)
     with pytest.raises(TrackingError, match="relative name"):
         session.log_artifacts({"../escape.txt": tmp_path / "mlflow.db"})
-    with pytest.raises(TrackingError, match="one search"):
-        session.observe(EVENTS[0])
+    with pytest.raises(TrackingError, match="one thing"):
+        session.observe(events[0])
     assert session.close().is_complete
     with pytest.raises(TrackingError, match="closed"):
-        session.observe(EVENTS[4])
+        session.observe(EVENTS[-1])
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be made"):
         MLflowTracker().open(TrackerConfig(work_dir=tmp_path / "file" / "below"))
 
 
 def test_an_experiment_that_another_process_makes_first_is_used(work_dir: Path, monkeypatch) -> None:
-    real = deliver.open_client
-    monkeypatch.setattr(deliver, "open_client", lambda where: FlakyClient(real(where), 2))  # create_experiment
+    real = store.open_client
+    monkeypatch.setattr(store, "open_client", lambda where: FlakyClient(real(where), 2))  # create_experiment
     assert record(work_dir, EVENTS[:2]).is_complete
     assert rows(work_dir, "select count(*) from experiments where name = 'phaze-opt'") == [(1,)]
 
 
 def test_copies_of_artifacts_are_kept_until_the_store_has_them(work_dir: Path, monkeypatch) -> None:
-    def refuse(where):
-        message = "no server"
-        raise ConnectionError(message)
-
     with monkeypatch.context() as patch:
-        patch.setattr(deliver, "open_client", refuse)
+        patch.setattr(store, "open_client", refuse)
         record(work_dir)
-    (journal,) = list_journals(work_dir)
-    assert {path.name for path in journal.artifacts.iterdir()} == {"config.json", "best.json"}
+    (place,) = list_orders(work_dir)
+    assert set(place.waiting_files()) == {"config.json", "best.json"}
     deliver_waiting(Destination(default_uri(work_dir), work_dir))
-    assert list(journal.artifacts.iterdir()) == []
+    assert place.waiting_files() == {}
     assert {path.name for path in (work_dir / "mlartifacts").rglob("*.json")} == {"config.json", "best.json"}
 
 
@@ -229,5 +282,29 @@ def test_a_store_whose_making_is_cut_short_is_not_there(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("mlflow.MlflowClient", half_made)
         with pytest.raises(sqlite3.OperationalError):
-            deliver.open_client(Destination(default_uri(tmp_path), tmp_path))
+            store.open_client(Destination(default_uri(tmp_path), tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db.lock"]
+
+
+def test_what_a_killed_process_left_of_a_store_is_removed(work_dir: Path, destination: Destination) -> None:
+    left = work_dir / ".mlflow.db-abcd1234"
+    left.mkdir()
+    (left / "mlflow.db").write_text("half a store")
+    with quiet_mlflow():
+        store.open_client(destination)
+    assert not left.exists()
+
+
+def test_a_search_of_an_earlier_version_goes_on_in_its_run(work_dir: Path) -> None:
+    attempt = work_dir / "phaze-opt-runs" / "example-0001" / "tracking" / "20260101T000000000-abcdef"
+    attempt.mkdir(parents=True)
+    (attempt / "tracking.jsonl").write_text("")
+    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=work_dir))
+    first = record_search(work_dir, EVENTS[:5])[0]
+    session.observe(replace(first, is_resumed=True))
+    for event in record_search(work_dir, resumed(EVENTS, num_known=4), is_resumed=True)[1:]:
+        session.observe(event)
+    assert session.close().is_complete
+    assert rows(work_dir, "select distinct value from tags where key = 'phaze_opt.attempt'") == [(attempt.name,)]
+    resumed_tags = "select value, count(*) from tags where key = 'is_resumed' group by value order by value"
+    assert rows(work_dir, resumed_tags) == [("false", NUM_TRIALS - 4), ("true", 4)]

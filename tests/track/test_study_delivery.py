@@ -17,11 +17,13 @@ from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.plugins import PluginGroup
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.testing.events import example_study
+from phaze_opt.testing.records import record_study
 from phaze_opt.testing.study_trackers import interrupted
-from phaze_opt.track import deliver, guard
+from phaze_opt.track import guard, store
 from phaze_opt.track.deliver import deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.newest import newest_link
 from phaze_opt.track.null import NullSession
 from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
 from phaze_opt.track.study_records import MAX_CURVE_POINTS, median_curve, thinned
@@ -47,7 +49,7 @@ def work_dir(tmp_path: Path, make_store: Callable[[Path], None]) -> Path:
 
 def record(work_dir: Path, events: tuple[StudyEvent, ...] = EVENTS, **config) -> Delivery:
     session = MLflowTracker(is_background=False).open_study(TrackerConfig(work_dir=work_dir, **config))
-    for event in events:
+    for event in record_study(work_dir, events):
         session.observe_study(event)
     return session.close()
 
@@ -161,6 +163,13 @@ def test_the_experiment_bears_the_studys_name_note_and_views(work_dir: Path) -> 
     assert "least median regret" in rows(work_dir, "select value from tags where key = 'mlflow.note.content'")[0][0]
 
 
+def test_the_interface_is_opened_at_the_view_of_the_newest_study(work_dir: Path) -> None:
+    record(work_dir, EVENTS)
+    link = newest_link(Destination(default_uri(work_dir), work_dir))
+    assert "viewStateShareKey=strategies" in link
+    assert "workflowType=machine_learning" in link
+
+
 def test_an_experiment_of_the_users_keeps_its_note(work_dir: Path) -> None:
     with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
         connection.execute(
@@ -177,10 +186,10 @@ def test_an_experiment_of_the_users_keeps_its_note(work_dir: Path) -> None:
 
 @pytest.mark.parametrize("failing_call", [3, 7, 12, 19, 30, 41, 52])
 def test_failure_at_any_call_is_repaired_by_the_next_delivery(failing_call: int, work_dir: Path, monkeypatch) -> None:
-    real = deliver.open_client
-    monkeypatch.setattr(deliver, "open_client", lambda where: FlakyClient(real(where), failing_call))
+    real = store.open_client
+    monkeypatch.setattr(store, "open_client", lambda where: FlakyClient(real(where), failing_call))
     assert not record(work_dir).is_complete
-    monkeypatch.setattr(deliver, "open_client", real)
+    monkeypatch.setattr(store, "open_client", real)
     assert deliver_waiting(Destination(default_uri(work_dir), work_dir)) == 0
     assert levels(work_dir) == LEVELS
     assert rows(work_dir, "select count(*) from runs where status != 'FINISHED'") == [(0,)]
@@ -222,6 +231,8 @@ def test_an_interrupted_study_is_killed_and_a_resumed_one_finished_in_the_same_r
 
 def test_a_study_begun_afresh_is_a_run_of_its_own(work_dir: Path) -> None:
     record(work_dir, EVENTS[:3])
+    studies = work_dir / "phaze-opt-studies"
+    (studies / EVENTS[0].study_id).rename(studies / "put-aside")
     slower = tuple(
         replace(event, result=replace(event.result, overhead_s=9.0)) if isinstance(event, CellFinished) else event
         for event in EVENTS
@@ -250,9 +261,10 @@ def test_misuse_is_told(work_dir: Path) -> None:
     session = MLflowTracker(is_background=False).open_study(TrackerConfig(work_dir=work_dir))
     with pytest.raises(TrackingError, match="one study"):
         session.observe_study(EVENTS[1])
-    session.observe_study(EVENTS[0])
+    (started,) = record_study(work_dir, EVENTS[:1])
+    session.observe_study(started)
     with pytest.raises(TrackingError, match="another session"):
-        session.observe_study(EVENTS[0])
+        session.observe_study(started)
     other = EVENTS[0]
     assert isinstance(other, StudyStarted)
     with pytest.raises(TrackingError, match="one study"):

@@ -10,6 +10,7 @@ import pytest
 
 from phaze_opt.study.events import CellFinished, StudyStarted
 from phaze_opt.testing.events import example_study
+from phaze_opt.testing.records import record_study
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.protocol import TrackerConfig
@@ -21,7 +22,7 @@ EVENTS = example_study(1, num_seeds=1, strategies=("tpe", "random"))
 def test_every_search_has_its_run(tmp_path: Path, make_store: Callable[[Path], None]) -> None:
     make_store(tmp_path)
     session = MLflowTracker(is_background=False).open_study(TrackerConfig(work_dir=tmp_path))
-    for event in EVENTS:
+    for event in record_study(tmp_path, EVENTS):
         session.observe_study(event)
     assert session.close().is_complete
     started = next(event for event in EVENTS if isinstance(event, StudyStarted))

@@ -15,10 +15,13 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.testing.events import example_search
+from phaze_opt.testing.records import record_search
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.newest import EVERYTHING, newest_link
 from phaze_opt.track.protocol import TrackerConfig
 from phaze_opt.track.server import ServerAddress, check_servable, count_pending
+from phaze_opt.track.store import open_client
 
 
 @pytest.fixture
@@ -68,11 +71,9 @@ def test_it_delivers_what_waits_then_serves_until_ended(
     ending: signal.Signals, tmp_path: Path, destination: Destination
 ) -> None:
     session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
-    for event in example_search(3):
+    for event in record_search(tmp_path, example_search(3)):
         session.observe(event)  # and then the search is killed: nothing is delivered
-    assert session._outbox._writer is not None
-    session._outbox._writer.close()
-    assert count_pending(destination) == 7
+    assert count_pending(destination) == 8
     port = free_port()
     command = [sys.executable, "-m", "phaze_opt.cli", "ui", "--port", str(port)]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
@@ -85,10 +86,33 @@ def test_it_delivers_what_waits_then_serves_until_ended(
             except OSError:
                 time.sleep(0.3)
         process.send_signal(ending)
-        _, words = process.communicate(timeout=30)
+        _, words = process.communicate(timeout=120)
     assert process.returncode == 0
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0, "the server outlives its command"
-    assert "7 of 7 waiting events delivered" in words
+    assert "8 of 8 waiting events delivered" in words
     assert f"http://127.0.0.1:{port}" in words
     assert count_pending(destination) == 0
+
+
+def test_an_impossible_host_is_refused(destination: Destination) -> None:
+    for host in ("A" * 10_000, "a\0b"):
+        with pytest.raises(InputError, match="cannot listen"):
+            check_servable(destination, ServerAddress(host, free_port()))
+
+
+def test_the_link_is_of_the_newest_search(tmp_path: Path, destination: Destination) -> None:
+    assert newest_link(destination) == EVERYTHING
+    for name in ("older", "newer"):
+        session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path, experiment=name))
+        for event in record_search(tmp_path / name, example_search(2)):
+            session.observe(event)
+        session.close()
+    number = open_client(destination).get_experiment_by_name("newer").experiment_id
+    assert newest_link(destination) == f"#/experiments/{number}/runs?workflowType=machine_learning"
+
+
+def test_a_store_that_cannot_be_asked_gives_the_list(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "mlflow.db").write_text("no database")
+    assert newest_link(Destination(default_uri(tmp_path), tmp_path)) == EVERYTHING
+    assert "cannot be looked up" in caplog.text

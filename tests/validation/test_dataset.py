@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.baselines import fit_baselines
+from phaze_opt.validation.column_names import OTHER_NAMES
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS
@@ -40,7 +41,7 @@ def test_the_package_s_own_data_is_every_published_set():
     datasets, notes = read_datasets(None)
     assert [dataset.name for dataset in datasets] == list(DATASET_SCHEMAS)
     assert notes == ()
-    assert all(dataset.like == dataset.name for dataset in datasets)
+    assert all(dataset.likes == (dataset.name,) for dataset in datasets)
     # Counts that the public half's own description states.
     counts = {dataset.name: len(dataset.rows) for dataset in datasets}
     assert counts["op_neusight_fp32"] == 2266
@@ -160,14 +161,14 @@ def test_rows_without_id_are_named_by_their_place(tmp_path):
 )
 def test_a_user_s_file_is_known_by_its_columns(tmp_path, header, row, like):
     dataset = read_dataset(write(tmp_path, f"{header}\n{row}\n", "mine.csv"))
-    assert (dataset.name, dataset.like) == ("mine", like)
+    assert (dataset.name, dataset.likes) == ("mine", (like,))
     assert {item.dataset for item in dataset.rows} == {like}
 
 
 def test_a_user_may_say_what_a_file_is_like(tmp_path):
     path = write(tmp_path, f"{HEADER}\n{GOOD}\n", "mine.csv")
     (dataset,), _ = read_datasets(path, ["op_best_matmul"])
-    assert dataset.like == "op_best_matmul"
+    assert dataset.likes == ("op_best_matmul",)
     with pytest.raises(InputError, match="no data set is named 'op_best'.*did you mean op_best_matmul"):
         read_datasets(path, ["op_best"])
     with pytest.raises(InputError, match="one file is one data set"):
@@ -315,3 +316,30 @@ def test_replicas_without_samples_are_refused_in_a_users_own_file(tmp_path):
         read_dataset(path)
     path.write_text(f"{header},tp\nA100-SXM-80GB,8,4,1024,16,1024,7,1.0,2\n")
     assert len(read_dataset(path).rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("gpu", "hardware"), ("Num-GPUs", "n_devices"), ("batch_size", "global_batch"), ("recompte", "recompute")],
+)
+def test_a_column_under_another_name_gets_the_one_that_is_meant(tmp_path, name, column):
+    header = f"{TRAINING_HEADER},{name}" if column == "recompute" else TRAINING_HEADER.replace(column, name, 1)
+    with pytest.raises(InputError, match=f"did you mean {column}") as caught:
+        read_dataset(write(tmp_path, f"{header}\nA100,8,24\n", "mine.csv"))
+    assert caught.value.line == 1
+
+
+def test_a_column_that_nobody_knows_gets_all_columns_none_cut_away(tmp_path):
+    with pytest.raises(InputError) as caught:
+        read_dataset(write(tmp_path, f"{TRAINING_HEADER},xyzzy\nA100,8,24\n", "mine.csv"))
+    schema = DATASET_SCHEMAS["train_megatron_sc21"]
+    assert str(caught.value).endswith(", ".join(schema.columns))
+    assert "..." not in str(caught.value)
+
+
+def test_other_names_are_of_columns_and_are_no_columns_themselves():
+    columns = {name for schema in SCHEMAS for name in schema.columns}
+    assert set(OTHER_NAMES) <= columns
+    for column, others in OTHER_NAMES.items():
+        owners = [schema for schema in SCHEMAS if column in schema.columns]
+        assert not [name for name in others.split() if all(name in schema.columns for schema in owners)]

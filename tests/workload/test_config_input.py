@@ -88,9 +88,9 @@ def test_config_json_is_named_after_its_folder(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         (" \n\t", "is empty"),
-        ("[1, 2]", "holds a JSON list"),
-        ("null", "holds a JSON null"),
-        ('"text"', "holds a JSON string"),
+        ("[1, 2]", "must be a JSON object, not a list"),
+        ("null", "must be a JSON object, not null"),
+        ('"text"', "must be a JSON object, not text"),
         (b"\x80\x04\x95\xff\x00GGUF", "is not text"),
         ("[" * 100_000, "nests too deeply"),
         ('{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}", "a number is too long"),
@@ -113,7 +113,7 @@ def test_wrong_value_names_the_line_and_key(tmp_path: Path) -> None:
     text = read_zoo_text("llama-3-8b").replace('"hidden_size": 4096', '"hidden_size": -4096')
     message = refusal(text, tmp_path)
     line = text[: text.index('"hidden_size"')].count("\n") + 1
-    assert f"given.json:{line}: key 'hidden_size': -4096 must be greater than 0" in message
+    assert f"given.json:{line}: key 'hidden_size': value -4096 must be greater than 0" in message
 
 
 @pytest.mark.parametrize("key", SIZES)
@@ -136,19 +136,19 @@ def test_misspelt_keys_get_a_suggestion() -> None:
     assert "hidden_size" in message
     assert "hiden_size" in message
     optional = {("num_key_value_head" if key == "num_key_value_heads" else key): v for key, v in LLAMA.items()}
-    assert "did you mean 'num_key_value_heads'" in refusal(optional)
+    assert "did you mean num_key_value_heads?" in refusal(optional)
 
 
 @pytest.mark.parametrize(
     ("changed", "rule"),
     [
-        (LLAMA | {"model_type": "t5"}, "is not a known model family; known families: bert"),
-        (LLAMA | {"model_type": "lama"}, "did you mean 'llama'"),
+        (LLAMA | {"model_type": "t5"}, "is not a known model family; known: bert"),
+        (LLAMA | {"model_type": "lama"}, "did you mean llama?"),
         (LLAMA | {"model_type": 7}, "is not a known model family"),
         (LLAMA | {"model_type": ["llama"]}, "is not a known model family"),
-        (LLAMA | {"model_type": "gpt2"}, "LlamaForCausalLM is of family llama, but model_type is gpt2"),
+        (LLAMA | {"model_type": "gpt2"}, "'LlamaForCausalLM' is of family llama, but model_type is gpt2"),
         (LLAMA | {"model_type": "gpt2", "architectures": None}, "key 'n_embd': is missing"),
-        (GPT2 | {"model_type": "opt", "architectures": []}, "is missing; configs of family opt need it"),
+        (GPT2 | {"model_type": "opt", "architectures": []}, "is missing; needed are"),
         (LLAMA | {"num_attention_heads": 33}, "33 heads must divide hidden_size = 4096"),
         (LLAMA | {"num_key_value_heads": 5}, "5 must divide num_attention_heads = 32"),
         (LLAMA | {"num_key_value_heads": 64}, "64 must divide num_attention_heads = 32"),
@@ -163,6 +163,26 @@ def test_misspelt_keys_get_a_suggestion() -> None:
 )
 def test_rules_between_keys(changed: dict, rule: str) -> None:
     assert rule in refusal(changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "has_relu"),
+    [
+        (GPT2, False),
+        (GPT2 | {"activation_function": "relu"}, True),
+        (BERT | {"hidden_act": "relu"}, True),
+        (BERT | {"hidden_act": None}, False),
+        (json.loads(read_zoo_text("opt-1.3b")), True),
+        (json.loads(read_zoo_text("opt-1.3b")) | {"activation_function": "gelu"}, False),
+    ],
+)
+def test_the_activation_is_the_config_s(changed: dict, has_relu: bool) -> None:
+    assert parse_config(changed, name="x", source="s").has_relu is has_relu
+
+
+def test_opt_s_activation_is_a_relu_unless_its_config_says_otherwise() -> None:
+    config = {key: value for key, value in json.loads(read_zoo_text("opt-350m")).items() if "activation" not in key}
+    assert parse_config(config, name="x", source="s").has_relu
 
 
 def test_unknown_extra_keys_are_accepted_and_change_nothing() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import zipfile
-import zlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +25,24 @@ from phaze_opt.certify.certificate import (
     PoolFile,
     SolutionsFile,
 )
-from phaze_opt.certify.check.points_table import PointsTable, read_points
+from phaze_opt.certify.check.claim import check_claim
+from phaze_opt.certify.check.multipliers import most_multiplier_bytes, read_multipliers
+from phaze_opt.certify.check.points_table import PointsTable, check_rows, read_points
 from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.certify.content_digest import is_unchanged
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import parse_json
+from phaze_opt.record.input_files import is_directory, is_file, is_there, parse_json
 from phaze_opt.record.plain_data import from_plain, to_plain
 
 _OTHER_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
-_BROKEN_ARCHIVE = (
-    OSError, ValueError, TypeError, EOFError, MemoryError, NotImplementedError, RuntimeError, zipfile.BadZipFile,
-    zlib.error,
-)  # fmt: skip
-"""What numpy and zipfile raise on archives that are none, encrypted, compressed otherwise or larger than memory."""
+MAX_STATEMENT_BYTES = 4 << 20
+"""No ``certificate.json`` comes near it."""
+MAX_JSON_BYTES = 64 << 20
+MAX_JSON_VALUES = 4_000_000
+"""Numbers, words, lists and objects of a JSON file: far above any proof, and a few hundred MB in memory."""
+POINT_BYTES = 256
+SPARE_BYTES = 1 << 20
+"""Bytes of ``points.parquet``: a row's at most, whatever is in it, and what a file takes beside its rows."""
 _T = TypeVar("_T")
 
 
@@ -68,8 +71,8 @@ def certificate_directory(path: Path) -> Path:
     Raises:
         CertificateError: there is none.
     """
-    directory = path if path.is_dir() else path.parent
-    if not path.exists() or not (directory / CERTIFICATE_FILE).is_file():
+    directory = path if is_directory(path) else path.parent
+    if not is_there(path) or not is_file(directory / CERTIFICATE_FILE):
         refuse(f"{path} is no certificate's directory nor a file in one", file=CERTIFICATE_FILE)
     return directory
 
@@ -80,23 +83,46 @@ def read_certificate(directory: Path) -> CertificateFiles:
     Raises:
         CertificateError: a file is missing, unknown, truncated or of another form.
     """
-    content = _parse(_read_bytes(directory, CERTIFICATE_FILE), CERTIFICATE_FILE)
+    certificate, changed = _read_statement(directory)
+    contents = {name: _read_bytes(directory, name, _most_bytes(name, certificate)) for name in _OTHER_FILES}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    changed += [name for name, digest in digests.items() if digest != certificate.files[name]]
+    return CertificateFiles(
+        certificate=certificate,
+        points=read_points(contents[POINTS_FILE], num_rows=certificate.space.size),
+        pool=_value(PoolFile, _parse(contents[POOL_FILE], POOL_FILE), POOL_FILE),
+        multipliers=read_multipliers(contents[MULTIPLIERS_FILE], certificate),
+        solutions=_value(SolutionsFile, _parse(contents[SOLUTIONS_FILE], SOLUTIONS_FILE), SOLUTIONS_FILE),
+        changed=changed[0] if changed else "",
+    )
+
+
+def read_claimed(directory: Path) -> Certificate:
+    """The certificate, its claim held against its rows and all its files against their digests; nothing is proved.
+
+    Raises:
+        CertificateError: a file is missing, changed or of another form, or the rows do not say what is claimed.
+    """
+    certificate, changed = _read_statement(directory)
+    points_content = _read_bytes(directory, POINTS_FILE, _most_bytes(POINTS_FILE, certificate))
+    changed += [name for name in _OTHER_FILES if _digest(directory, name) != certificate.files[name]]
+    if changed:
+        _refuse_changed(changed[0])
+    points = read_points(points_content, num_rows=certificate.space.size)
+    check_rows(points)
+    check_claim(certificate, points)
+    return certificate
+
+
+def _read_statement(directory: Path) -> tuple[Certificate, list[str]]:
+    """``certificate.json``, and its name if its digest is not that of its content."""
+    content = _parse(_read_bytes(directory, CERTIFICATE_FILE, MAX_STATEMENT_BYTES), CERTIFICATE_FILE)
     changed = [] if isinstance(content, dict) and is_unchanged(content) else [CERTIFICATE_FILE]
     certificate = _value(Certificate, content, CERTIFICATE_FILE)
     if certificate.format != FORMAT:
         refuse(f"format is {certificate.format}, not {FORMAT}", file=CERTIFICATE_FILE)
     _check_names(directory, certificate)
-    contents = {name: _read_bytes(directory, name) for name in _OTHER_FILES}
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    changed += [name for name, digest in digests.items() if digest != certificate.files[name]]
-    return CertificateFiles(
-        certificate=certificate,
-        points=read_points(contents[POINTS_FILE]),
-        pool=_value(PoolFile, _parse(contents[POOL_FILE], POOL_FILE), POOL_FILE),
-        multipliers=_read_multipliers(contents[MULTIPLIERS_FILE], certificate),
-        solutions=_value(SolutionsFile, _parse(contents[SOLUTIONS_FILE], SOLUTIONS_FILE), SOLUTIONS_FILE),
-        changed=changed[0] if changed else "",
-    )
+    return certificate, changed
 
 
 def check_unchanged(files: CertificateFiles) -> None:
@@ -106,13 +132,40 @@ def check_unchanged(files: CertificateFiles) -> None:
         CertificateError: one is not.
     """
     if files.changed:
-        refuse("its digest is not that of its content: it was changed after it was written", file=files.changed)
+        _refuse_changed(files.changed)
 
 
-def _read_bytes(directory: Path, name: str) -> bytes:
-    """A file, whole."""
+def _refuse_changed(name: str) -> NoReturn:
+    refuse("its digest is not that of its content: it was changed after it was written", file=name)
+
+
+def _most_bytes(name: str, certificate: Certificate) -> int:
+    """How large a file may be, given what the certificate is about."""
+    if name == POINTS_FILE:
+        return certificate.space.size * POINT_BYTES + SPARE_BYTES
+    if name == MULTIPLIERS_FILE:
+        return most_multiplier_bytes(certificate) + SPARE_BYTES
+    return MAX_JSON_BYTES
+
+
+def _read_bytes(directory: Path, name: str, most_bytes: int) -> bytes:
+    """A file, whole, unless it is larger than it can be."""
     try:
-        return (directory / name).read_bytes()
+        with (directory / name).open("rb") as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+            content = b"" if num_bytes > most_bytes else file.read(num_bytes)
+    except OSError as error:
+        refuse(f"cannot be read ({error.strerror or error})", file=name, cause=error)
+    if num_bytes > most_bytes:
+        refuse(f"has {num_bytes:,} bytes, more than the {most_bytes:,} that such a file can have", file=name)
+    return content
+
+
+def _digest(directory: Path, name: str) -> str:
+    """sha256 of a file of any size."""
+    try:
+        with (directory / name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         refuse(f"cannot be read ({error.strerror or error})", file=name, cause=error)
 
@@ -133,7 +186,10 @@ def _check_names(directory: Path, certificate: Certificate) -> None:
 
 
 def _parse(content: bytes, name: str) -> Any:
-    """JSON of any size, unlike files that a user writes."""
+    """JSON of more values than a user writes, and of no more than fit into memory."""
+    num_values = sum(content.count(mark) for mark in (b",", b"[", b"{", b":"))
+    if num_values > MAX_JSON_VALUES:
+        refuse(f"holds {num_values:,} values, more than the {MAX_JSON_VALUES:,} of any proof", file=name)
     try:
         return parse_json(content.decode("utf-8"), source=name)
     except (InputError, ValueError, json.JSONDecodeError) as error:
@@ -146,31 +202,22 @@ def _value(kind: type[_T], data: object, name: str) -> _T:
         value = from_plain(kind, data)
     except (InputError, ValueError, TypeError, ArithmeticError) as error:
         _refuse_form(name, error)
-    if to_plain(kind, value) != data:
+    if not _is_same(to_plain(kind, value), data):
         refuse("holds more than its form asks for, or a value of another type", file=name)
     return value
+
+
+def _is_same(form: object, data: object) -> bool:
+    """Whether JSON is the form's values, of the form's types: 12.0 and true are no whole numbers, 12 is a number."""
+    if isinstance(form, dict):
+        return isinstance(data, dict) and form.keys() == data.keys() and all(_is_same(form[k], data[k]) for k in form)
+    if isinstance(form, list):
+        return isinstance(data, list) and len(form) == len(data) and all(map(_is_same, form, data))
+    kinds = (float, int) if type(form) is float else (type(form),)
+    is_no_number = form != form and data != data  # noqa: PLR0124 (the number that is not equal to itself)
+    return type(data) in kinds and (form == data or is_no_number)
 
 
 def _refuse_form(name: str, error: Exception) -> NoReturn:
     reason = " ".join(str(error).split())[:200]
     refuse(f"does not hold what its form asks for ({reason})", file=name, cause=error)
-
-
-def _read_multipliers(content: bytes, certificate: Certificate) -> dict[int, NDArray[np.int32]]:
-    """Tables of all micro-batches; pickled arrays are refused by numpy itself."""
-    batches = certificate.space.axes.micro_batch
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            listed = list(archive.files)
-            tables = {name: np.asarray(archive[name]) for name in listed}
-    except _BROKEN_ARCHIVE as error:
-        message = f"cannot be read as arrays without pickled objects ({type(error).__name__})"
-        refuse(message, file=MULTIPLIERS_FILE, cause=error)
-    names = {f"mb{batch}" for batch in batches}
-    if sorted(listed) != sorted(names):
-        refuse(f"holds {sorted(listed)}, not {sorted(names)}", file=MULTIPLIERS_FILE)
-    for name, table in tables.items():
-        if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] != len(certificate.slots):
-            message = f"{name} is {table.dtype} of shape {table.shape}, not int32 with {len(certificate.slots)} columns"
-            refuse(message, file=MULTIPLIERS_FILE)
-    return {batch: tables[f"mb{batch}"] for batch in batches}

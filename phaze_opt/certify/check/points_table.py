@@ -16,6 +16,7 @@ from phaze_opt.certify.certificate import (
     PointStatus,
 )
 from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.errors import CertificateError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -40,6 +41,10 @@ _ARROW_TYPES = {
     "reason": "string",
     "multipliers_index": "int32",
 }
+_COMPRESSIONS = ("SNAPPY", "UNCOMPRESSED")
+"""Neither unpacks to much more than some twenty times its size."""
+SPARE_ROWS = 10_000
+"""Rows, beside twice as many as points, that are unpacked at most."""
 POINT_COLUMNS = (
     "num_tc",
     "num_vc",
@@ -90,41 +95,69 @@ class PointsTable:
         return np.asarray(self.bound != PlacementBound.NONE.value, dtype=np.bool_)
 
 
-def read_points(content: bytes) -> PointsTable:
+def read_points(content: bytes, *, num_rows: int) -> PointsTable:
     """Read the table from the bytes of its file.
 
+    The footer is judged first: columns, types and the number of rows, so that nothing larger than the space is
+    unpacked. Text is unpacked as codes of the words that there are.
+
+    Args:
+        content: of the file.
+        num_rows: points of the space; the table may have few more, so that the check can say which is too many.
+
     Raises:
-        CertificateError: the file is truncated, or its columns or types are others.
+        CertificateError: the file is truncated, or its columns, types or sizes are others.
     """
     import pyarrow
     from pyarrow import parquet
 
+    words = [name for name, kind in _ARROW_TYPES.items() if kind == "string"]
     try:
-        table = parquet.read_table(pyarrow.BufferReader(content), use_threads=False)
+        file = parquet.ParquetFile(pyarrow.BufferReader(content), read_dictionary=words)
+        _check_footer(file, num_rows)
+        table = file.read(use_threads=False)
         table.validate(full=True)
+        for name in _ARROW_TYPES:
+            if table[name].null_count:
+                refuse(f"column {name} has empty cells", file=POINTS_FILE)
+        return PointsTable(**{field.name: _column(table, field.name) for field in fields(PointsTable)})
+    except CertificateError:
+        raise
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         message = f"cannot be read as Parquet ({type(error).__name__})"
         refuse(message, file=POINTS_FILE, cause=error)
-    found = {field.name: str(field.type) for field in table.schema}
+
+
+def _check_footer(file: Any, num_rows: int) -> None:
+    """Columns, types, sizes and compression as they are written, and not many more rows than points."""
+    metadata = file.metadata
+    found = {field.name: str(getattr(field.type, "value_type", field.type)) for field in file.schema_arrow}
     for name, kind in _ARROW_TYPES.items():
         if found.get(name) != kind:
             message = f"column {name} is {found.get(name, 'missing')}, not {kind}"
             refuse(message, file=POINTS_FILE)
-    unknown = [name for name in table.column_names if name not in _ARROW_TYPES]
-    if unknown or len(table.column_names) != len(_ARROW_TYPES):
-        refuse(f"columns {unknown or table.column_names} are unknown or double", file=POINTS_FILE)
-    for name in _ARROW_TYPES:
-        if table[name].null_count:
-            refuse(f"column {name} has empty cells", file=POINTS_FILE)
-    return PointsTable(**{field.name: _column(table, field.name) for field in fields(PointsTable)})
+    unknown = [name for name in file.schema_arrow.names if name not in _ARROW_TYPES]
+    if unknown or metadata.num_columns != len(_ARROW_TYPES):
+        refuse(f"columns {unknown or file.schema_arrow.names} are unknown or double", file=POINTS_FILE)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    if metadata.num_rows > 2 * num_rows + SPARE_ROWS or sum(group.num_rows for group in groups) != metadata.num_rows:
+        message = f"states {metadata.num_rows:,} rows but the space has {num_rows:,} points"
+        refuse(message, file=POINTS_FILE, row=min(num_rows, metadata.num_rows))
+    for group in groups:
+        for column in map(group.column, range(group.num_columns)):
+            if column.compression not in _COMPRESSIONS or column.num_values != group.num_rows:
+                message = f"column {column.path_in_schema} has {column.num_values:,} {column.compression} values"
+                refuse(message, file=POINTS_FILE)
 
 
 def _column(table: Any, name: str) -> Any:
     """One column as an array: whole numbers as int64, text as objects."""
     kind = _ARROW_TYPES[name]
-    if kind == "string":
-        return np.array(table[name].to_pylist(), dtype=object)
-    return table[name].to_numpy().astype(np.float64 if kind == "double" else np.int64)
+    column = table[name]
+    if kind != "string":
+        return column.to_numpy().astype(np.float64 if kind == "double" else np.int64)
+    parts = [np.array(chunk.dictionary.to_pylist(), dtype=object)[chunk.indices.to_numpy()] for chunk in column.chunks]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=object)
 
 
 def check_rows(points: PointsTable) -> None:
@@ -140,7 +173,7 @@ def check_rows(points: PointsTable) -> None:
     for name, words in (("status", PointStatus), ("bound", PlacementBound), ("reason", Infeasibility)):
         texts = getattr(points, name)
         known = np.isin(texts, [word.value for word in words])
-        demand(known, lambda row, n=name, t=texts: f"{n} is '{t[row]}', which is no {n} of a certificate")
+        demand(known, lambda row, n=name, t=texts: f"{n} is '{t[row]:.40}', which is no {n} of a certificate")
     _check_agreement(points)
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from phaze_opt.certify.alone import proving_alone
+from phaze_opt.certify.columns import axis_column, axis_value, free_axes
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.prove import BUSY, lock_file
 from phaze_opt.certify.robust.assumptions import Assumptions, find_assumptions
-from phaze_opt.certify.robust.axes import axis_column, axis_value, free_axes
 from phaze_opt.certify.robust.concluding import Evidence, conclude, optimal_within
-from phaze_opt.certify.robust.journal import RobustJournal
+from phaze_opt.certify.robust.journal import RobustJournal, open_robust_journal
 from phaze_opt.certify.robust.keeping import KeptCost, Restriction, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.minimax import MinimaxSearch, find_minimax
-from phaze_opt.certify.robust.prover import RobustProver
+from phaze_opt.certify.robust.prover import ProverBench, RobustProver
 from phaze_opt.certify.robust.result import (
     NOT_IN_SPACE,
     RobustOptions,
@@ -29,11 +29,11 @@ from phaze_opt.certify.robust.result import (
     RobustResult,
     RobustStage,
 )
-from phaze_opt.certify.robust.tasks import ProverBench
 from phaze_opt.certify.robust.worlds import World, build_worlds
 from phaze_opt.certify.workers import Workers
 from phaze_opt.certify.writing import certificate_directory
 from phaze_opt.objective.references import REFERENCES
+from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import read_plain, to_plain
 from phaze_opt.record.whole_file import replace_file
 
@@ -68,7 +68,7 @@ def analyse_robustness(
     Raises:
         InputError: a kept file is broken, or the directory cannot be written.
     """
-    with proving_alone(_directory(problem, options)):
+    with locked(lock_file(_directory(problem, options)), busy=BUSY):
         known = read_result(result_file(problem, options)) if options.is_resumed else None
         if known is not None and _is_of(known, problem, options, robust):
             return known
@@ -91,14 +91,12 @@ def _analyse(
     """Run the analysis and write what it finds."""
     build = partial(_build_bench, problem, options) if prover is None else partial(ProverBench, prover)
     bench = build()
-    workers = Workers(build, jobs=options.jobs, here=bench)
-    is_hurried = True
-    try:
+    with Workers(build, jobs=options.jobs, here=bench) as workers:
         analysis = _Analysis(problem, options, robust, on_progress, bench.prover, workers)
-        result = analysis.run()
-        is_hurried = False
-    finally:
-        workers.close(is_hurried=is_hurried)
+        try:
+            result = analysis.run()
+        finally:
+            analysis.journal.pieces.close()
     replace_file(result_file(problem, options), json.dumps(to_plain(RobustResult, result), indent=1) + "\n")
     analysis.journal.remove()
     return result
@@ -158,9 +156,8 @@ class _Analysis:
         """Lay out the worlds and open the journal."""
         how = json.dumps([self.options.tolerance, self.options.num_best])
         kept = hashlib.sha256(f"{self.problem.digest} {how}".encode()).hexdigest()
-        self.journal = RobustJournal(_directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}")
-        if not self.options.is_resumed:
-            self.journal.remove()
+        place = _directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}"
+        self.journal = open_robust_journal(place, is_resumed=self.options.is_resumed)
         self.assumptions = find_assumptions(self.problem)
         self.worlds = build_worlds(
             self.problem, self.assumptions, num_samples=self.robust.num_samples, seed=self.robust.seed

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from phaze_opt.certify.certificate import BOUND_SLACK
 from phaze_opt.certify.closing import PROOF_SLACK
+from phaze_opt.certify.columns import free_axes
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.assumptions import Assumptions
-from phaze_opt.certify.robust.axes import free_axes
 from phaze_opt.certify.robust.conclusions import Findings, draw_conclusions
 from phaze_opt.certify.robust.effects import measure_effects
 from phaze_opt.certify.robust.keeping import KeptCost

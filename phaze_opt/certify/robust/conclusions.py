@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phaze_opt.certify.columns import axis_value
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.robust.axes import axis_value
 from phaze_opt.certify.robust.keeping import KeptCost
 from phaze_opt.certify.robust.prover import ModelFacts
 from phaze_opt.certify.robust.result import Conclusion, ConclusionKind, RobustDesign, WorldOptimum

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.journal import RobustJournal
-from phaze_opt.certify.robust.prover import WorldProof, Worth
-from phaze_opt.certify.robust.tasks import EvaluateTask, ProveTask, ReferenceTask
+from phaze_opt.certify.robust.prover import EvaluateTask, ProveTask, ReferenceTask, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import World, problem_under
 from phaze_opt.certify.workers import Workers
 from phaze_opt.hardware.area import area_mm2
@@ -20,7 +18,6 @@ from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.power import tdp_w
 
 Floats = NDArray[np.float64]
-_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -32,7 +29,7 @@ class Ledger:
     Attributes:
         problem: nominal.
         worlds: distinct ones.
-        workers: prove and evaluate (`tasks.ProverBench`).
+        workers: prove and evaluate (`prover.ProverBench`).
         journal: keeps both.
         on_news: called after every proof and every evaluation that was not kept already.
         upper: upper bound on the goal of every point, shape (num_worlds, num_points).
@@ -68,7 +65,7 @@ class Ledger:
         for row, world in enumerate(self.worlds):
             proof = kept[row]
             if proof is None:
-                proof = _expect(next(made), WorldProof)
+                proof = next(made)
                 self.journal.add_proof(world.problem_digest, proof)
             self.upper[row] = proof.bounds
             self.value_upper[row] = proof.value_upper
@@ -142,7 +139,7 @@ class Ledger:
         for task, known in zip(tasks, kept, strict=True):
             worth = known
             if worth is None:
-                worth = _expect(next(made), Worth)
+                worth = next(made)
                 self.journal.add_worth(task.world.problem_digest, task.name, worth)
                 self.num_evaluations += 1
                 self.on_news()
@@ -153,11 +150,3 @@ class Ledger:
         """Note a worth; what is known exactly is the sharpest bound."""
         self.known[row][index] = worth
         self.upper[row, index] = min(self.upper[row, index], max(worth.value_upper, worth.value))
-
-
-def _expect(value: object, kind: type[_T]) -> _T:
-    """What a worker gave, as the kind it must be."""
-    if not isinstance(value, kind):
-        message = f"a worker gave {type(value).__name__} in place of {kind.__name__}"
-        raise TypeError(message)
-    return value

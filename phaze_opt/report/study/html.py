@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 
-from phaze_opt.report.page import pack_text, packed_library
+from phaze_opt.report.page import CONTENT_POLICY, pack_text, packed_library
 from phaze_opt.report.study.document import Block, Choice, Document, FigureBlock, Folded
 from phaze_opt.report.study.prose import render_prose
 
@@ -23,6 +23,7 @@ def render_html(document: Document) -> str:
     has_figures = any(True for _ in figures_of(blocks))
     page = environment.from_string(template).render(
         document=document,
+        policy=CONTENT_POLICY,
         description=render_prose(document.description) if document.description.strip() else "",
         library=packed_library() if has_figures else "",
     )

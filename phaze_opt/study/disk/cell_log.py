@@ -1,22 +1,24 @@
-"""The trials of one search of a study: gathered while it runs, written whole when it is finished."""
+"""One search of a study on disk: its trials, whole when it is finished, or what ended it if its contender failed."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import logging
+import traceback
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.whole_file import replace_file
+from phaze_opt.record.journal import JournalRead, read_journal, read_value, write_journal, write_value
 from phaze_opt.search.result import SearchResult, TrialRecord
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Cell
-from phaze_opt.study.result import CellResult, StudyTrial
+from phaze_opt.study.result import CellResult, FailedSearch, StudyTrial
 from phaze_opt.study.stores.store import EvaluationStore
 
+_LOGGER = logging.getLogger(__name__)
+MAX_CHARACTERS = 300
 _COUNTS = ("probes", "pruned", "ilp_solves", "placements")
 
 
@@ -72,10 +74,7 @@ def cell_result(cell: Cell, search: SearchResult) -> CellResult:
             )
             for record in search.trials
         ),
-        probes=search.probes,
-        pruned=search.pruned,
-        ilp_solves=search.ilp_solves,
-        placements=search.placements,
+        **{name: getattr(search, name) for name in _COUNTS},
         overhead_s=search.overhead_s,
         is_exhausted=search.is_exhausted,
         search_id=search.search_id,
@@ -107,31 +106,32 @@ def write_cell(path: Path, result: CellResult) -> None:
         "overhead_s": result.overhead_s,
         "is_exhausted": result.is_exhausted,
     }
-    replace_file(path, "".join(json.dumps(line) + "\n" for line in [*lines, {"summary": summary}]))
+    write_journal(path, [*lines, {"summary": summary}])
 
 
 def read_cell(path: Path, cell: Cell) -> CellResult | None:
-    """A finished search; None if it is not finished.
+    """A finished search; None if it is not finished, or if its file is not what was written.
 
     Raises:
-        InputError: the file is not what `write_cell` writes.
+        InputError: the file cannot be read.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
+    journal = read_journal(path)
+    if not journal.values and not journal.num_faulty:
         return None
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise InputError(message, source=str(path)) from error
     try:
-        return _parse_cell([json.loads(line) for line in lines], cell)
-    except (ValueError, KeyError, TypeError, IndexError, InputError) as error:
-        message = f"holds no finished search ({type(error).__name__}); remove it and --resume to search again"
-        raise InputError(message, source=str(path)) from error
+        return _parse_cell(journal, cell)
+    except (ValueError, KeyError, TypeError, IndexError, InputError):
+        _LOGGER.warning("%s is torn or was changed since it was written; its search is run again by --resume", path)
+        return None
 
 
-def _parse_cell(lines: Sequence[dict[str, Any]], cell: Cell) -> CellResult:
-    """A search from its lines."""
+def _parse_cell(journal: JournalRead, cell: Cell) -> CellResult:
+    """A search from its lines.
+
+    Raises:
+        ValueError: lines are missing or were changed.
+    """
+    lines = journal.values
     summary = lines[-1]["summary"]
     trials = tuple(
         StudyTrial(
@@ -144,8 +144,8 @@ def _parse_cell(lines: Sequence[dict[str, Any]], cell: Cell) -> CellResult:
         )
         for line in lines[:-1]
     )
-    if len(trials) != summary["trials"]:
-        message = f"{len(trials)} of {summary['trials']} trials"
+    if (journal.num_faulty, len(trials), cell.key) != (0, summary["trials"], summary["cell"]):
+        message = f"{len(trials)} of {summary['trials']} trials of {summary['cell']}"
         raise ValueError(message)
     return CellResult(
         cell=cell,
@@ -155,3 +155,44 @@ def _parse_cell(lines: Sequence[dict[str, Any]], cell: Cell) -> CellResult:
         is_exhausted=bool(summary["is_exhausted"]),
         search_id=str(summary["search_id"]),
     )
+
+
+def write_failure(path: Path, cell: Cell, error: BaseException) -> None:
+    """Keep an error with its traceback.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    value = {
+        "cell": cell.key,
+        "contender": cell.contender.name,
+        "strategy": cell.contender.strategy,
+        "pruner": cell.contender.pruner,
+        "seed": cell.seed,
+        "error": _sentence(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    write_value(path, value)
+
+
+def read_failure(path: Path, cell: Cell) -> FailedSearch | None:
+    """What ended a search; None if nothing did.
+
+    Raises:
+        InputError: the file is broken.
+    """
+    value = read_value(path, kind="a failed search of a study")
+    if value is None:
+        return None
+    try:
+        return FailedSearch(cell=cell, error=str(value["error"]), traceback=str(value["traceback"]), file=path)
+    except KeyError as error:
+        message = "holds no failed search; remove it and --resume to search again"
+        raise InputError(message, source=str(path)) from error
+
+
+def _sentence(error: BaseException) -> str:
+    """Kind and message of an error in one line that a terminal can show."""
+    text = f"{type(error).__name__}: {error}"
+    line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return line if len(line) <= MAX_CHARACTERS else line[:MAX_CHARACTERS] + "..."

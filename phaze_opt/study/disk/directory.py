@@ -10,12 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from phaze_opt import __version__
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import check_directory, is_file
+from phaze_opt.record.journal import read_value
+from phaze_opt.record.lock import locked
 from phaze_opt.record.spelling import suggest
+from phaze_opt.record.whole_file import unwritable
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.plan import Cell, Condition
 
@@ -80,6 +84,10 @@ class StudyDirectory:
         """The trials of a finished search."""
         return self.path / "cells" / f"{cell.key}.jsonl"
 
+    def failure(self, cell: Cell) -> Path:
+        """What ended a search that a fault in its contender's code ended."""
+        return self.path / "failures" / f"{cell.key}.json"
+
     def num_finished(self) -> int:
         """Finished searches."""
         return sum(1 for _ in self.path.joinpath("cells").glob("[!.]*.jsonl"))
@@ -105,47 +113,31 @@ def study_id(config: StudyConfig, conditions: Sequence[Condition]) -> str:
 
 
 @contextmanager
-def open_study_directory(work_dir: Path, name: str, *, is_resumed: bool) -> Iterator[StudyDirectory]:
+def open_study_directory(
+    work_dir: Path, name: str, *, is_resumed: bool, is_alone: bool = False
+) -> Iterator[StudyDirectory]:
     """The directory of a study, held while it runs.
 
     A study that is started afresh where it was run before is put aside under its name and a number, never deleted.
+    Others may join in a study that is resumed; none while it is put aside, or where it is to be run alone.
 
     Raises:
-        InputError: it cannot be made, or is to be started afresh while another process runs it.
+        InputError: it cannot be made, or another process runs it that must not.
     """
     directory = StudyDirectory(studies_directory(work_dir) / name)
-    try:
-        directory.path.parent.mkdir(parents=True, exist_ok=True)
-        with directory.path.parent.joinpath(f".{name}.lock").open("a") as lock:
-            if not is_resumed:
-                _lock(lock, directory, is_alone=True)
-                if directory.plan.exists():
-                    _put_aside(directory)
+    is_shared = is_resumed and not is_alone
+    busy = f"another process runs the study {name}; use --resume to join in, or wait until it has ended"
+    lock_file = directory.path.parent / f".{name}.lock"
+    with locked(lock_file, busy=busy, is_shared=is_shared, is_blocking=is_shared) as lock:
+        try:
+            if not is_resumed and directory.plan.exists():
+                _put_aside(directory)
             directory.path.joinpath("cells").mkdir(parents=True, exist_ok=True)
-            _lock(lock, directory, is_alone=False)
-            yield directory
-    except OSError as error:
-        if not str(error.filename or "").startswith(str(directory.path.parent.parent)):
-            raise
-        message = f"the study cannot be kept there: {error.strerror or error}; choose another working directory"
-        raise InputError(message, source=str(directory.path)) from error
-
-
-def _lock(lock: IO[str], directory: StudyDirectory, *, is_alone: bool) -> None:
-    """Lock a study: alone while it is put aside, shared while it runs; the lock goes with the process.
-
-    Raises:
-        InputError: it is to be locked alone, and another process runs it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # where there are no such locks, do not start a study afresh while it runs
-        return
-    try:
-        fcntl.flock(lock, (fcntl.LOCK_EX | fcntl.LOCK_NB) if is_alone else fcntl.LOCK_SH)
-    except BlockingIOError:
-        message = "another process runs this study; use --resume to join in, or wait until it has ended"
-        raise InputError(message, source=str(directory.path)) from None
+        except OSError as error:
+            raise unwritable(directory.path, error, what="the study") from error
+        if not is_alone:
+            lock.take(is_shared=True, is_blocking=True)
+        yield directory
 
 
 def _put_aside(directory: StudyDirectory) -> None:
@@ -169,9 +161,7 @@ def studies_directory(work_dir: Path) -> Path:
     Raises:
         InputError: the working directory is a file.
     """
-    if work_dir.exists() and not work_dir.is_dir():
-        message = f"'{work_dir}' is a file; give a directory"
-        raise InputError(message, source="--work-dir")
+    check_directory(work_dir, source="--work-dir")
     return work_dir / STUDIES
 
 
@@ -188,7 +178,7 @@ def find_study(text: str, *, work_dir: Path) -> StudyDirectory:
         InputError: none is meant by it, or several are.
     """
     path = Path(text)
-    if (path / "study.json").is_file():
+    if is_file(path / "study.json"):
         return StudyDirectory(path)
     studies = list_studies(work_dir)
     names = [study.study_id for study in studies]
@@ -212,10 +202,8 @@ def read_plan(directory: StudyDirectory) -> dict[str, Any]:
     Raises:
         InputError: it is missing or broken.
     """
-    from phaze_opt.record.input_files import parse_json, read_text_file
-
-    plan = parse_json(read_text_file(directory.plan, kind="the plan of a study"), source=str(directory.plan))
-    if not isinstance(plan, dict):
-        message = "holds no plan of a study"
+    plan = read_value(directory.plan, kind="the plan of a study")
+    if plan is None:
+        message = "the plan of a study is missing; give the directory of a study"
         raise InputError(message, source=str(directory.plan))
     return plan

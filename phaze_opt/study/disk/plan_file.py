@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import chain
 from typing import Any
 
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constant, Constants, Option
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.plugins import PluginGroup, PluginOrigin, plugin_origins
+from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import from_plain, to_plain
-from phaze_opt.record.whole_file import replace_file
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.plan import Condition
 
 FORMAT = 1
+DISTRIBUTION = "phaze-opt"
 _LIBRARIES = ("numpy", "optuna", "highspy", "pyomo", "scipy", "scikit-learn")
 
 
@@ -35,6 +37,7 @@ class StudyPlan:
         evaluations_digests: of each condition, by its key, as they were when the study was run.
         problem_digests: likewise.
         provenance: versions and machine.
+        plugins: code of each contender, by its name; empty in a plan of a version that did not keep it.
     """
 
     config: StudyConfig
@@ -42,27 +45,42 @@ class StudyPlan:
     evaluations_digests: Mapping[str, str]
     problem_digests: Mapping[str, str]
     provenance: Mapping[str, str]
+    plugins: Mapping[str, tuple[PluginOrigin, ...]] = field(default_factory=dict)
 
 
 def plan_to_json(config: StudyConfig, conditions: Sequence[Condition]) -> dict[str, Any]:
     """The resolved plan as JSON values."""
+    origins = code_origins(config)
     return {
         "format": FORMAT,
         "config": to_plain(StudyConfig, config),
         "conditions": [_condition_to_json(condition) for condition in conditions],
         "constants": {condition.constants.digest: _constants_to_json(condition.constants) for condition in conditions},
-        "provenance": collect_provenance(),
+        "provenance": collect_provenance(origins),
+        "plugins": {name: [to_plain(PluginOrigin, one) for one in found] for name, found in origins.items()},
     }
 
 
-def write_plan(directory: StudyDirectory, config: StudyConfig, conditions: Sequence[Condition]) -> None:
-    """Write the plan of a study in place of an earlier one.
+def code_origins(config: StudyConfig) -> dict[str, tuple[PluginOrigin, ...]]:
+    """Where the code of each contender comes from: of its strategy, and of its pruner if it has one."""
+    kinds = (PluginGroup.STRATEGIES, PluginGroup.PRUNERS)
+    named = {one.name: list(zip(kinds, (one.strategy, one.pruner), strict=True)) for one in config.contenders}
+    found = {(one.group, one.name): one for one in plugin_origins(set(chain(*named.values())))}
+    return {
+        name: tuple(found[group, plugin] for group, plugin in wanted if (group, plugin) in found)
+        for name, wanted in named.items()
+    }
+
+
+def write_plan(directory: StudyDirectory, config: StudyConfig, conditions: Sequence[Condition]) -> Mapping[str, object]:
+    """Write the plan of a study in place of an earlier one; what was written.
 
     Raises:
         InputError: it cannot be written.
     """
-    text = json.dumps(plan_to_json(config, conditions), indent=1, allow_nan=False)
-    replace_file(directory.plan, text + "\n")
+    plan = plan_to_json(config, conditions)
+    write_value(directory.plan, plan)
+    return plan
 
 
 def load_plan(directory: StudyDirectory) -> StudyPlan:
@@ -107,18 +125,29 @@ def _parse_plan(plan: Mapping[str, Any]) -> StudyPlan:
         },
         problem_digests={key: str(data["problem_digest"]) for key, data in zip(keys, plan["conditions"], strict=True)},
         provenance={str(key): str(value) for key, value in plan["provenance"].items()},
+        plugins={
+            str(name): tuple(from_plain(PluginOrigin, origin) for origin in origins)
+            for name, origins in plan.get("plugins", {}).items()
+        },
     )
 
 
-def collect_provenance() -> dict[str, str]:
-    """Versions and machine."""
+def collect_provenance(origins: Mapping[str, Sequence[PluginOrigin]]) -> dict[str, str]:
+    """Versions, machine and the code of plug-ins."""
     return {
         "phaze-opt": __version__,
         "python": platform.python_version(),
         **{name: version(name) for name in _LIBRARIES},
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
+        **{_code_row(origin): f"{origin.version}, {origin.digest[:12]}" for origin in chain(*origins.values())},
     }
+
+
+def _code_row(origin: PluginOrigin) -> str:
+    """A plug-in of this package counts with all others, as they share one digest."""
+    is_built_in = origin.distribution == DISTRIBUTION
+    return "code of the built-in strategies" if is_built_in else f"code of {origin.name} ({origin.distribution})"
 
 
 def _condition_to_json(condition: Condition) -> dict[str, Any]:

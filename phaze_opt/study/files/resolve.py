@@ -19,11 +19,9 @@ from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.record.spelling import suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.journal import Journal
 from phaze_opt.search.probe import PointBounder
-from phaze_opt.search.result import TrialRecord
 from phaze_opt.search.run import open_loop
-from phaze_opt.search.trial_log import KnownEvaluation
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
 from phaze_opt.study.config import Setting, StudyConfig, Workload
 from phaze_opt.study.plan import Cell, Condition, search_config
@@ -291,24 +289,9 @@ def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], or
 
 def _try_start(config: SearchConfig, space: SearchSpace) -> None:
     """Start a search that takes no step."""
-    open_loop(config, "", space=space, log=_NoLog(), build_bounder=_no_bounder)
+    open_loop(config, "", space=space, log=Journal(Path()), build_bounder=_no_bounder)
 
 
 def _no_bounder() -> PointBounder:
     message = "a strategy or pruner probes when it starts; it may only when it is asked"
     raise InputError(message)
-
-
-@dataclass(frozen=True, slots=True)
-class _NoLog:
-    """The log of a search that takes no step."""
-
-    def known(self, point: DesignPoint) -> KnownEvaluation | None:  # noqa: ARG002
-        return None
-
-    def has_trial(self, number: int, point: DesignPoint) -> bool:  # noqa: ARG002
-        return False
-
-    def append(self, record: TrialRecord) -> None: ...
-
-    def close(self) -> None: ...

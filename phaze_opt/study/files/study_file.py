@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.record.toml_file import read_toml
-from phaze_opt.study.config import (
-    Budget,
-    Contender,
-    Generality,
-    Judgement,
-    Setting,
-    StudyConfig,
-    Workload,
-)
+from phaze_opt.record.document import Document, read_toml
+from phaze_opt.record.input_files import is_there
+from phaze_opt.record.spelling import suggest
+from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_models import WORDS, StrategyTable, StudyDocument, WorkloadTable
 from phaze_opt.study.files.study_origin import FIELDS, StudyOrigin, setting_path
-from phaze_opt.study.files.study_source import StudySource
 from phaze_opt.workload.zoo import list_models
 
+_EnumT = TypeVar("_EnumT", bound=StrEnum)
 MAX_TRIALS_IN_TIME = 100_000
 """Ceiling of a budget in seconds."""
 
@@ -40,18 +35,18 @@ def read_study(path: Path) -> StudyConfig:
         InputError: the file cannot be read or a part of the plan is wrong; says file, line and key.
         PluginError: a strategy or pruner is unknown or fails to load; says file, line and key.
     """
-    source = StudySource(read_toml(path, kind="a study file (TOML)"), path.parent)
-    document = source.validate()
-    config = _Reader(source).to_config(document, str(path))
-    resolve_study(config, StudyOrigin(source, config))
+    toml = read_toml(path, kind="a study file (TOML)")
+    config = _Reader(toml, path.parent).to_config(toml.validate(StudyDocument), str(path))
+    resolve_study(config, StudyOrigin(toml, config))
     return config
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Tables to a plan."""
+    """Tables to a plan; files named in them are relative to a folder."""
 
-    source: StudySource
+    toml: Document
+    folder: Path
 
     def to_config(self, document: StudyDocument, name: str) -> StudyConfig:
         """The plan that the tables describe.
@@ -84,7 +79,7 @@ class _Reader:
             return Budget(evaluations=60 if budget.evaluations is None else budget.evaluations)
         if budget.evaluations is not None:
             message = "gives evaluations and seconds; give one of them"
-            raise self.source.fault(message, "study", "budget")
+            raise self.toml.fault(message, "study", "budget")
         return Budget(evaluations=MAX_TRIALS_IN_TIME, seconds=budget.seconds)
 
     def _workloads(self, document: StudyDocument) -> tuple[Workload, ...]:
@@ -96,7 +91,7 @@ class _Reader:
         return Workload(
             name="+".join(_stem(model) for model in table.models) if table.name is None else table.name,
             models=tuple(self._locate_model(model) for model in table.models),
-            common=self.source.word(CommonMean, table.common, "workload", index, "common"),
+            common=self._word(CommonMean, table.common, "workload", index, "common"),
             weight=table.weight,
         )
 
@@ -132,7 +127,7 @@ class _Reader:
         """A setting from the keys of a file."""
         for key in ("objective", "optimizer", "attention", "exclusivity", "recompute"):
             if key in values:
-                self.source.word(WORDS[key], values[key], *setting_path(self.source.toml.values, index, key))
+                self._word(WORDS[key], values[key], *setting_path(self.toml.values, index, key))
         fields = {FIELDS.get(key, key): value for key, value in values.items()}
         fields["goal"] = Goal(fields["goal"])
         for key in ("network", "space"):
@@ -149,9 +144,19 @@ class _Reader:
         if document.generality is None:
             return None
         means = document.generality.means
-        return Generality(
-            tuple(self.source.word(CommonMean, text, "generality", "means", i) for i, text in enumerate(means))
-        )
+        return Generality(tuple(self._word(CommonMean, text, "generality", "means", i) for i, text in enumerate(means)))
+
+    def _word(self, enum: type[_EnumT], text: str, *path: str | int) -> _EnumT:
+        """A word of a closed set.
+
+        Raises:
+            InputError: it is none of them.
+        """
+        try:
+            return enum(text)
+        except ValueError:
+            message = f"'{text}' is unknown; {suggest(text, [member.value for member in enum])}"
+            raise self.toml.fault(message, *path) from None
 
     def _locate_model(self, name: str) -> str:
         """A name of the zoo, or a file beside the study file."""
@@ -159,8 +164,8 @@ class _Reader:
 
     def _locate_file(self, name: str) -> str:
         """A name as it is, unless it looks like a file; then from the study file's folder."""
-        is_file = name.endswith((".toml", ".json")) or "/" in name or (self.source.folder / name).exists()
-        return str(self.source.folder / name) if is_file else name
+        is_file = name.endswith((".toml", ".json")) or "/" in name or is_there(self.folder / name)
+        return str(self.folder / name) if is_file else name
 
 
 def _contender(table: StrategyTable) -> Contender:

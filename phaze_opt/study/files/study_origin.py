@@ -7,34 +7,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from phaze_opt.errors import InputError, PluginError
+from phaze_opt.record.document import Document
+from phaze_opt.record.places import KeyPath
 from phaze_opt.study.config import StudyConfig
-from phaze_opt.study.files.study_source import StudySource
-from phaze_opt.study.files.toml_places import KeyPath
+from phaze_opt.study.files.study_models import BudgetsTable, ClusterTable, SpaceTable, TrainingTable
 
 FIELDS = {"objective": "goal", "micro_batch": "micro_batches", "sequence_parallel": "is_sequence_parallel"}
 """Keys of the file whose field of `Setting` is called otherwise."""
-SECTIONS: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(("devices", "network", "global_batch"), ("cluster", "")),
-    **dict.fromkeys(
-        (
-            "sequence_length",
-            "optimizer",
-            "attention",
-            "exclusivity",
-            "recompute",
-            "tensor_parallel",
-            "sequence_parallel",
-            "schedule_gap",
-        ),
-        ("training", ""),
-    ),
-    **dict.fromkeys(("max_area_mm2", "max_tdp_w"), ("budgets", "")),
-    **dict.fromkeys(("hbm_gb", "micro_batch"), ("space", "")),
-    "space": ("space", "file"),
-    "objective": ("study", ""),
+_TABLES: Mapping[str, type[BaseModel]] = {
+    "cluster": ClusterTable,
+    "training": TrainingTable,
+    "budgets": BudgetsTable,
+    "space": SpaceTable,
 }
-"""Table of a key of a setting, and its name there if it is another."""
+SECTIONS: Mapping[str, tuple[str, str]] = {
+    **{key: (section, key) for section, table in _TABLES.items() for key in table.model_fields},
+    "space": ("space", "file"),
+    "objective": ("study", "objective"),
+}
+"""Table of a key of a setting, and its name there."""
 
 
 def setting_path(values: Mapping[str, Any], index: int | None, key: str) -> KeyPath:
@@ -43,15 +37,14 @@ def setting_path(values: Mapping[str, Any], index: int | None, key: str) -> KeyP
         return ("setting", index, key)
     if key == "constants":
         return ("constants",)
-    section, name = SECTIONS[key]
-    return (section, name or key)
+    return SECTIONS[key]
 
 
 @dataclass(frozen=True, slots=True)
 class StudyOrigin:
     """Names file, line and key of whatever is wrong with a plan that was read from a file."""
 
-    source: StudySource
+    toml: Document
     config: StudyConfig
 
     @contextmanager
@@ -61,14 +54,14 @@ class StudyOrigin:
             yield
         except InputError as error:
             path = self._path(kind, name, key or str(error.key or ""), error)
-            raise self.source.fault(_plain(error), *path) from error
+            raise self.toml.fault(_plain(error), *path) from error
         except PluginError as error:
             path = self._path(kind, name, "pruner" if "pruner" in str(error) and key else "strategy", error)
-            raise PluginError(str(self.source.fault(str(error), *path))) from error
+            raise PluginError(str(self.toml.fault(str(error), *path))) from error
 
     def _path(self, kind: str, name: str, key: str, error: Exception) -> KeyPath:
         """The keys of a part of the plan, from the outside in."""
-        values = self.source.toml.values
+        values = self.toml.values
         if kind == "setting":
             return self._setting_path(name, key, error)
         if kind == "workload":
@@ -84,7 +77,7 @@ class StudyOrigin:
 
     def _setting_path(self, name: str, field: str, error: Exception) -> KeyPath:
         """A key of a setting, by the field of `Setting` or of the scenario made of it."""
-        values = self.source.toml.values
+        values = self.toml.values
         tables = values.get("setting")
         # Of two of one name the second is at fault.
         index = None if tables is None else max(i for i, table in enumerate(tables) if table.get("name") == name)
@@ -109,12 +102,12 @@ class StudyOrigin:
         """A part by its name: an element of the short form or a table of its own."""
         parts = self.config.workloads if table == "workload" else self.config.contenders
         names = [part.name for part in parts]
-        num_short = len(self.source.toml.values["study"].get(short, ()))
+        num_short = len(self.toml.values["study"].get(short, ()))
         # Of two of one name the second is at fault.
         position = len(names) - 1 - names[::-1].index(name)
         if position < num_short:
             return ("study", short, position)
-        entry = self.source.toml.values[table][position - num_short]
+        entry = self.toml.values[table][position - num_short]
         where: KeyPath = (table, position - num_short)
         return (*where, key) if key in entry else where
 
@@ -122,7 +115,7 @@ class StudyOrigin:
         """The option of a strategy or pruner that is at fault."""
         if len(path) < 2 or path[0] != "strategy" or not option:
             return path
-        entry = self.source.toml.values["strategy"][path[1]]
+        entry = self.toml.values["strategy"][path[1]]
         for key in ("options", "pruner_options"):
             if option in entry.get(key, {}):
                 return ("strategy", path[1], key, option)

@@ -51,7 +51,8 @@ class JudgedCondition:
     Attributes:
         condition: the problem.
         yardstick: what regret is against.
-        samples: by contender, in the study's order; contenders without a finished search are absent.
+        samples: by contender, in the study's order; contenders without a finished search, and those that are not
+            ranked (`StudyResult.unranked`), are absent.
     """
 
     condition: Condition
@@ -70,11 +71,12 @@ class JudgedCondition:
 
 
 def judge_conditions(result: StudyResult) -> tuple[JudgedCondition, ...]:
-    """Every condition with a finished search, in the study's order."""
+    """Every condition with a finished search of a ranked contender, in the study's order."""
     grouped = by_condition_and_contender(result.cells)
-    return tuple(
+    judged = (
         _judge(condition, grouped[condition.key], result) for condition in result.conditions if condition.key in grouped
     )
+    return tuple(one for one in judged if one.samples)
 
 
 def _judge(
@@ -83,10 +85,12 @@ def _judge(
     cells = [cell for group in contenders.values() for cell in group]
     yardstick = yardstick_of(condition.goal, cells, result.truths.get(condition.key))
     budget = budget_of(result, cells)
-    ordered = [contender.name for contender in result.config.contenders if contender.name in contenders]
+    unranked = result.unranked
+    names = [contender.name for contender in result.config.contenders if contender.name not in unranked]
     samples = {
         name: judge_sample(contenders[name], yardstick, budget=budget, targets=result.config.judgement.targets)
-        for name in ordered
+        for name in names
+        if name in contenders
     }
     return JudgedCondition(condition, yardstick, samples)
 

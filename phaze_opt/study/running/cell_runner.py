@@ -11,10 +11,11 @@ from phaze_opt.search.loop import SearchLoop
 from phaze_opt.search.result import SearchProgress
 from phaze_opt.search.run import open_loop
 from phaze_opt.study.config import StudyConfig
-from phaze_opt.study.disk.cell_log import CellLog, cell_result, write_cell
+from phaze_opt.study.disk.cell_log import CellLog, cell_result, write_cell, write_failure
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.plan import Cell, search_config
 from phaze_opt.study.running.compiled_conditions import CompiledConditions
+from phaze_opt.study.running.contender_guard import ContenderFaultError, contender_code, guard
 from phaze_opt.study.running.engine import StudyEngine
 from phaze_opt.study.running.evaluator_source import EvaluatorSource, ThisProcess
 from phaze_opt.study.stores.store import WAIT_S, EvaluationStore
@@ -25,7 +26,7 @@ MAX_SIDE_BY_SIDE = 16
 
 @dataclass(slots=True)
 class CellRunner:
-    """Runs searches of a study and writes each when it is finished.
+    """Runs searches of a study and writes each when it is finished, or what ended it if its contender's code failed.
 
     Attributes:
         config: of the study.
@@ -54,7 +55,7 @@ class CellRunner:
             pass
 
     def run_all(self, cells: Iterable[Cell]) -> Iterator[Cell]:
-        """Run searches, yielding each when it is finished and written.
+        """Run searches, yielding each when it is finished or has failed, and is written.
 
         A search that waits for evaluations of other workers lets the next one go on.
         """
@@ -64,12 +65,12 @@ class CellRunner:
             while len(open_searches) < MAX_SIDE_BY_SIDE and (cell := next(waiting, None)) is not None:
                 open_searches.append((cell, self._steps(cell)))
                 # A search that never waits is finished by its first step, before the next one is opened.
-                if (done := _step(open_searches[-1])) is not None:
+                if (done := self._step(open_searches[-1])) is not None:
                     open_searches.pop()
                     yield done
             if not open_searches:
                 return
-            finished = [done for search in tuple(open_searches) if (done := _step(search)) is not None]
+            finished = [done for search in tuple(open_searches) if (done := self._step(search)) is not None]
             open_searches = [search for search in open_searches if search[0] not in finished]
             yield from finished
             if not finished:
@@ -80,19 +81,31 @@ class CellRunner:
         condition = cell.condition
         digest = condition.evaluations_digest
         build = partial(self._compiled.objective, digest, condition)
-        loop = open_loop(
-            search_config(self.config, cell),
-            f"{self.directory.study_id}.{cell.key}",
-            space=condition.space,
-            log=CellLog(self.store, digest),
-            build_bounder=None
-            if self.engine.build_bounder is None
-            else partial(self._compiled.bounder, digest, condition),
-        )
+        bounds = None if self.engine.build_bounder is None else partial(self._compiled.bounder, digest, condition)
+        identity = f"{self.directory.study_id}.{cell.key}"
+        with contender_code():
+            loop = open_loop(
+                search_config(self.config, cell),
+                identity,
+                space=condition.space,
+                log=CellLog(self.store, digest),
+                build_bounder=bounds,
+            )
+        guard(loop, condition.space)
         loop.on_progress = partial(self._note, cell)
         started = time.perf_counter()
         yield from loop.steps(self.source.evaluator(self.store, condition, build))
         self._write(cell, loop, wall_s=time.perf_counter() - started)
+
+    def _step(self, search: tuple[Cell, Iterator[None]]) -> Cell | None:
+        """Let a search go on until it waits; the cell if it has ended."""
+        cell, steps = search
+        try:
+            for _ in steps:
+                return None
+        except ContenderFaultError as fault:
+            write_failure(self.directory.failure(cell), cell, fault.__cause__ or fault)
+        return cell
 
     def _write(self, cell: Cell, loop: SearchLoop, *, wall_s: float) -> None:
         """Keep a finished search."""
@@ -102,11 +115,3 @@ class CellRunner:
         """Pass progress on."""
         if self.on_trial is not None:
             self.on_trial(cell, progress.num_finished)
-
-
-def _step(search: tuple[Cell, Iterator[None]]) -> Cell | None:
-    """Let a search go on until it waits; the cell if it is finished."""
-    cell, steps = search
-    for _ in steps:
-        return None
-    return cell

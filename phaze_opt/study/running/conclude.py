@@ -19,7 +19,7 @@ from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
-from phaze_opt.study.load import chips_path, load_study, references_path
+from phaze_opt.study.load import chips_path, find_fault, load_study, references_path
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.progress import Stage
 from phaze_opt.study.result import ChipTable
@@ -82,7 +82,9 @@ class Conclusion:
         shared = self.directory.path.parent / "truths"
         for number, condition in enumerate(self.conditions):
             problem = condition.problem_digest
-            if known_truth(problem, cache_dir=self.directory.truths) or len(goal_directions(condition.goal)) > 1:
+            against = partial(find_fault, self.directory, condition.evaluations_digest, condition.goal)
+            known = known_truth(problem, cache_dir=self.directory.truths, find_fault=against)
+            if known is not None or len(goal_directions(condition.goal)) > 1:
                 continue
             self.on_item(Stage.TRUTHS, condition.key, number, len(self.conditions))
             find_truth(
@@ -92,8 +94,11 @@ class Conclusion:
                 on_progress=partial(self._note_truth, number, condition.key),
                 objective=self._compiled.objective(condition.evaluations_digest, condition),
                 bounder=self._bounder(condition),
+                find_fault=against,
             )
-            record = known_truth(problem, cache_dir=shared, certificates=self.directory.certificates)
+            record = known_truth(
+                problem, cache_dir=shared, certificates=self.directory.certificates, find_fault=against
+            )
             if record is not None:
                 keep_truth(record, cache_dir=self.directory.truths)
 

@@ -75,13 +75,15 @@ def shared_engine(*, storage: str = "", dask: str = "") -> StudyEngine:
 
     Raises:
         PluginError: the driver of the database is missing.
-        InputError: the address is wrong, or the database does not answer.
+        InputError: the address is wrong, or the database does not answer; no message holds a secret.
     """
     if not storage:
         return StudyEngine(dask=dask)
-    from phaze_opt.study.stores.mirrored_store import open_mirrored_store
+    from phaze_opt.record.address import parse_address
+    from phaze_opt.study.stores.optuna_store import open_mirrored_store
     from phaze_opt.study.stores.rdb_storage import open_rdb_storage
 
+    address = parse_address(storage, source="--storage")
     # Tables are made here, once, before worker processes come at the same time.
-    open_rdb_storage(storage).engine.dispose()
-    return StudyEngine(open_store=partial(open_mirrored_store, url=storage), is_shared=True, dask=dask)
+    open_rdb_storage(address).engine.dispose()
+    return StudyEngine(open_store=partial(open_mirrored_store, address=address), is_shared=True, dask=dask)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from phaze_opt.search.evaluators import Evaluator, PointObjective
+from phaze_opt.search.evaluators import Evaluator, PendingEvaluation, PointObjective
+from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.running.cluster_evaluator import ClusterStoreEvaluator
-from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
+from phaze_opt.study.stores.store import EvaluationStore, SharedEvaluation, StoreEvaluator, claim_unfinished
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -38,6 +39,53 @@ class ThisProcess:
     def evaluator(self, store: EvaluationStore, condition: Condition, build: Callable[[], PointObjective]) -> Evaluator:
         """An evaluator with this process's objective."""
         return StoreEvaluator(store, condition.evaluations_digest, build)
+
+
+@dataclass(slots=True)
+class ClusterStoreEvaluator:
+    """Hands what nobody else has taken on to a cluster, and keeps what comes back.
+
+    Attributes:
+        store: of the study.
+        digest: `Condition.evaluations_digest`.
+        cluster: evaluates the condition's points.
+        under_way: points handed over by any search of the condition, so that two searches do not ask twice.
+    """
+
+    store: EvaluationStore
+    digest: str
+    cluster: Evaluator
+    under_way: dict[DesignPoint, PendingEvaluation] = field(default_factory=dict)
+
+    def submit(self, points: Sequence[DesignPoint]) -> tuple[SharedEvaluation, ...]:
+        """Hand over what is free."""
+        pending = tuple(SharedEvaluation(self, point) for point in points)
+        for entry in pending:
+            entry.advance()
+        return pending
+
+    def attempt(self, point: DesignPoint) -> KnownEvaluation | None:
+        """The evaluation of a point, if it is known or has come back; hands it over if nobody has it."""
+        known = self.store.known(self.digest, point)
+        if known is not None:
+            return known
+        if point in self.under_way:
+            if self.under_way[point].is_waiting:
+                return None
+            try:
+                evaluation, wall_s = self.under_way.pop(point).result()
+            except BaseException:
+                self.store.release(self.digest, point)
+                raise
+            return self.store.complete(self.digest, point, KnownEvaluation(evaluation, wall_s))
+        if not claim_unfinished(self.store, self.digest, point):
+            return self.store.known(self.digest, point)
+        try:
+            (self.under_way[point],) = self.cluster.submit((point,))
+        except BaseException:
+            self.store.release(self.digest, point)
+            raise
+        return None
 
 
 @dataclass(slots=True)

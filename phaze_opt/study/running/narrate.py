@@ -13,10 +13,11 @@ from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyObserver, StudyStarted
+from phaze_opt.study.judging.metrics import cell_metrics, contender_metrics
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.summary import cell_metrics, contender_metrics, summarise
+from phaze_opt.study.summary import summarise
 
 PERCENT = 100.0
 _LOGGER = logging.getLogger(__name__)
@@ -30,11 +31,13 @@ class Narrator:
         observers: told in order.
         directory: of the study.
         cells: planned searches.
+        store: evaluations of the directory.
     """
 
     observers: Sequence[StudyObserver]
     directory: StudyDirectory
     cells: Sequence[Cell]
+    store: LocalStore
     _num_told: int = 0
     _has_failed: set[int] = field(default_factory=set)
 
@@ -47,6 +50,7 @@ class Narrator:
                 description=config.description,
                 num_cells=len(self.cells),
                 config=plan,
+                directory=self.directory.path,
             )
         )
 
@@ -57,33 +61,37 @@ class Narrator:
         while self._num_told < len(self.cells):
             cell = self.cells[self._num_told]
             result = read_cell(self.directory.cell(cell), cell)
-            if result is None:
+            if result is None and not self.directory.failure(cell).exists():
                 return
-            self._tell(result)
+            if result is not None:
+                self._tell(result)
             self._num_told += 1
 
     def finish(self, result: StudyResult) -> None:
         """The study has ended; searches that come after an unfinished one in the plan are told of first."""
         if not self.observers:
             return
-        self.tell_finished()
-        told = {cell.key for cell in self.cells[: self._num_told]}
-        for cell_result in result.cells:
-            if cell_result.cell.key not in told:
-                self._tell(cell_result)
+        self.tell_rest()
         self._notify(_finished_event(result))
+
+    def tell_rest(self) -> None:
+        """Tell of all searches that are finished, also of those that come after an unfinished one in the plan."""
+        self.tell_finished()
+        for cell in self.cells[self._num_told :]:
+            result = read_cell(self.directory.cell(cell), cell)
+            if result is not None:
+                self._tell(result)
+        self._num_told = len(self.cells)
 
     def _tell(self, result: CellResult) -> None:
         """Raise the event of one search."""
         digest = result.cell.condition.evaluations_digest
-        store = LocalStore(self.directory.evaluations)
         known: dict[DesignPoint, Evaluation] = {}
         for trial in result.trials:
             if trial.point not in known:
-                found = store.known(digest, trial.point)
+                found = self.store.known(digest, trial.point)
                 assert found is not None, f"{self.directory.path}: evaluation of {trial.point} is lost"
                 known[trial.point] = found.evaluation
-        store.close()
         self._notify(
             CellFinished(
                 study_id=self.directory.study_id,

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.record.journal import SYNC_S, format_line, parse_line
+from phaze_opt.record.lock import FileLock
+from phaze_opt.record.whole_file import unwritable
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 
-_HEAD_END = b', "evaluation": '
-_LINE_END = b"}\n"
+_LOGGER = logging.getLogger(__name__)
 _MAX_OFFSET = 1 << 62
+_READ_BYTES = 1 << 24
 
 
 @dataclass(slots=True)
 class LocalStore:
-    """One file of lines per digest, appended to under a lock and read on as others append.
+    """One journal per digest, appended to under a lock and read on as others append.
 
-    A line holds the point, the time its evaluation took, the length of the evaluation and the evaluation. A line torn
-    by a kill is ended by the next writer and skipped by every reader. Claims are locks on single bytes of another file,
-    at an offset that the point decides: the operating system gives them back when a process dies, however it dies.
+    A line holds the point, the time its evaluation took and the evaluation. A line that was torn or changed is skipped
+    by every reader, and its evaluation is done again. Claims are locks on single bytes of another file, at an offset
+    that the point decides: the operating system gives them back when a process dies, however it dies.
 
     Attributes:
         directory: of the files.
@@ -38,6 +43,10 @@ class LocalStore:
     def known(self, digest: str, point: DesignPoint) -> KnownEvaluation | None:
         """The evaluation of a point, if any process has finished it."""
         return self._file(digest).find(point)
+
+    def has(self, digest: str, point: DesignPoint) -> bool:
+        """Whether the evaluation of a point is there."""
+        return self._file(digest).place(point) is not None
 
     def claim(self, digest: str, point: DesignPoint) -> bool:
         """Lock the point's byte; False while another process holds it."""
@@ -55,10 +64,6 @@ class LocalStore:
         """Unlock the point's byte."""
         self._file(digest).unlock(point)
 
-    def points(self, digest: str) -> tuple[DesignPoint, ...]:
-        """Points evaluated so far, in the order of the file."""
-        return self._file(digest).points()
-
     def close(self) -> None:
         """Close the files."""
         files, self._files = list(self._files.values()), {}
@@ -73,42 +78,55 @@ class LocalStore:
 
 @dataclass(slots=True)
 class _EvaluationFile:
-    """An open file of evaluations and where each is in it."""
+    """An open journal of evaluations and where each is in it."""
 
     path: Path
     descriptor: int
     claims: int = -1
     index: dict[DesignPoint, tuple[int, int]] = field(default_factory=dict)
     end: int = 0
+    synced_s: float = field(default_factory=time.monotonic)
+    is_unsynced: bool = False
+    has_warned: bool = False
 
-    def find(self, point: DesignPoint) -> KnownEvaluation | None:
-        """Read the line of a point."""
+    def place(self, point: DesignPoint) -> tuple[int, int] | None:
+        """Where the line of a point begins, and its length."""
         if point not in self.index:
             self._read_on()
-        place = self.index.get(point)
+        return self.index.get(point)
+
+    def find(self, point: DesignPoint) -> KnownEvaluation | None:
+        """Read the line of a point.
+
+        Raises:
+            InputError: its checksum holds, but it is no evaluation.
+        """
+        place = self.place(point)
         if place is None:
             return None
-        line = json.loads(os.pread(self.descriptor, place[1], place[0]))
-        return KnownEvaluation(evaluation_from_json(line["evaluation"]), float(line["wall_s"]))
-
-    def points(self) -> tuple[DesignPoint, ...]:
-        """Points in the order of their lines."""
-        self._read_on()
-        return tuple(self.index)
+        line = _parse(os.pread(self.descriptor, place[1], place[0]))
+        try:
+            return KnownEvaluation(evaluation_from_json(line["evaluation"]), float(line["wall_s"]))
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"the line of {point} holds no evaluation as studies write it; remove the file and --resume"
+            raise InputError(message, source=str(self.path)) from error
 
     def append(self, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
         """Append a line unless the point has one."""
-        body = json.dumps(evaluation_to_json(evaluation.evaluation)).encode()
-        head = {"point": astuple(point), "wall_s": evaluation.wall_s, "num_bytes": len(body)}
-        line = json.dumps(head)[:-1].encode() + _HEAD_END + body + _LINE_END
-        with _locked(self.descriptor):
+        value = {"point": astuple(point), "wall_s": evaluation.wall_s}
+        line = format_line({**value, "evaluation": evaluation_to_json(evaluation.evaluation)}).encode()
+        lock = FileLock(self.descriptor)
+        lock.take(is_blocking=True)
+        try:
             earlier = self.find(point)
             if earlier is not None:
                 return earlier
             size = os.fstat(self.descriptor).st_size
             if size and os.pread(self.descriptor, 1, size - 1) != b"\n":
                 line = b"\n" + line
-            _write_all(self.descriptor, line)
+            self._write(line)
+        finally:
+            lock.give_back()
         return evaluation
 
     def lock(self, point: DesignPoint) -> bool:
@@ -137,22 +155,52 @@ class _EvaluationFile:
             fcntl.lockf(self.claims, fcntl.LOCK_UN, 1, _offset(point))
 
     def close(self) -> None:
-        """Close both files; all locks go with them."""
+        """Bring what was written to the disk and close both files; all locks go with them."""
+        with suppress(OSError):
+            self._sync()
         os.close(self.descriptor)
         if self.claims >= 0:
             os.close(self.claims)
 
+    def _write(self, data: bytes) -> None:
+        """Write to the end, and to the disk itself once a second."""
+        try:
+            while data:
+                data = data[os.write(self.descriptor, data) :]
+            self.is_unsynced = True
+            if time.monotonic() - self.synced_s >= SYNC_S:
+                self._sync()
+        except OSError as error:
+            message = f"an evaluation cannot be written: {error.strerror or error}; what is finished is kept: --resume"
+            raise InputError(message, source=str(self.path)) from error
+
+    def _sync(self) -> None:
+        if self.is_unsynced:
+            os.fsync(self.descriptor)
+        self.is_unsynced, self.synced_s = False, time.monotonic()
+
     def _read_on(self) -> None:
         """Take in the whole lines that were appended since the last look."""
         size = os.fstat(self.descriptor).st_size
-        if size <= self.end:
+        while size > self.end:
+            data = os.pread(self.descriptor, min(size - self.end, _READ_BYTES), self.end)
+            lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+            if not lines:
+                return
+            for line in lines:
+                self._take_in(line)
+                self.end += len(line)
+
+    def _take_in(self, line: bytes) -> None:
+        """Note where the evaluation of a point is."""
+        try:
+            point = DesignPoint(*_parse(line)["point"])
+        except (ValueError, KeyError, TypeError, RecursionError, InputError):
+            if line.strip() and not self.has_warned:
+                self.has_warned = True
+                _LOGGER.warning("%s holds a line that was torn or changed; what it lacks is evaluated again", self.path)
             return
-        data = os.pread(self.descriptor, size - self.end, self.end)
-        for line in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
-            point = _point_of(line)
-            if point is not None:
-                self.index.setdefault(point, (self.end, len(line)))
-            self.end += len(line)
+        self.index.setdefault(point, (self.end, len(line)))
 
 
 def _open(path: Path) -> _EvaluationFile:
@@ -179,47 +227,25 @@ def _open_file(path: Path, flags: int) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, flags, 0o644)
     except OSError as error:
-        message = f"the evaluations of the study cannot be written: {error.strerror or error}; choose another directory"
-        raise InputError(message, source=str(path)) from error
+        raise unwritable(path, error, what="the evaluations of the study") from error
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Write to the end; a disk that is full is an error with a remedy."""
+def _parse(line: bytes) -> dict[str, Any]:
+    """The value of a line.
+
+    Raises:
+        ValueError: it was torn or changed.
+    """
     try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    except OSError as error:
-        message = f"an evaluation cannot be written: {error.strerror or error}; what is finished is kept: --resume"
-        raise InputError(message) from error
-
-
-def _point_of(line: bytes) -> DesignPoint | None:
-    """The point of a line; None if the line was torn."""
-    start, separator, body = line.partition(_HEAD_END)
-    if not separator:
-        return None
-    try:
-        head = json.loads(start + b"}")
-        return DesignPoint(*head["point"]) if len(body) == head["num_bytes"] + len(_LINE_END) else None
-    except (ValueError, KeyError, TypeError, InputError):
-        return None
+        return parse_line(line)
+    except ValueError:
+        value = json.loads(line)
+        # Versions before checksums wrote the length of the evaluation.
+        if not isinstance(value, dict) or "num_bytes" not in value:
+            raise
+        return value
 
 
 def _offset(point: DesignPoint) -> int:
     """The byte that stands for a point."""
     return int.from_bytes(hashlib.sha256(repr(astuple(point)).encode()).digest()[:8]) % _MAX_OFFSET
-
-
-@contextmanager
-def _locked(descriptor: int) -> Iterator[None]:
-    """Hold the lock of a whole file; where there are no such locks, writers are not told apart."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)

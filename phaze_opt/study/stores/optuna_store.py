@@ -18,13 +18,18 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import SolverError, StorageError
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.record.address import Address
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.stores.rdb_storage import GRACE_S, database_errors, quiet_optuna
+from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.rdb_storage import GRACE_S, Insistence, open_rdb_storage, quiet_optuna
+from phaze_opt.study.stores.store import MirroredStore
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage, RDBStorage
@@ -40,16 +45,29 @@ _POINT, _WORKER, _EVALUATION, _WALL = "point", "worker", "evaluation", "wall_s"
 _SUPERSEDED = "superseded"
 
 
+def open_mirrored_store(directory: Path, *, address: Address) -> MirroredStore:
+    """The store of a study's directory with an Optuna RDB storage behind it, which has answered before.
+
+    Raises:
+        StorageError: the database failed.
+    """
+    insistence = Insistence(address)
+    storage = insistence.do(partial(open_rdb_storage, address))
+    return MirroredStore(LocalStore(directory), OptunaStore(storage, insistence))
+
+
 @dataclass(slots=True)
 class OptunaStore:
     """An `EvaluationStore` in an Optuna RDB storage; one per process.
 
     Attributes:
         storage: Optuna's, with heartbeats.
+        insistence: with which its operations are done; each of them is harmless to do again.
         worker: names this process in the trials it begins.
     """
 
     storage: RDBStorage
+    insistence: Insistence
     worker: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
     _kinds: dict[str, SharedKind] = field(default_factory=dict)
     _pulse: Pulse | None = None
@@ -60,8 +78,7 @@ class OptunaStore:
         Raises:
             StorageError: the database failed.
         """
-        with database_errors():
-            return self._kind(digest).known.get(point)
+        return self.insistence.do(lambda: self._kind(digest).known.get(point))
 
     def claim(self, digest: str, point: DesignPoint) -> bool:
         """Begin the evaluation of a point, unless it is done or begun elsewhere.
@@ -70,12 +87,11 @@ class OptunaStore:
             SolverError: two workers ended in the middle of it.
             StorageError: the database failed.
         """
-        with database_errors():
-            trial_id = self._kind(digest).claim(point, worker=self.worker)
+        trial_id = self.insistence.do(lambda: self._kind(digest).claim(point, worker=self.worker))
         if trial_id is None:
             return False
         if self._pulse is None:
-            self._pulse = Pulse(self.storage)
+            self._pulse = Pulse(self.storage, self.insistence)
         self._pulse.trials.add(trial_id)
         return True
 
@@ -86,8 +102,7 @@ class OptunaStore:
             StorageError: the database failed.
         """
         try:
-            with database_errors():
-                return self._kind(digest).complete(point, evaluation)
+            return self.insistence.do(lambda: self._kind(digest).complete(point, evaluation))
         finally:
             self._let_go(digest, point)
 
@@ -97,8 +112,8 @@ class OptunaStore:
         Where the database fails here, others find out by themselves that nothing beats for the claim.
         """
         self._let_go(digest, point)
-        with suppress(StorageError), database_errors():
-            self._kind(digest).give_up(point)
+        with suppress(StorageError):
+            self.insistence.do(lambda: self._kind(digest).give_up(point), patience_s=0.0)
 
     def close(self) -> None:
         """Give all claims up and end the heartbeats."""
@@ -108,8 +123,8 @@ class OptunaStore:
         if self._pulse is not None:
             self._pulse.stop()
             self._pulse = None
-        with suppress(StorageError), database_errors():
-            self.storage.remove_session()
+        with suppress(StorageError):
+            self.insistence.do(self.storage.remove_session, patience_s=0.0)
         self.storage.engine.dispose()
 
     def _let_go(self, digest: str, point: DesignPoint) -> None:
@@ -120,15 +135,16 @@ class OptunaStore:
 
     def _kind(self, digest: str) -> SharedKind:
         if digest not in self._kinds:
-            self._kinds[digest] = SharedKind(self.storage, digest)
+            self._kinds[digest] = SharedKind(self.storage, digest, self.insistence)
         return self._kinds[digest]
 
 
 class Pulse:
     """A thread that records heartbeats for the trials of this process."""
 
-    def __init__(self, storage: RDBStorage) -> None:
+    def __init__(self, storage: RDBStorage, insistence: Insistence) -> None:
         """Start beating."""
+        self._insistence = insistence
         self.trials: set[int] = set()
         self._storage = storage
         self._stopped = threading.Event()
@@ -144,8 +160,8 @@ class Pulse:
         while not self._stopped.wait(self._storage.heartbeat_interval):
             for trial_id in tuple(self.trials):
                 # A heart that stops at the first database error would give up claims that are still worked on.
-                with suppress(StorageError), database_errors():
-                    self._storage.record_heartbeat(trial_id)
+                with suppress(StorageError):
+                    self._insistence.do(partial(self._storage.record_heartbeat, trial_id), patience_s=0.0)
 
 
 @dataclass(slots=True)
@@ -155,18 +171,21 @@ class SharedKind:
     Attributes:
         storage: Optuna's.
         digest: of the kind.
+        insistence: knows when the database was last away.
         known: finished evaluations, as far as they have been read.
         mine: trials that this process has begun, by point.
     """
 
     storage: RDBStorage
     digest: str
+    insistence: Insistence
     known: dict[DesignPoint, KnownEvaluation] = field(default_factory=dict)
     mine: dict[DesignPoint, int] = field(default_factory=dict)
     _study: Study | None = None
     _cached: BaseStorage | None = None
     _study_id: int = -1
     _seen: set[int] = field(default_factory=set)
+    _doubtful: dict[DesignPoint, int] = field(default_factory=dict)
     _running: set[DesignPoint] = field(default_factory=set)
     _waiting: dict[DesignPoint, list[int]] = field(default_factory=dict)
     _num_failed: dict[DesignPoint, int] = field(default_factory=dict)
@@ -192,9 +211,13 @@ class SharedKind:
         """
         import optuna
 
+        if point in self.mine:
+            # The connection was lost after the trial had been set running.
+            return self._sign(point, worker)
         if time.monotonic() - self._read_at < POLL_S and self._is_taken(point):
             return None
         self._read()
+        self._settle(point)
         if self._is_taken(point):
             return None
         made = None if point in self._waiting else self._make(point)
@@ -207,16 +230,36 @@ class SharedKind:
         try:
             # The heartbeat comes first: a running trial without one would never be found dead.
             self.storage.record_heartbeat(trial_id)
+            self._doubtful[point] = trial_id
             is_mine = self.storage.set_trial_state_values(trial_id, optuna.trial.TrialState.RUNNING)
         except optuna.exceptions.UpdateFinishedTrialError:
             is_mine = False
+        del self._doubtful[point]
+        if is_mine:
+            self.mine[point] = trial_id
         if made is not None and made != trial_id:
             self._supersede(made)
-        if not is_mine:
-            return None
-        self.mine[point] = trial_id
-        self.storage.set_trial_user_attr(trial_id, _WORKER, worker)
-        return trial_id
+        return self._sign(point, worker) if is_mine else None
+
+    def _sign(self, point: DesignPoint, worker: str) -> int:
+        """Name this process in its trial of a point."""
+        self.storage.set_trial_user_attr(self.mine[point], _WORKER, worker)
+        return self.mine[point]
+
+    def _settle(self, point: DesignPoint) -> None:
+        """End a trial that this process may have set running as the connection was lost, unless another has it.
+
+        Should another have it and not have signed it yet, both evaluate the point, and get the same.
+        """
+        import optuna
+
+        trial_id = self._doubtful.pop(point, None)
+        if trial_id is None:
+            return
+        trial = self.storage.get_trial(trial_id)
+        if trial.state is optuna.trial.TrialState.RUNNING and _WORKER not in trial.user_attrs:
+            self._supersede(trial_id)
+            self._read()
 
     def complete(self, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
         """Record an evaluation; should this process have been taken for dead meanwhile, the other's counts."""
@@ -230,15 +273,16 @@ class SharedKind:
             self.storage.set_trial_user_attr(trial_id, _WALL, evaluation.wall_s)
             self.storage.set_trial_state_values(trial_id, optuna.trial.TrialState.COMPLETE, [value])
         except optuna.exceptions.UpdateFinishedTrialError:
-            _LOGGER.warning("%s was taken from this process as from a dead one; both give the same", point)
+            # One that is complete was completed here, as the connection was lost.
+            if self.storage.get_trial(trial_id).state is not optuna.trial.TrialState.COMPLETE:
+                _LOGGER.warning("%s was taken from this process as from a dead one; both give the same", point)
         del self.mine[point]
         return self.known.setdefault(point, evaluation)
 
     def give_up(self, point: DesignPoint) -> None:
         """End a trial of this process, if it has one; it does not count as an attempt."""
-        trial_id = self.mine.pop(point, None)
-        if trial_id is not None:
-            self._supersede(trial_id)
+        if point in self.mine:
+            self._supersede(self.mine.pop(point))
 
     def _supersede(self, trial_id: int) -> None:
         """Fail a trial that is not an attempt."""
@@ -282,7 +326,8 @@ class SharedKind:
         assert self._study is not None
         now = time.monotonic()
         grace_s = self.storage.grace_period or GRACE_S
-        if now - self._checked_at > grace_s / 4:
+        # While the database was away nobody could beat: who is alive gets the time to do so again.
+        if now - self._checked_at > grace_s / 4 and now - self.insistence.lost_s > grace_s:
             self._checked_at = now
             with quiet_optuna():
                 optuna.storages.fail_stale_trials(self._study)

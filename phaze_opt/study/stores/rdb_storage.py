@@ -1,18 +1,33 @@
-"""Opening Optuna's RDB storage: addresses, drivers, heartbeats, and errors in one sentence."""
+"""Optuna's RDB storage: opening it, going on when it was away for a moment, and errors in one sentence."""
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from phaze_opt.errors import InputError, PluginError, StorageError
+from phaze_opt.record.address import Address
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
+    from sqlalchemy.engine import URL
 
+T = TypeVar("T")
+_LOGGER = logging.getLogger(__name__)
+
+CONNECT_S = 4
+"""How long a server may take to answer a connection at each of its addresses, s."""
+STATEMENT_S = 30
+"""How long it may take over one statement, s."""
+PATIENCE_S = 60.0
+"""How long a database that has answered before may be away, s."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 HEARTBEAT_S = 5
 GRACE_S = 30
 """A trial whose last heartbeat is older than this belongs to a dead worker, s."""
@@ -21,45 +36,46 @@ AGAIN_S = 0.5
 """How often, and after what time, tables are looked at again that another machine makes at the same moment, s."""
 
 
-def open_rdb_storage(url: str, *, heartbeat_s: int = HEARTBEAT_S, grace_s: int = GRACE_S) -> RDBStorage:
+def open_rdb_storage(address: Address, *, heartbeat_s: int = HEARTBEAT_S, grace_s: int = GRACE_S) -> RDBStorage:
     """Optuna's storage at an address; its tables are made if need be.
 
     Args:
-        url: ``postgresql+psycopg://user@host/database``, or another address that SQLAlchemy knows.
+        address: ``postgresql://user@host/database``, or another one that SQLAlchemy knows.
         heartbeat_s: time between heartbeats of a worker at work, s.
         grace_s: time without heartbeats after which it counts as dead, s.
 
     Raises:
         PluginError: the database's driver is missing.
-        InputError: the address is malformed, or the database does not answer.
+        InputError: it is no address of a database, or the database does not answer.
     """
+    from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
     try:
-        return _open(with_driver(url), heartbeat_s=heartbeat_s, grace_s=grace_s)
+        return _open(address, heartbeat_s=heartbeat_s, grace_s=grace_s)
     except (ImportError, NoSuchModuleError) as error:
-        message = f"--storage needs the driver of its database ({error}); install phaze-opt[postgres]"
+        message = f"the database needs a driver ({error}); install phaze-opt[postgres], or give postgresql://HOST/NAME"
         raise PluginError(message) from error
     except (ArgumentError, ValueError) as error:
-        message = "is no database address; give postgresql://USER@HOST/DATABASE"
-        raise InputError(message, source=f"--storage {hide_password(url)}") from error
-    except SQLAlchemyError as error:
-        reason = str(error.__cause__ or error).splitlines()[0]
-        message = f"the database does not answer ({reason}); check the address and that the server runs"
-        raise InputError(message, source=f"--storage {hide_password(url)}") from error
+        message = "is no address of a database; give postgresql://USER@HOST/DATABASE"
+        raise InputError(message, source=f"--storage {address.shown}") from error
+    except (SQLAlchemyError, StorageInternalError) as error:
+        message = f"the database does not answer ({_reason(error, address)}); check the address and that it runs"
+        raise InputError(message, source=f"--storage {address.shown}") from error
 
 
-def _open(address: str, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
+def _open(address: Address, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
     """Open a storage; tables that another machine makes at the same moment are waited for."""
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import IntegrityError, ProgrammingError
 
+    url = _with_driver(address)
     for attempt in range(MAX_ATTEMPTS):
         try:
             with quiet_optuna():
                 return RDBStorage(
-                    address,
-                    engine_kwargs={"pool_pre_ping": True},
+                    url.render_as_string(hide_password=False),
+                    engine_kwargs={"pool_pre_ping": True, "connect_args": _limits(url)},
                     heartbeat_interval=heartbeat_s,
                     grace_period=grace_s,
                 )
@@ -70,44 +86,83 @@ def _open(address: str, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
     raise AssertionError
 
 
-@contextmanager
-def database_errors() -> Iterator[None]:
-    """A block in which a database that fails is an error of this package, in one sentence without the address.
-
-    Raises:
-        StorageError: the database failed.
-    """
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (StorageInternalError, SQLAlchemyError) as error:
-        cause: BaseException = error
-        while isinstance(cause, StorageInternalError | SQLAlchemyError) and cause.__cause__ is not None:
-            cause = cause.__cause__
-        reason = (str(cause).splitlines() or [type(cause).__name__])[0]
-        message = f"the database of --storage failed ({reason}); what is finished is kept: --resume once it answers"
-        raise StorageError(message) from error
-
-
-def with_driver(url: str) -> str:
+def _with_driver(address: Address) -> URL:
     """The address with psycopg 3, which phaze-opt[postgres] installs, where it names no driver."""
-    for prefix in ("postgresql://", "postgres://"):
-        if url.startswith(prefix):
-            return "postgresql+psycopg://" + url.removeprefix(prefix)
-    return url
-
-
-def hide_password(url: str) -> str:
-    """The address as it may be printed."""
     from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
 
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return url.rsplit("@", maxsplit=1)[-1]
+    url = make_url(address.text)
+    return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgresql", "postgres") else url
+
+
+def _limits(url: URL) -> dict[str, object]:
+    """How long to wait for PostgreSQL; what the address says itself stands."""
+    if not url.drivername.startswith("postgresql"):
+        return {}
+    limits: dict[str, object] = {
+        "connect_timeout": CONNECT_S,
+        "options": f"-c statement_timeout={1000 * STATEMENT_S}",
+        "tcp_user_timeout": 1000 * STATEMENT_S,
+    }
+    return {key: value for key, value in limits.items() if key not in url.query}
+
+
+@dataclass(slots=True)
+class Insistence:
+    """Goes on with a database that has answered before: what fails as it is away is done again for a minute.
+
+    Attributes:
+        address: of the database.
+        lost_s: when it was last found to be away, on the monotonic clock.
+    """
+
+    address: Address
+    lost_s: float = -math.inf
+
+    def do(self, operation: Callable[[], T], *, patience_s: float | None = None) -> T:
+        """What an operation gives, which must be harmless to do again after it was done unnoticed.
+
+        Raises:
+            StorageError: the database failed, or did not come back in time; one sentence without secrets.
+        """
+        from optuna.exceptions import StorageInternalError
+        from sqlalchemy.exc import SQLAlchemyError
+
+        wait_s, started_s = FIRST_WAIT_S, time.monotonic()
+        limit_s = PATIENCE_S if patience_s is None else patience_s
+        while True:
+            try:
+                return operation()
+            except (StorageInternalError, SQLAlchemyError, InputError) as error:
+                self.lost_s = time.monotonic()
+                if not _is_away(error) or self.lost_s + wait_s > started_s + limit_s:
+                    reason = _reason(error, self.address)
+                    message = f"the database of --storage failed ({reason}); what is finished is kept: --resume later"
+                    raise StorageError(message) from error
+                if wait_s == FIRST_WAIT_S:
+                    _LOGGER.warning("the database of --storage is away; trying again for %.0f s", limit_s)
+            time.sleep(wait_s)
+            wait_s = min(2.0 * wait_s, LONGEST_WAIT_S)
+
+
+def _is_away(error: BaseException) -> bool:
+    """Whether an error comes of a connection, a server or a lock that may be there again in a moment."""
+    from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OperationalError | InterfaceError) or (
+            isinstance(cause, DBAPIError) and cause.connection_invalidated
+        ):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def _reason(error: BaseException, address: Address) -> str:
+    """The first line of what the database's driver said."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return address.hide_in((str(error).splitlines() or [type(error).__name__])[0])
 
 
 @contextmanager

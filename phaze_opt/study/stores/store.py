@@ -48,6 +48,63 @@ class EvaluationStore(Protocol):
         ...
 
 
+def claim_unfinished(store: EvaluationStore, digest: str, point: DesignPoint) -> bool:
+    """Take an evaluation on; False while somebody else has it, or if it was finished since it was looked for."""
+    if not store.claim(digest, point):
+        return False
+    if store.known(digest, point) is None:
+        return True
+    store.release(digest, point)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredStore:
+    """A study's own store with a shared one behind it, of which claims are made; both keep what anybody finishes.
+
+    Reports are rebuilt from the directory, so it must hold every evaluation that its searches were told.
+
+    Attributes:
+        local: of the study's directory.
+        shared: of all machines.
+    """
+
+    local: EvaluationStore
+    shared: EvaluationStore
+
+    def known(self, digest: str, point: DesignPoint) -> KnownEvaluation | None:
+        """From the directory, else from the shared store, which is then copied."""
+        here = self.local.known(digest, point)
+        if here is not None:
+            return here
+        elsewhere = self.shared.known(digest, point)
+        return None if elsewhere is None else self.local.complete(digest, point, elsewhere)
+
+    def claim(self, digest: str, point: DesignPoint) -> bool:
+        """Claim a point of the shared store."""
+        return self.shared.claim(digest, point)
+
+    def complete(self, digest: str, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
+        """Keep an evaluation in both; the shared store's counts.
+
+        Should the shared store fail, the directory keeps what was evaluated, and the failure goes on.
+        """
+        try:
+            evaluation = self.shared.complete(digest, point, evaluation)
+        finally:
+            evaluation = self.local.complete(digest, point, evaluation)
+        return evaluation
+
+    def release(self, digest: str, point: DesignPoint) -> None:
+        """Give a claim up."""
+        self.shared.release(digest, point)
+
+    def close(self) -> None:
+        """Close both."""
+        self.shared.close()
+        self.local.close()
+
+
 @dataclass(slots=True)
 class StoreEvaluator:
     """Evaluates in this process what nobody else has taken on; the rest comes from the store when others finish it.
@@ -78,13 +135,10 @@ class StoreEvaluator:
     def attempt(self, point: DesignPoint) -> KnownEvaluation | None:
         """The evaluation of a point: known, or done now; None while somebody else has it."""
         known = self.store.known(self.digest, point)
-        if known is not None or not self.store.claim(self.digest, point):
-            return known
-        # Between the look and the claim somebody may have finished it.
-        known = self.store.known(self.digest, point)
         if known is not None:
-            self.store.release(self.digest, point)
             return known
+        if not claim_unfinished(self.store, self.digest, point):
+            return self.store.known(self.digest, point)
         try:
             return self._evaluate(point)
         except BaseException:

@@ -103,7 +103,9 @@ class TrainingFamily:
 
 
 def _stack_of(row: Row) -> str:
-    """Software of a row: ZeRO 3 is DeepSpeed's, and the composed rows come from profiles of single layers."""
+    """Software of a row: what it states; else ZeRO 3 is DeepSpeed's, and composed rows come from profiles of layers."""
+    if row.text("software", ""):
+        return row.text("software").lower()
     if row.dataset == SINGLE:
         return _PROFILE
     if row.dataset in (KORTHIKANTI, LAYER):

@@ -50,7 +50,9 @@ def entry_of(read: TrainingRow) -> TrainingEntry | str:
 
 
 def stack_of(row: Row, device: Device) -> str:
-    """Name of a row's software."""
+    """Name of a row's software: the one that it states, else what its set and machine ran."""
+    if row.text("software", ""):
+        return row.text("software").lower()
     if row.dataset == MAXTEXT:
         if device.name in UNFUSED_CHIPS:
             return "maxtext-unfused"

@@ -43,7 +43,7 @@ def entries() -> dict[str, list[tuple[TrainingEntry, str]]]:
     """Public rows by the software that predicts them."""
     found: dict[str, list[tuple[TrainingEntry, str]]] = {}
     for data in read_datasets(None, SETS)[0]:
-        family = next(each for each in load_families([]) if data.like in each.datasets)
+        family = next(each for each in load_families([]) if data.name in each.datasets)
         compiled = family.compile(data.rows)
         assert isinstance(compiled, CompiledTraining)
         for entry in compiled.entries:

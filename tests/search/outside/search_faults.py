@@ -57,5 +57,5 @@ class Slow:
 
     def evaluate(self, point: DesignPoint) -> Evaluation:
         (Path(os.environ["PIDS"]) / str(os.getpid())).touch()
-        time.sleep(0.15)
+        time.sleep(0.3)
         return ToyObjective(self.scenario).evaluate(point)

@@ -8,10 +8,12 @@ import pytest
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.study.config import Budget, Generality, Judgement
+from phaze_opt.study.judging.metrics import cell_metrics, contender_metrics
 from phaze_opt.study.judging.statistics.hypervolume import hypervolume
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import ChipTable, StudyResult, TruthKind
-from phaze_opt.study.summary import StudySummary, cell_metrics, contender_metrics, summarise
+from phaze_opt.study.scores import StudySummary
+from phaze_opt.study.summary import summarise
 
 Study = Callable[..., StudyResult]
 SAFE_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./ "

@@ -9,15 +9,18 @@ from pathlib import Path
 
 from toy_study import CONFIG, ENGINE, build_slow, build_toy
 
+from phaze_opt.record.address import parse_address
 from phaze_opt.study.run import run_study
 from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.stores.mirrored_store import MirroredStore
 from phaze_opt.study.stores.optuna_store import OptunaStore
-from phaze_opt.study.stores.rdb_storage import open_rdb_storage
+from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
+from phaze_opt.study.stores.store import MirroredStore
 
 
 def open_store(directory: Path, *, url: str) -> MirroredStore:
-    return MirroredStore(LocalStore(directory), OptunaStore(open_rdb_storage(url, heartbeat_s=1, grace_s=3)))
+    address = parse_address(url, source="test")
+    storage = open_rdb_storage(address, heartbeat_s=1, grace_s=3)
+    return MirroredStore(LocalStore(directory), OptunaStore(storage, Insistence(address)))
 
 
 def shared_engine_of(url: str, objective: str) -> object:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import time
 
+from phaze_opt.record.address import parse_address
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.optuna_store import OptunaStore
-from phaze_opt.study.stores.rdb_storage import open_rdb_storage
+from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 DIGEST = "d" * 64
@@ -36,5 +37,6 @@ def race(store: OptunaStore) -> None:
 
 
 if __name__ == "__main__":
-    opened = OptunaStore(open_rdb_storage(sys.argv[2], heartbeat_s=1, grace_s=2))
+    address = parse_address(sys.argv[2], source="test")
+    opened = OptunaStore(open_rdb_storage(address, heartbeat_s=1, grace_s=2), Insistence(address))
     {"hang": hang, "race": race}[sys.argv[1]](opened)

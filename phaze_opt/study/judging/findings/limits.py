@@ -17,10 +17,23 @@ SEEDS_FOR_INTERVALS = 20
 
 
 def unfinished_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...]:
-    """How much of a study that has not ended is there."""
-    if result.is_complete:
-        return ()
-    return (f"{len(summary.cells)} of {result.num_cells} searches are finished; what follows is of these.",)
+    """How much of a study that has not ended is there, and which searches failed."""
+    sentences = [failure_finding(result, name) for name in result.unranked]
+    if not result.has_ended:
+        sentences.append(f"{len(summary.cells)} of {result.num_cells} searches are finished; what follows is of these.")
+    return tuple(sentences)
+
+
+def failure_finding(result: StudyResult, name: str) -> str:
+    """What failed of a contender, and that it is not ranked."""
+    failed = [failure for failure in result.failures if failure.cell.contender.name == name]
+    planned = result.num_cells // len(result.config.contenders)
+    first = failed[0]
+    return (
+        f"{name} is not ranked, as {len(failed)} of its {counted(planned, 'search', 'searches')} failed by a fault in "
+        f"its own code: seed {first.cell.seed} in {first.cell.condition.key} by {first.error}"
+        f"{'' if len(failed) == 1 else ', and others'}."
+    )
 
 
 def standing_findings(summary: StudySummary, judged: Sequence[JudgedCondition], result: StudyResult) -> tuple[str, ...]:

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from phaze_opt.study.judging.findings.costs import cost_findings
-from phaze_opt.study.judging.findings.limits import limit_findings, standing_findings, unfinished_findings
+from phaze_opt.study.judging.findings.limits import (
+    failure_finding,
+    limit_findings,
+    standing_findings,
+    unfinished_findings,
+)
 from phaze_opt.study.judging.findings.prices import price_findings
 from phaze_opt.study.judging.findings.winners import winner_findings
 from phaze_opt.study.judging.judged_condition import JudgedCondition
@@ -25,13 +30,17 @@ def write_findings(summary: StudySummary, judged: Sequence[JudgedCondition], res
         result: the study.
     """
     if not summary.cells:
-        return replace(
-            summary, findings=(f"None of the {result.num_cells} searches is finished: nothing is found yet.",)
+        nothing = (
+            "No strategy is ranked: nothing is found."
+            if result.cells
+            else f"None of the {result.num_cells} searches is finished: nothing is found yet."
         )
+        failed = (failure_finding(result, name) for name in result.unranked)
+        return replace(summary, findings=(*failed, nothing))
     outcome = [*winner_findings(summary, judged, result), *cost_findings(summary, result)]
     if result.config.budget.seconds is not None:
         outcome = [FOR_USE + sentence for sentence in outcome]
-    # Who wins comes first, what its regret is against right after it; nothing but an unfinished study goes before.
+    # Who wins comes first, what its regret is against right after it; only failed and unfinished searches go before.
     findings = [
         *unfinished_findings(summary, result),
         outcome[0],

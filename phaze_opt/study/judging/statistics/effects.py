@@ -16,11 +16,6 @@ def vargha_delaney(first: NDArray[np.float64], second: NDArray[np.float64]) -> f
     return float((np.count_nonzero(difference > 0) + 0.5 * np.count_nonzero(difference == 0)) / difference.size)
 
 
-def cliffs_delta(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Cliff's delta, 2 A - 1: from -1 (``first`` always worse, higher) through 0 to 1 (always better, lower)."""
-    return 2.0 * vargha_delaney(first, second) - 1.0
-
-
 def paired_superiority(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     """Share of blocks in which ``first`` is lower (better), ties counted half; the paired form of A."""
     difference = np.asarray(second) - np.asarray(first)

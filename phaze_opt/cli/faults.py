@@ -1,0 +1,66 @@
+"""Words for failures that nobody foresaw: a fault of this package, or a machine at its limits."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import traceback
+from pathlib import Path
+
+from phaze_opt import __version__
+from phaze_opt.record.printable import printable
+
+TRACEBACK_VARIABLE = "PHAZE_OPT_TRACEBACK"
+LIMITS = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EFBIG: "allow larger files (ulimit -f)",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "allow more open files",
+    errno.EROFS: "choose another place",
+    errno.EACCES: "choose another place, or allow it",
+    errno.EPERM: "choose another place, or allow it",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EIO: "look after the disk",
+    errno.ENOMEM: "give less work or fewer --jobs",
+    errno.EAGAIN: "allow more processes (ulimit -u) or give fewer --jobs",
+}
+"""What a machine may refuse, and what to do about it."""
+
+
+def describe_limit(error: OSError) -> str:
+    """What the machine refused; a command that keeps its work goes on where it was."""
+    place = f"{error.filename}: " if error.filename else ""
+    remedy = LIMITS.get(error.errno or 0, "")
+    return f"{place}{error.strerror}; {remedy} and run the same command again (with --resume where there is one)"
+
+
+def describe_fault(error: Exception) -> str:
+    """A fault of this package: where it is, and how to see and report it.
+
+    With `TRACEBACK_VARIABLE` set to 1 the traceback goes to standard error first.
+    """
+    if os.environ.get(TRACEBACK_VARIABLE) == "1":
+        logging.getLogger(__name__).error("%s", "".join(traceback.format_exception(error)))
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    said = f": {error}" if str(error) else ""
+    return (
+        f"this is a fault of phaze-opt {__version__}, not of your input: {type(error).__name__}{place}{said}; "
+        f"{TRACEBACK_VARIABLE}=1 shows the traceback, please report it"
+    )
+
+
+class _PrintableFormatter(logging.Formatter):
+    """Messages as they are, with nothing in them that steers a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Escape what names in a message bring along."""
+        return printable(super().format(record))
+
+
+def escape_logged_names() -> None:
+    """Let warnings that nobody handles reach standard error as plain text."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_PrintableFormatter())

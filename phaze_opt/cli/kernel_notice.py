@@ -1,0 +1,45 @@
+"""Says that kernels are being compiled, which takes a while after an installation and never again."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+QUIET_VARIABLE = "PHAZE_OPT_QUIET"
+LOGGER = "phaze_opt.record.compiled"
+EVERY = 10
+"""Kernels between two lines on a terminal."""
+FIRST = "compiling kernels, once after an installation or an update: a minute or so, later commands start at once"
+
+
+class KernelNotice(logging.Handler):
+    """One line at the first kernel that is really compiled; on a terminal how many there are so far."""
+
+    def __init__(self) -> None:
+        """Nothing is compiled yet."""
+        super().__init__(logging.INFO)
+        self._num_compiled = 0
+
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Count a kernel."""
+        self._num_compiled += 1
+        if self._num_compiled > 1 and self._num_compiled % EVERY:
+            return
+        from phaze_opt.cli.output import console
+
+        screen = console()
+        if self._num_compiled == 1:
+            screen.print(FIRST, soft_wrap=True)
+        elif screen.is_terminal:
+            screen.print(f"  {self._num_compiled} kernels so far")
+
+
+def say_compilation() -> None:
+    """Tell whoever waits of kernels compiled from here on, in this process."""
+    logger = logging.getLogger(LOGGER)
+    for handler in [handler for handler in logger.handlers if isinstance(handler, KernelNotice)]:
+        logger.removeHandler(handler)
+    if os.environ.get(QUIET_VARIABLE) == "1":
+        return
+    logger.setLevel(logging.INFO)
+    logger.addHandler(KernelNotice())

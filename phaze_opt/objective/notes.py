@@ -1,0 +1,195 @@
+"""What an answer rests on without saying so: rules that each give one sentence where they apply.
+
+A note says that a model is coarse, was continued or did more than was asked, or that an answer is what the space allows
+rather than what is best. Commands print notes behind their answer and put them into their line of JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from types import MappingProxyType
+
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.coverage import Buffer, buffers_of, format_size
+from phaze_opt.hardware.design import HbmForm, hbm_bandwidth_bytes_per_s
+from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.units import GIGA, bytes_to_gib, um2_to_mm2
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing to know about an answer: the rule's key and a sentence."""
+
+    key: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What notes are about; a rule without what it needs says nothing.
+
+    Attributes:
+        constants: in force.
+        accelerator: the chip answered with.
+        evaluation: of it.
+        scenario: what it was evaluated for.
+        space: what was searched.
+    """
+
+    constants: Constants
+    accelerator: Accelerator | None = None
+    evaluation: Evaluation | None = None
+    scenario: Scenario | None = None
+    space: SearchSpace | None = None
+
+
+def notes_about(
+    evaluation: Evaluation | None, *, scenario: Scenario, constants: Constants, space: SearchSpace | None = None
+) -> tuple[Note, ...]:
+    """Notes about an evaluation, or about the best of a space.
+
+    Args:
+        evaluation: the answer; None where nothing is feasible.
+        scenario: what was asked.
+        constants: in force.
+        space: what was searched, if a space was.
+    """
+    accelerator = None if evaluation is None else evaluation.accelerator
+    return apply_rules(Answer(constants, accelerator, evaluation, scenario, space))
+
+
+def apply_rules(answer: Answer) -> tuple[Note, ...]:
+    """A note for each rule that applies, in the order of the rules."""
+    return tuple(Note(key, sentence) for key, rule in RULES.items() if (sentence := rule(answer)))
+
+
+def notes_to_json(notes: Sequence[Note]) -> list[dict[str, str]]:
+    """Notes as JSON."""
+    return [asdict(note) for note in notes]
+
+
+def hbm_bandwidth_note(answer: Answer) -> str:
+    """That bandwidth follows from the capacity in whole stacks."""
+    chip, known = answer.accelerator, answer.constants
+    if chip is None or HbmForm(known.option("hbm_form")) is not HbmForm.STACKED:
+        return ""
+    if chip.hbm_bandwidth_bytes_per_s != hbm_bandwidth_bytes_per_s(chip.hbm_bytes, constants=known):
+        return ""
+    stack, rate = known.value("hbm.stack_bytes"), known.value("hbm.stack_bandwidth_bytes_per_s")
+    whole = chip.hbm_bandwidth_bytes_per_s / rate * stack
+    like = "" if whole == chip.hbm_bytes else f", as much as {bytes_to_gib(whole):g} GB have"
+    return (
+        f"HBM bandwidth is taken as {rate / GIGA:,.0f} GB/s for every started {bytes_to_gib(stack):g} GB: "
+        f"{chip.hbm_bandwidth_bytes_per_s / GIGA:,.0f} GB/s at {bytes_to_gib(chip.hbm_bytes):g} GB{like}."
+    )
+
+
+def buffer_note(answer: Answer) -> str:
+    """That areas and energies of buffers were continued beyond their tables."""
+    if answer.accelerator is None:
+        return ""
+    outside = [buffer for buffer in buffers_of(answer.accelerator, answer.constants) if not buffer.is_published]
+    if not outside:
+        return ""
+    return f"Area, energy and TDP are extrapolated: {'; '.join(_outside(buffer) for buffer in outside)}."
+
+
+def padding_note(answer: Answer) -> str:
+    """That more samples are computed than a global batch has."""
+    if answer.evaluation is None or answer.scenario is None:
+        return ""
+    batch = answer.scenario.global_batch
+    for member in answer.evaluation.members or (answer.evaluation,):
+        placement = member.placement
+        if placement is None:
+            continue
+        computed = placement.data_parallel * placement.num_micro_batches * member.micro_batch
+        if computed > batch:
+            return (
+                f"Of the {computed:,} samples that an iteration computes ({placement.data_parallel:,} replicas x "
+                f"{placement.num_micro_batches:,} micro-batches of {member.micro_batch:,}) {computed - batch:,} are "
+                f"padding, as the global batch is {batch:,}; a smaller micro-batch or another batch wastes less."
+            )
+    return ""
+
+
+def area_budget_note(answer: Answer) -> str:
+    """That a budget of area is larger than every chip of the space."""
+    if answer.space is None or answer.scenario is None or answer.scenario.max_area_mm2 is None:
+        return ""
+    budget, whole = answer.scenario.max_area_mm2, replace(answer.space, max_area_um2=inf)
+    table = whole.largest_chips(answer.constants)
+    largest = um2_to_mm2(float(area_um2_table(table, constants=answer.constants).max()))
+    if budget < largest:
+        return ""
+    return (
+        f"The budget of {budget:g} mm2 cannot bind: the largest chip of the space {whole.name} has {largest:.1f} mm2; "
+        "a space file with a larger area_budget_mm2 (--space) has larger ones."
+    )
+
+
+def tdp_budget_note(answer: Answer) -> str:
+    """That a budget of power is larger than any chip of the space needs."""
+    if answer.space is None or answer.scenario is None or answer.scenario.max_tdp_w is None:
+        return ""
+    budget, network = answer.scenario.max_tdp_w, answer.scenario.cluster.network
+    table = answer.space.largest_chips(answer.constants)
+    largest = float(tdp_w_table(table, network, answer.constants).max())
+    if budget < largest:
+        return ""
+    return (
+        f"The budget of {budget:g} W cannot bind: no chip of the space {answer.space.name} has a TDP above "
+        f"{largest:,.0f} W; a space file (--space) has larger ones."
+    )
+
+
+def edge_note(answer: Answer) -> str:
+    """That the best design lies on the end of an axis of the space."""
+    chip, evaluation, space = answer.accelerator, answer.evaluation, answer.space
+    if chip is None or evaluation is None or space is None or not evaluation.is_feasible:
+        return ""
+    values = {name: getattr(chip, name) for name in _CHIP_AXES} | {"micro_batch": evaluation.micro_batch}
+    printed = space.ranges()
+    ends = []
+    for name, value in values.items():
+        axis, shown = getattr(space.axes, name), printed[_PRINTED.get(name, name)]
+        if len(axis) < 2 or value not in (axis[0], axis[-1]) or value == 1:
+            continue
+        end = "low" if value == axis[0] else "high"
+        ends.append(f"{_PRINTED.get(name, name)} at its {end}est, {shown[end]}")
+    if not ends:
+        return ""
+    return (
+        f"The best design is at the edge of the space {space.name} ({'; '.join(ends)}): better ones may lie beyond. "
+        "A space file (--space) widens any axis, --hbm and --micro-batch their own."
+    )
+
+
+RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
+    {
+        "hbm_bandwidth": hbm_bandwidth_note,
+        "extrapolated_buffers": buffer_note,
+        "padded_batch": padding_note,
+        "area_budget": area_budget_note,
+        "tdp_budget": tdp_budget_note,
+        "edge_of_space": edge_note,
+    }
+)
+"""Every rule by the key of its notes."""
+
+_CHIP_AXES = ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_bytes", "hbm_bytes")
+_PRINTED = MappingProxyType({"glb_bytes": "glb_mb", "hbm_bytes": "hbm_gb"})
+
+
+def _outside(buffer: Buffer) -> str:
+    return (
+        f"a {buffer.name} of {format_size(buffer.size_bytes)} is not among the published sizes "
+        f"({format_size(buffer.low_bytes)} to {format_size(buffer.high_bytes)})"
+    )

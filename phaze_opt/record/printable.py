@@ -1,0 +1,16 @@
+"""Text from outside as a terminal may see it: what would steer the terminal is spelled out."""
+
+from __future__ import annotations
+
+import re
+
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but tab and line feed, marks that turn the direction of text, bytes of names that are no text."""
+
+
+def printable(text: str) -> str:
+    r"""Text whose control characters are escaped as Python spells them: ``\x1b``, ``\u202e``, ``\udcff``.
+
+    Names of files, models, spaces and runs may hold any character; a terminal would obey some of them.
+    """
+    return _STEERING.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)

@@ -1,0 +1,219 @@
+"""Records on disk as what a store is to get: a part at a time, from the first, as they grow."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, final
+
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.journal import parse_line
+from phaze_opt.search.events import TrialFinished
+from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
+from phaze_opt.space.point import DesignPoint
+from phaze_opt.study.disk.directory import StudyDirectory, read_plan
+from phaze_opt.study.events import CellFinished, StudyEvent
+from phaze_opt.track.certificate_records import PROOF_STARTED
+from phaze_opt.track.order import Order, OrderFile, Record
+from phaze_opt.track.protocol import TrialRuns
+from phaze_opt.track.records import trial_record
+from phaze_opt.track.study_records import (
+    STUDY_STARTED,
+    cell_finished_record,
+    cell_record,
+    cell_trial_record,
+    granted,
+    wanted_trials,
+)
+
+Part = list[Record]
+"""What one line of a journal or one cell of a study comes to."""
+
+
+class Source(Protocol):
+    """A record that is read on as it grows."""
+
+    def read(self, *, is_ended: bool) -> list[Part]:
+        """Parts completed since the last call; ``is_ended`` if no more will come."""
+        ...
+
+
+@final
+@dataclass(slots=True)
+class JournalTail:
+    """Reads whole lines of a journal as they appear; a faulty line reads as an empty value."""
+
+    path: Path
+    _offset: int = 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Values of the lines completed since the last call."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                chunk = file.read()
+        except FileNotFoundError:
+            return []
+        end = chunk.rfind(b"\n") + 1
+        self._offset += end
+        return [_parse(line) for line in chunk[:end].split(b"\n")[:-1]]
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        value = parse_line(line) if b'"crc32":' in line else json.loads(line)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+@final
+@dataclass(slots=True)
+class SearchSource:
+    """The journal of a search: a trial a line, where a repeat says only its point."""
+
+    place: OrderFile
+    order: Order
+    _tail: JournalTail = field(init=False)
+    _num_lines: int = 0
+    _evaluations: dict[DesignPoint, Evaluation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin at the first line."""
+        self._tail = JournalTail(self.place.directory / JOURNAL_FILE)
+
+    def read(self, *, is_ended: bool) -> list[Part]:  # noqa: ARG002 - every line is whole when it is there
+        """A part a line; the first line and faulty ones come to nothing."""
+        lines = self._tail.read()
+        now_ms = round(1000 * time.time())
+        if lines:
+            now_ms = min(now_ms, self._tail.path.stat().st_mtime_ns // 1_000_000)
+        return [self._part(line, now_ms) for line in lines]
+
+    def _part(self, line: dict[str, Any], time_ms: int) -> Part:
+        self._num_lines += 1
+        trial = parse_trial(line)
+        if trial is not None and trial.known is not None:
+            self._evaluations[trial.point] = trial.known.evaluation
+        if trial is None or trial.point not in self._evaluations:
+            return []
+        started = self.order.started
+        event = TrialFinished(
+            search_id=started["search_id"],
+            number=trial.number,
+            point=trial.point,
+            evaluation=self._evaluations[trial.point],
+            values=(),
+            wall_s=line["wall_s"],
+            is_repeat=trial.known is None,
+            is_resumed=self._num_lines <= self.order.num_earlier,
+        )
+        context = {name: started["params"][name] for name in ("strategy", "goal", "seed")}
+        return [trial_record(event, context=context, time_ms=time_ms)]
+
+
+@final
+@dataclass(slots=True)
+class StudySource:
+    """The cells of a study: told in the order of the plan, as a study tells its observers."""
+
+    place: OrderFile
+    order: Order
+    _cells: list[CellFinished] = field(default_factory=list)
+    _narrator: Any = None
+    _budget: str = ""
+    _places: dict[str, int] = field(default_factory=dict)
+
+    def observe_study(self, event: StudyEvent) -> None:
+        """Take a cell from the narrator."""
+        assert isinstance(event, CellFinished)
+        self._cells.append(event)
+
+    def read(self, *, is_ended: bool) -> list[Part]:
+        """A part a cell; those that follow an unfinished one in the plan come at the end."""
+        if self._narrator is None:
+            self._open()
+        self._narrator.tell_finished()
+        if is_ended:
+            self._narrator.tell_rest()
+        cells, self._cells = self._cells, []
+        return [self._part(event) for event in cells]
+
+    def _open(self) -> None:
+        from phaze_opt.study.disk.plan_file import load_plan
+        from phaze_opt.study.files.resolve import plan_cells
+        from phaze_opt.study.running.narrate import Narrator
+        from phaze_opt.study.stores.local_store import LocalStore
+
+        directory = StudyDirectory(self.place.directory)
+        plan = load_plan(directory)
+        self._budget = granted(read_plan(directory))
+        cells = plan_cells(plan.config, plan.conditions)
+        self._places = {cell.key: place for place, cell in enumerate(cells)}
+        self._narrator = Narrator((self,), directory, cells, LocalStore(directory.evaluations))
+
+    def _part(self, event: CellFinished) -> Part:
+        time_ms, budget = self.order.started["time_ms"], self._budget
+        index = self._places[event.result.cell.key]
+        trials = wanted_trials(event, is_best_only=self.order.trials == TrialRuns.BEST.value)
+        study_id = self.order.started["study_id"]
+        return [
+            cell_record(event, study_id=study_id, budget=budget, index=index, time_ms=time_ms),
+            *(cell_trial_record(event, trial, study_id=study_id, budget=budget, time_ms=time_ms) for trial in trials),
+            cell_finished_record(event, time_ms=time_ms),
+        ]
+
+
+@final
+@dataclass(slots=True)
+class ProofSource:
+    """The moves of a proof."""
+
+    place: OrderFile
+    order: Order
+    _tail: JournalTail = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin at the first line."""
+        self._tail = JournalTail(self.place.moves)
+
+    def read(self, *, is_ended: bool) -> list[Part]:  # noqa: ARG002 - every line is whole when it is there
+        """A part a line."""
+        return [[line] if line else [] for line in self._tail.read()]
+
+
+def open_source(place: OrderFile, order: Order) -> Source:
+    """The record that an order is of, from its first part."""
+    kinds: dict[str, type[SearchSource | StudySource | ProofSource]]
+    kinds = {STUDY_STARTED: StudySource, PROOF_STARTED: ProofSource}
+    return kinds.get(order.started["kind"], SearchSource)(place, order)
+
+
+def count_parts(place: OrderFile, started: Record) -> int:
+    """Parts that a record has now, by the record that begins its run."""
+    kind = started["kind"]
+    if kind == STUDY_STARTED:
+        return StudyDirectory(place.directory).num_finished()
+    return count_lines(place.moves if kind == PROOF_STARTED else place.directory / JOURNAL_FILE)
+
+
+def count_lines(path: Path) -> int:
+    """Whole lines of a file; 0 where there is none."""
+    try:
+        return path.read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+def num_pending(place: OrderFile, target: str) -> int:
+    """Parts, ends and files that a store does not have yet; 0 if the order is for another store."""
+    order = place.read()
+    if order is None or order.target != target:
+        return 0
+    state = place.state(order)
+    is_begun = state.started_ms == order.started["time_ms"]
+    parts = count_parts(place, order.started) - (state.num_done if is_begun else 0)
+    is_ended = not order.finished or state.finished_ms == order.finished["time_ms"]
+    return (not is_begun) + max(0, parts) + (not is_ended) + len(place.waiting_files())

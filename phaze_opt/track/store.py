@@ -1,0 +1,155 @@
+"""Opening an MLflow store, noticing that it answers, and saying in a few words why it does not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from phaze_opt.errors import InputError
+from phaze_opt.record.lock import locked
+from phaze_opt.track.destination import Destination
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+MAX_TROUBLE = 200
+_STATUS = re.compile(r"too many (\d{3}) error responses|failed with error code (\d{3})")
+_SILENT = ("Read timed out", "timed out. (", "ConnectTimeout")
+_GONE = ("Connection refused", "Max retries exceeded", "Connection aborted", "Failed to establish a new connection")
+_STRANGE = ("JSONDecodeError", "Expecting value", "not a valid JSON", "Response body")
+
+
+def open_client(destination: Destination) -> MlflowClient:
+    """A client of the store; a sqlite store is created here by one process at a time, else it is corrupted."""
+    from mlflow import MlflowClient
+
+    path = destination.sqlite_path
+    if path is None:
+        if not destination.is_server:
+            _check_database(destination)
+        return MlflowClient(tracking_uri=destination.tracking_uri)
+    path = path.absolute()
+    with locked(path.with_name(f"{path.name}.lock"), busy="", is_blocking=True):
+        for left in path.parent.glob(f".{path.name}-*"):
+            shutil.rmtree(left, ignore_errors=True)  # of a process killed while it made the store: we have the lock
+        if not path.exists():
+            _create_sqlite_store(path)
+        client = MlflowClient(tracking_uri=destination.tracking_uri)
+        client.get_experiment_by_name("Default")
+    return client
+
+
+def _check_database(destination: Destination) -> None:
+    """Connect once: MLflow tries fifteen times, ever more slowly, before it says what is wrong."""
+    if destination.tracking_uri.startswith("databricks"):
+        return
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import NullPool
+
+    create_engine(destination.tracking_uri, poolclass=NullPool).connect().close()
+
+
+def _create_sqlite_store(path: Path) -> None:
+    """Create a store under another name and move it into place when it is complete.
+
+    MLflow creates its tables step by step and cannot go on from the middle: interrupted there, the store would be
+    unusable for ever.
+    """
+    from mlflow import MlflowClient
+
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as directory:
+        new = Path(directory) / path.name
+        MlflowClient(tracking_uri=f"sqlite:///{new}").get_experiment_by_name("Default")
+        new.replace(path)
+
+
+@final
+@dataclass(slots=True)
+class StoreClock:
+    """How long a store has been asked without an answer.
+
+    Attributes:
+        first_s: patience with a store that has never answered, s.
+        lost_s: patience with one that has, s.
+        has_answered: whether it has.
+        trouble: last one; empty for none.
+    """
+
+    first_s: float
+    lost_s: float
+    has_answered: bool = False
+    trouble: str = ""
+    _asked_s: float | None = field(default=None)
+
+    def ask(self) -> None:
+        """The store is asked now, if it was not being asked before."""
+        if self._asked_s is None:
+            self._asked_s = time.monotonic()
+
+    def answer(self) -> None:
+        """The store has answered."""
+        self.has_answered, self.trouble, self._asked_s = True, "", time.monotonic()
+
+    def rest(self) -> None:
+        """The store is asked for nothing."""
+        self._asked_s = None
+
+    @property
+    def patience_s(self) -> float:
+        """How long it may be silent, s."""
+        return self.lost_s if self.has_answered else self.first_s
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it has been silent for too long."""
+        asked_s = self._asked_s
+        return asked_s is not None and time.monotonic() - asked_s > self.patience_s
+
+
+@final
+class HeardClient:
+    """Passes calls on to a client and tells of every one that came back."""
+
+    def __init__(self, client: MlflowClient, heard: Callable[[], None]) -> None:
+        """Wrap a client."""
+        self._client = client
+        self._heard = heard
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of the client."""
+        method = getattr(self._client, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            answer = method(*args, **kwargs)
+            self._heard()
+            return answer
+
+        return call
+
+
+def describe_trouble(error: Exception, destination: Destination) -> str:
+    """A few words on an error, without any secret of the address."""
+    whole = f"{type(error).__name__}: {error}"
+    status = _STATUS.search(whole)
+    if status:
+        return f"the server answers with HTTP {status.group(1) or status.group(2)}"
+    if any(word in whole for word in _STRANGE):
+        return "what answers there is no MLflow server"
+    if any(word in whole for word in _SILENT):
+        return "the server does not answer in time"
+    if destination.is_server and any(word in whole for word in _GONE):
+        return "no server answers there"
+    if "database is locked" in whole:
+        return "the database is locked"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    with suppress(InputError):
+        text = destination.address.hide_in(text)
+    return text[:MAX_TROUBLE]

@@ -1,0 +1,91 @@
+"""The answer is printed before any page: one that cannot be written is a warning, not an exit code."""
+
+import json
+
+import pytest
+from command_runs import run
+
+from phaze_opt.errors import InputError
+from phaze_opt.report import page
+from phaze_opt.report import validation_page as validation
+
+SMALL = (
+    "num_tc = [1, 2]\nnum_vc = [1, 2]\ntc_width = [8]\ntc_depth = [8]\nglb_mb = [4]\nhbm_gb = [32]\nmicro_batch = [1]\n"
+)
+SPACE = f'name = "small"\narea_budget_mm2 = 279\nmin_area_fraction = 0.0\n\n[axes]\n{SMALL}'
+
+
+def warned_once(err):
+    assert err.count("warning: ") == 1, err
+    assert "the answer stands without it" in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+@pytest.fixture
+def space(tmp_path):
+    path = tmp_path / "space.toml"
+    path.write_text(SPACE)
+    return path
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_search_with_a_file_in_the_way_of_its_page(is_json, space, tmp_path, capsys):
+    arguments = ["search", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--trials", "2"]
+    arguments += ["--strategy", "random", "--space", space, "--work-dir", tmp_path]
+    code, _, err = run(arguments, capsys)
+    assert code == 0, err
+    journal = next((tmp_path / "phaze-opt-runs").glob("*/trials.jsonl"))
+    folder = journal.parent / "report"
+    for written in sorted(folder.rglob("*"), reverse=True):
+        written.rmdir() if written.is_dir() else written.unlink()
+    folder.rmdir()
+    folder.write_text("in the way")
+    code, out, err = run([*arguments, "--resume", *(["--json"] if is_json else [])], capsys)
+    assert code == 0, err
+    assert json.loads(out)["best"] if is_json else "This design again" in out
+    warned_once(err)
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_certify_with_a_page_that_cannot_be_written(is_json, space, tmp_path, capsys, monkeypatch):
+    fail_pages(monkeypatch)
+    arguments = ["certify", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--no-tracking"]
+    arguments += ["--space", space, "--work-dir", tmp_path, "--report", tmp_path / "c.html"]
+    code, out, err = run([*arguments, *(["--json"] if is_json else [])], capsys)
+    assert code == 0, err
+    assert json.loads(out)["report"] is None if is_json else "The best design again" in out
+    warned_once(err)
+
+
+def test_validate_with_a_page_that_cannot_be_written(tmp_path, capsys, monkeypatch):
+    fail_pages(monkeypatch)
+    code, out, err = run(["validate", "op_neusight_fp32", "--report", tmp_path / "v.html", "--json"], capsys)
+    assert code == 0, err
+    assert json.loads(out)["datasets"]
+    warned_once(err)
+
+
+def test_schedule_with_a_figure_that_cannot_be_written(tmp_path, capsys, monkeypatch):
+    fail_pages(monkeypatch)
+    file = tmp_path / "s.json"
+    node = {"id": 0, "core_type": "TC", "latency": 10.0, "intra_op_latency": 6.0}
+    file.write_text(json.dumps({"name": "[/red]", "num_tc": 2, "num_vc": 2, "nodes": [node], "edges": []}))
+    code, out, err = run(["schedule", file, "--figure", tmp_path / "f.html"], capsys)
+    assert code == 0, err
+    assert "[/red]: makespan" in out
+    warned_once(err)
+
+
+def fail_pages(monkeypatch):
+    """A disk that is full when pages are written."""
+
+    def write_text(path, text):
+        message = "cannot be written: No space left on device; choose another place"
+        raise InputError(message, source=str(path))
+
+    monkeypatch.setattr(page, "write_text", write_text)
+    from phaze_opt.report import certificate_page
+
+    for module in (validation, certificate_page):
+        if hasattr(module, "write_text"):
+            monkeypatch.setattr(module, "write_text", write_text)

@@ -1,0 +1,86 @@
+"""Notes reach whoever reads an answer: the table, the line of JSON and the page."""
+
+import pytest
+from command_runs import run, run_json
+
+TINY = "--model tiny --devices 8 --work-dir"
+CHIP = "num_tc=4,num_vc=4,tc_width=64,tc_depth=64,glb_mb={glb},hbm_gb=17"
+
+
+def evaluate(glb, *more):
+    chip = CHIP.format(glb=glb)
+    return ["evaluate", "--model", "tiny", "--devices", "8", "--arch", chip, *more]
+
+
+def search(tmp_path, *more):
+    words = f"search {TINY} {tmp_path} --global-batch 16 --trials 2 --strategy random --max-area-mm2 800".split()
+    return [*words, *more]
+
+
+def unwrapped(text):
+    return " ".join(text.split())
+
+
+def keys(line):
+    return [note["key"] for note in line["notes"]]
+
+
+def test_evaluate_prints_notes_behind_its_answer(capsys):
+    arguments = evaluate(256, "--global-batch", "1", "--micro-batch", "8")
+    line = run_json(arguments, capsys)
+    assert keys(line) == ["hbm_bandwidth", "extrapolated_buffers", "padded_batch"]
+    code, out, _ = run(arguments, capsys)
+    assert code == 0
+    assert " ".join(f"Note: {note['sentence']}" for note in line["notes"]) in unwrapped(out)
+
+
+def test_plans_on_a_designed_chip_have_its_notes(capsys):
+    line = run_json(evaluate(256, "--global-batch", "16", "--pipeline", "1", "--top", "1"), capsys)
+    assert sum("HBM bandwidth is taken" in note for note in line["setting"]["notes"]) == 1
+    assert sum("extrapolated" in note for note in line["setting"]["notes"]) == 1
+    real = run_json(
+        ["evaluate", "--model", "tiny", "--devices", "8", "--arch", "h100", "--global-batch", "16", "--pipeline", "1"],
+        capsys,
+    )
+    assert not any("HBM bandwidth is taken" in note for note in real["setting"]["notes"])
+
+
+@pytest.mark.parametrize("more", [(), ("--pipeline", "1")])
+def test_a_chip_that_no_model_covers_is_bad_input(capsys, more):
+    code, out, err = run(evaluate(4096, "--global-batch", "16", *more), capsys)
+    assert (code, out) == (2, "")
+    assert "glb_mb" in err
+    assert err.count("\n") == 1
+
+
+def test_search_notes_what_its_space_allows(tmp_path, capsys):
+    line = run_json(search(tmp_path, "--no-tracking"), capsys)
+    assert "area_budget" in keys(line)
+    assert "278.8 mm2" in next(note["sentence"] for note in line["notes"] if note["key"] == "area_budget")
+    code, out, _ = run(search(tmp_path / "again"), capsys)
+    assert code == 0
+    for note in line["notes"]:
+        assert f"Note: {note['sentence']}" in unwrapped(out)
+    (page,) = (tmp_path / "again").rglob("report/report.html")
+    assert "The budget of 800 mm2 cannot bind" in page.read_text(encoding="utf-8")
+
+
+def test_certify_notes_what_its_space_allows(tmp_path, capsys):
+    space = tmp_path / "space.toml"
+    space.write_text(
+        "area_budget_mm2 = 60\nmin_area_fraction = 0\n[axes]\nnum_tc = [1, 2]\nnum_vc = [1, 2]\ntc_width = [64]\n"
+        "tc_depth = [64]\nglb_mb = [8]\nhbm_gb = [32]\nmicro_batch = [1, 2]\n",
+        encoding="utf-8",
+    )
+    page = tmp_path / "page.html"
+    arguments = (
+        f"certify {TINY} {tmp_path} --global-batch 16 --space {space} --max-area-mm2 100 --max-tdp-w 900 --no-tracking"
+    )
+    line = run_json([*arguments.split(), "--report", page], capsys)
+    assert set(keys(line)) == {"hbm_bandwidth", "area_budget", "tdp_budget", "edge_of_space"}
+    text = page.read_text(encoding="utf-8")
+    assert "The budget of 100 mm2 cannot bind" in text
+    assert "at the edge of the space" in text
+    code, out, _ = run([*arguments.split(), "--resume"], capsys)
+    assert code == 0
+    assert all(f"Note: {note['sentence']}" in unwrapped(out) for note in line["notes"])

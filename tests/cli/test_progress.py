@@ -1,0 +1,60 @@
+"""A line a minute where standard error is no terminal: what is done, of how many, about how long left."""
+
+import threading
+
+import pytest
+
+from phaze_opt.cli import progress as module
+from phaze_opt.cli.progress import MinuteLines, describe_duration, progress
+
+
+def test_a_line_says_what_is_done_and_about_how_long_is_left():
+    now = [100.0]
+    lines = MinuteLines("search", clock=lambda: now[0])
+    now[0] = 160.0
+    assert lines.line() == "search: preparing; 1 min so far"
+    lines.note("trials", 40, 100, "best 7.0")
+    assert "left" not in lines.line()  # those 40 were there before: nothing is known of the pace
+    now[0] = 220.0
+    lines.note("trials", 60, 100, "best 8.0")
+    assert lines.line() == "search: trials 60 of 100, best 8.0; 2 min so far, about 2 min left"
+
+
+def test_the_pace_is_that_of_the_stage_even_where_stages_alternate():
+    now = [0.0]
+    lines = MinuteLines("study s", clock=lambda: now[0])
+    for step in range(4):
+        now[0] = 10.0 * step
+        lines.note("trials", 100, 100, "")
+        lines.note("true optima", step, 6, "gpt")
+    assert lines.line().endswith("30 s so far, about 30 s left")
+
+
+def test_an_unknown_total_has_no_time_left():
+    lines = MinuteLines("certify", clock=lambda: 0.0)
+    lines.note("worlds", 3, None, "")
+    assert lines.line() == "certify: worlds 3; 0 s so far"
+
+
+def test_lines_are_printed_from_aside_until_the_block_ends(monkeypatch, capsys):
+    """The main thread may sit in a solver for an hour without a call."""
+    printed = threading.Event()
+    monkeypatch.setattr(module, "PERIOD_S", 0.01)
+    original = MinuteLines.line
+
+    def line(lines):
+        printed.set()
+        return original(lines)
+
+    monkeypatch.setattr(MinuteLines, "line", line)
+    with progress("search", is_transient=True) as show:
+        show("trials", 1, 3, "[/red]\x1b]0;PWN")
+        assert printed.wait(60)
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(59, "59 s"), (61, "1 min"), (7199, "120 min"), (7200, "2 h"), (3e5, "3 d")]
+)
+def test_durations_have_one_unit(seconds, words):
+    assert describe_duration(seconds) == words

@@ -1,0 +1,51 @@
+"""Makes the folder's modules importable; a process that forks; folders as commands leave them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from forked_commands import CommandRunner
+from readers import CERTIFY, EVALUATE, ORIGINS, READERS, make_texts
+
+MakeOrigin = Callable[[str], Path]
+UndisturbedRun = Callable[[str], tuple[dict[str, object], float]]
+
+
+@pytest.fixture(scope="session")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandRunner]:
+    """Has run what readers of a user's files need: imports and kernels are there."""
+    directory = tmp_path_factory.mktemp("warm")
+    with CommandRunner() as runner:
+        make_texts(directory, runner)
+        commands = dict.fromkeys(reader.command for reader in READERS if reader.origin == "texts")
+        for command in (EVALUATE, CERTIFY, *commands):
+            runner.run(command.split(), directory, is_warm_up=True)
+        yield runner
+
+
+@pytest.fixture(scope="session")
+def make_origin(runner: CommandRunner, tmp_path_factory: pytest.TempPathFactory) -> MakeOrigin:
+    """A folder as a command leaves it; made once."""
+
+    @cache
+    def make(name: str) -> Path:
+        directory = tmp_path_factory.mktemp(name)
+        ORIGINS[name](directory, runner)
+        return directory
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def kept_mutants() -> Path | None:
+    """Where the mutants go that a command could not bear: KEEP_MUTANTS."""
+    name = os.environ.get("KEEP_MUTANTS")
+    return Path(name) if name else None

@@ -1,0 +1,148 @@
+"""Long commands in processes of their own, ended at random moments, and what they leave, without its times."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from readers import TEXTS
+
+PATIENCE_S = 900
+"""For a run that hangs; far above what a busy machine needs."""
+TINY = "--devices 8 --global-batch 16 --space space.toml --no-tracking --json"
+LONG_COMMANDS = {
+    "search": f"search --model bert-large {TINY} --trials 60 --strategy tpe",
+    "certify": f"certify --model tiny {TINY}",
+    "robust": f"certify --model tiny {TINY} --robust --robust-samples 1",
+    "study": "study run study.toml --no-tracking --json",
+}
+CASES = (
+    *((name, jobs, "local") for name in LONG_COMMANDS for jobs in (1, 2)),
+    *(("study", jobs, store) for store in ("postgresql", "dask") for jobs in (1, 2)),
+)
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+TIMES = {"wall_s", "overhead_s", "digest", "crc32", "charged_s", "written_s", "created", "started"}
+"""Keys whose values differ from run to run: times, and the digests of what holds them."""
+KEPT = ("phaze-opt-runs", "phaze-opt-certificates", "phaze-opt-studies")
+
+
+def write_inputs(directory: Path) -> None:
+    """A space and a study that take seconds."""
+    directory.mkdir()
+    study = TEXTS["study.toml"].replace("seeds = 1", "seeds = 4").replace("evaluations = 4", "evaluations = 10")
+    (directory / "study.toml").write_text(study.replace('["tiny"]', '["tiny", "bert-large"]'))
+    axes = {"glb_mb = [8, 32]": "glb_mb = [8, 16, 32]", "num_vc = [4, 64]": "num_vc = [4, 16, 64]"}
+    space = TEXTS["space.toml"]
+    for old, new in axes.items():
+        space = space.replace(old, new)
+    (directory / "space.toml").write_text(space)
+
+
+def start(command: str, directory: Path, *more: str) -> subprocess.Popen[str]:
+    """A process group of its own, as a terminal makes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "phaze_opt.cli", *command.split(), *more],
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@dataclass(slots=True)
+class Campaign:
+    """Counts of one command's rounds.
+
+    Attributes:
+        landed: how often each signal found the command running.
+        survived: ends with exit code 0 all the same, as where a worker alone was killed.
+        num_equal: resumed runs that left what the undisturbed one left.
+    """
+
+    name: str
+    landed: dict[str, int] = field(default_factory=lambda: dict.fromkeys((one.name for one in SIGNALS), 0))
+    survived: int = 0
+    num_rounds: int = 0
+    num_equal: int = 0
+    different: list[str] = field(default_factory=list)
+
+    @property
+    def num_landed(self) -> int:
+        return sum(self.landed.values())
+
+
+def disturb(command: str, directory: Path, campaign: Campaign, *, longest_s: float, rng: random.Random) -> str:
+    """Run a command until it ends, ended early up to three times; its standard error where it is no good end."""
+    for _ in range(3):
+        process = start(command, directory, "--resume")
+        time.sleep(rng.uniform(0.2, longest_s))  # the moment is what is drawn, so no event can stand for it
+        one = SIGNALS[campaign.num_landed % len(SIGNALS)]
+        is_running = process.poll() is None
+        if is_running:
+            send(process, one, rng)
+        _, words = process.communicate(timeout=PATIENCE_S)
+        if is_running:
+            campaign.landed[one.name] += 1
+            campaign.survived += process.returncode == 0
+        if "Traceback" in words:
+            return words
+        if process.returncode == 0:
+            break
+    return ""
+
+
+def send(process: subprocess.Popen[str], one: signal.Signals, rng: random.Random) -> None:
+    """Ctrl-C goes to all of the group, SIGTERM to the command, kill -9 to it or to one of its workers."""
+    if one is signal.SIGINT:
+        os.killpg(process.pid, one)
+        return
+    children = children_of(process.pid)
+    victim = rng.choice((process.pid, *children)) if one is signal.SIGKILL and children else process.pid
+    try:
+        os.kill(victim, one)
+    except ProcessLookupError:
+        process.kill()
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def content(directory: Path) -> dict[str, object]:
+    """What a command left, by file: all but times, locks and pages; of lines that processes share, in any order."""
+    found: dict[str, object] = {}
+    for folder in KEPT:
+        for path in sorted((directory / folder).rglob("*")):
+            name = str(path.relative_to(directory))
+            if path.suffix in (".jsonl", ".json"):
+                lines = [without_times(json.loads(line)) for line in documents(path)]
+                found[name] = sorted(json.dumps(line, sort_keys=True) for line in lines)
+            elif path.suffix in (".parquet", ".npz"):
+                found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            elif "part" in path.suffix:
+                found[name] = "left over"
+    return found
+
+
+def documents(path: Path) -> list[str]:
+    text = path.read_text()
+    return text.splitlines() if path.suffix == ".jsonl" else [text]
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(item) for key, item in value.items() if key not in TIMES}
+    return [without_times(item) for item in value] if isinstance(value, list) else value

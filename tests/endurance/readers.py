@@ -1,0 +1,209 @@
+"""Every file that a command reads, with the command that reads it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from forked_commands import CommandRunner
+from mutations import Kind
+
+ROOT = Path(__file__).parents[2]
+EVALUATE = "evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --json"
+TINY = "--model tiny --devices 8 --global-batch 16 --space space.toml --no-tracking --json"
+CERTIFY = f"certify {TINY} --tensor-parallel 1,2"
+ROBUST = f"{CERTIFY} --robust --robust-samples 0"
+CHECK = "certify --json --check DIR"
+SEARCH = f"search {TINY} --trials 8"
+STUDY = "study run study.toml --no-tracking --json"
+PROOF, STUDIED = "phaze-opt-certificates/*", "phaze-opt-studies/*"
+VALIDATE = "validate --json --data"
+PLAN = "--software megatron-core --model tiny --devices 8 --global-batch 16 --micro-batch 1 --json"
+TEXTS = {
+    "chip.toml": """\
+name = "my-chip"
+num_tc = 16
+tc_width = 128
+tc_depth = 128
+num_vc = 64
+vc_width = 128
+glb_mb = 32
+hbm_gb = 80
+hbm_gb_per_s = 2000
+clock_ghz = 1.05
+""",
+    "machine.toml": """\
+name = "zeus-1"
+style = "tiles"
+num_multiprocessors = 64
+peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
+cache_mb = 32
+hbm_gb = 48
+hbm_gb_per_s = 1200
+clock_ghz = 1.5
+maker = "olympus"
+data_names = ["Zeus 1 48GB"]
+network = "dgx-a100"
+tdp_w = 300
+source = "data sheet of the zeus-1"
+""",
+    "fabric.toml": """\
+name = "pods"
+
+[[dimensions]]
+topology = "fully_connected"
+size = 8
+bandwidth_gb_per_s = 450
+latency_us = 1
+
+[[dimensions]]
+topology = "switch"
+size = 128
+bandwidth_gb_per_s = 50
+latency_us = 5
+curve = { bandwidth_gb_per_s = 48, doubling_us = 80, ramp_us = 45, endpoint_share = 0.5, ring_shares = [0.5, 1] }
+""",
+    "space.toml": """\
+name = "small"
+area_budget_mm2 = 279
+min_area_fraction = 0.3
+
+[axes]
+num_tc = { low = 4, high = 16, factor = 4 }
+num_vc = [4, 64]
+tc_width = [32, 128]
+tc_depth = [128]
+glb_mb = [8, 32]
+hbm_gb = [32]
+micro_batch = [1, 4]
+""",
+    "study.toml": """\
+[study]
+name = "small"
+description = "Two strategies on a small space."
+workloads = ["tiny"]
+strategies = ["random", "tpe"]
+seeds = 1
+budget = { evaluations = 4 }
+
+[cluster]
+devices = 8
+global_batch = 16
+
+[training]
+tensor_parallel = [1, 2]
+
+[space]
+file = "space.toml"
+
+[constants]
+"vector_cycles.softmax_forward" = 5.0
+
+[statistics]
+bootstrap = 100
+targets = [0.05, 0.01]
+truth = "enumerate"
+""",
+    "config.json": """\
+{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_inner": null, "vocab_size": 1000, "n_positions": 128,
+ "tie_word_embeddings": true, "architectures": ["GPT2LMHeadModel"]}
+""",
+    "operators.csv": """\
+hardware,op,m,n,k,dtype,latency_us
+h100,matmul,8192,8192,8192,bf16,1650
+h100,matmul,4096,4096,4096,bf16,215
+a100-80g,matmul,4096,4096,4096,bf16,530
+""",
+    "steps.csv": """\
+hardware,n_devices,layers,hidden,heads,kv_heads,ffn,mlp_matrices,vocab,seq,global_batch,micro_batch,tp,pp,interleave,iter_time_s
+h100,512,80,8192,64,8,28672,3,128256,8192,512,1,8,4,5,8.6
+h100,256,80,8192,64,8,28672,3,128256,8192,256,1,4,8,5,8.8
+""",
+}
+COPIES = {
+    "layer.json": "tests/cli/two_matmuls.json",
+    "instance.json": "tests/placement/data/01_tiny4_w1_d8.json",
+    "constants.json": "phaze_opt/hardware/fitted_constants.json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A file and what reads it.
+
+    Attributes:
+        origin: what made the folder it lies in, one of `ORIGINS`.
+        file: a pattern below the folder; the mutant is one of those it finds.
+        command: what reads it, run in the folder.
+    """
+
+    name: str
+    origin: str
+    file: str
+    kind: Kind
+    command: str
+
+
+READERS = (
+    Reader("architecture", "texts", "chip.toml", Kind.TOML, EVALUATE.replace("tpu-v4", "chip.toml")),
+    Reader("machine", "texts", "machine.toml", Kind.TOML, f"evaluate --arch machine.toml {PLAN}"),
+    Reader("network", "texts", "fabric.toml", Kind.TOML, f"{EVALUATE} --network fabric.toml"),
+    Reader("space", "texts", "space.toml", Kind.TOML, "space --space space.toml"),
+    Reader("study file", "texts", "study.toml", Kind.TOML, STUDY),
+    Reader("model", "texts", "config.json", Kind.JSON, EVALUATE.replace("tiny", "config.json")),
+    Reader("schedule", "texts", "layer.json", Kind.JSON, "schedule layer.json --json"),
+    Reader("placement", "texts", "instance.json", Kind.JSON, "place instance.json --semantics phaze --json"),
+    Reader("constants", "texts", "constants.json", Kind.JSON, f"{VALIDATE} operators.csv --constants constants.json"),
+    Reader("operators", "texts", "operators.csv", Kind.CSV, f"{VALIDATE} operators.csv"),
+    Reader("steps", "texts", "steps.csv", Kind.CSV, f"{VALIDATE} steps.csv"),
+    Reader("certificate", "certificate", f"{PROOF}/certificate.json", Kind.JSON, CHECK),
+    Reader("pool", "certificate", f"{PROOF}/pool.json", Kind.JSON, CHECK),
+    Reader("solutions", "certificate", f"{PROOF}/solutions.json", Kind.JSON, CHECK),
+    Reader("points", "certificate", f"{PROOF}/points.parquet", Kind.TABLE, CHECK),
+    Reader("multipliers", "certificate", f"{PROOF}/multipliers.npz", Kind.ARRAYS, CHECK),
+    Reader("finished proof", "certificate", f"{PROOF}/*.json", Kind.JSON, f"{CERTIFY} --resume"),
+    Reader("proof's rounds", "proof", f"{PROOF}/journal/*.jsonl", Kind.LINES, f"{CERTIFY} --resume"),
+    Reader("proof's header", "proof", f"{PROOF}/journal/*.json", Kind.JSON, f"{CERTIFY} --resume"),
+    Reader("proof's bounds", "proof", f"{PROOF}/journal/*.npz", Kind.ARRAYS, f"{CERTIFY} --resume"),
+    Reader("worlds' worths", "robust", f"{PROOF}*/worths.jsonl", Kind.LINES, f"{ROBUST} --resume"),
+    Reader("worlds' proofs", "robust", f"{PROOF}*/world-*.json", Kind.JSON, f"{ROBUST} --resume"),
+    Reader("worlds' bounds", "robust", f"{PROOF}*/world-*.npz", Kind.ARRAYS, f"{ROBUST} --resume"),
+    Reader("trials", "search", "phaze-opt-runs/*/trials.jsonl", Kind.LINES, f"{SEARCH} --resume"),
+    Reader("study's plan", "study", f"{STUDIED}/study.json", Kind.JSON, f"{STUDY} --resume"),
+    Reader("study's report", "study", f"{STUDIED}/study.json", Kind.JSON, "report small --json"),
+    Reader("study's searches", "study", f"{STUDIED}/cells/*.jsonl", Kind.LINES, f"{STUDY} --resume"),
+    Reader("study's evaluations", "study", f"{STUDIED}/evaluations/*.jsonl", Kind.LINES, f"{STUDY} --resume"),
+    Reader("study's references", "study", f"{STUDIED}/*/*.json", Kind.JSON, f"{STUDY} --resume"),
+)
+
+
+def make_texts(directory: Path, runner: CommandRunner) -> None:
+    """Files that a user writes."""
+    del runner
+    for name, text in TEXTS.items():
+        (directory / name).write_text(text)
+    for name, path in COPIES.items():
+        shutil.copyfile(ROOT / path, directory / name)
+
+
+def run_of(command: str, interrupted_at: str = "") -> Callable[[Path, CommandRunner], None]:
+    """What a command leaves."""
+
+    def make(directory: Path, runner: CommandRunner) -> None:
+        make_texts(directory, runner)
+        ended = runner.run(command.split(), directory, interrupted_at=interrupted_at)
+        assert ended.code == (130 if interrupted_at else 0), ended.words
+
+    return make
+
+
+ORIGINS = {
+    "texts": make_texts,
+    "certificate": run_of(CERTIFY),
+    "proof": run_of(CERTIFY, "phaze_opt.certify.prove:write_certificate"),
+    "robust": run_of(ROBUST, "phaze_opt.certify.robust.analyse:replace_file"),
+    "search": run_of(SEARCH),
+    "study": run_of(STUDY),
+}

@@ -1,0 +1,82 @@
+"""kill -9, SIGTERM and Ctrl-C at random moments: what is resumed ends as what was never disturbed, byte for byte.
+
+KILLS says how many must land on each command, 3 unless given; RECORD=folder keeps the counts as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import UndisturbedRun
+from killed_commands import CASES, LONG_COMMANDS, PATIENCE_S, Campaign, content, disturb, start, write_inputs
+
+NUM_KILLS = int(os.environ.get("KILLS", "3"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("name", "jobs", "store"), CASES)
+def test_killed_commands_resume_to_the_same(
+    name: str, jobs: int, store: str, undisturbed: UndisturbedRun, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    command = f"{LONG_COMMANDS[name]} --jobs {jobs}"
+    expected, longest_s = undisturbed(name)
+    campaign = Campaign(f"{name}-{jobs}-{store}")
+    rng = random.Random(campaign.name)
+    stores = make_stores(store, request)
+    while campaign.num_landed < NUM_KILLS:
+        directory = tmp_path / f"{campaign.num_rounds}"
+        write_inputs(directory)
+        resumed = f"{command}{next(stores)}"
+        words = disturb(resumed, directory, campaign, longest_s=longest_s, rng=rng)
+        assert not words, words
+        process = start(resumed, directory, "--resume")
+        _, words = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, words
+        campaign.num_rounds += 1
+        found = content(directory)
+        campaign.num_equal += found == expected
+        campaign.different += [path for path in {*found, *expected} if found.get(path) != expected.get(path)]
+    keep(campaign)
+    assert campaign.num_equal == campaign.num_rounds, campaign.different
+
+
+def make_stores(store: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Options that choose the store: a database of its own for every round."""
+    while True:
+        if store == "postgresql":
+            yield f" --storage {request.getfixturevalue('make_database')()}"
+        else:
+            yield " --dask local" if store == "dask" else ""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> UndisturbedRun:
+    """What a command leaves and how long it takes, s, when nothing ends it."""
+
+    @cache
+    def run(name: str) -> tuple[dict[str, object], float]:
+        directory = tmp_path_factory.mktemp("undisturbed") / name
+        write_inputs(directory)
+        began_s = time.monotonic()
+        process = start(LONG_COMMANDS[name], directory)
+        _, words = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, words
+        return content(directory), time.monotonic() - began_s
+
+    return run
+
+
+def keep(campaign: Campaign) -> None:
+    """Write the counts, if they are wanted."""
+    if (folder := os.environ.get("RECORD")) is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / f"kills-{campaign.name}.json").write_text(json.dumps(asdict(campaign)) + "\n")

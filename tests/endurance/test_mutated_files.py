@@ -1,0 +1,94 @@
+"""Damaged files: every command that reads one ends in order, within 10 s of CPU and 1 GB; no changed line is believed.
+
+`make test` tries a few mutants of each file, MUTANTS=2000 as many as one likes, KEEP_MUTANTS=folder keeps the guilty.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import MakeOrigin
+from forked_commands import CommandRunner, Ended
+from mutations import Kind, mutate
+from readers import READERS, Reader
+
+from phaze_opt.record.journal import parse_line
+
+AWAITED = {"proof's header", "proof's bounds", "worlds' worths", "worlds' proofs", "worlds' bounds"}
+"""Read by the room that is moving to journals with checksums."""
+NUM_MUTANTS = int(os.environ.get("MUTANTS", "4"))
+FIRST_MUTANT = int(os.environ.get("FIRST_MUTANT", "0"))
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(
+    "reader",
+    [reader for reader in READERS if reader.name not in AWAITED],
+    ids=lambda reader: reader.name.replace(" ", "-"),
+)
+def test_commands_bear_damaged_files(
+    reader: Reader, runner: CommandRunner, make_origin: MakeOrigin, tmp_path: Path, kept_mutants: Path | None
+) -> None:
+    origin = make_origin(reader.origin)
+    paths = sorted(path.relative_to(origin) for path in origin.glob(reader.file))
+    assert paths, f"nothing is {reader.file}"
+    whole = run_in_copy(reader, runner, origin, tmp_path / "whole", paths[0], None)
+    assert whole.code == 0, whole.words
+    faults = []
+    for number in range(FIRST_MUTANT, FIRST_MUTANT + NUM_MUTANTS):
+        rng = random.Random(f"{reader.name}:{number}")
+        path = rng.choice(paths)
+        mutant = mutate((origin / path).read_bytes(), reader.kind, rng)
+        ended = run_in_copy(reader, runner, origin, tmp_path / "damaged", path, mutant)
+        fault = ended.fault
+        if not fault and reader.kind is Kind.LINES and not is_forged(mutant, (origin / path).read_bytes()):
+            fault = "" if ended.code == 0 and best(ended) == best(whole) else f"exit code {ended.code}, best changed"
+        if fault:
+            faults.append(f"mutant {number} of {path}: {fault}\n{ended.words[-1500:]}")
+            if kept_mutants is not None:
+                keep(kept_mutants / f"{reader.name.replace(' ', '-')}-{number}", path, mutant, ended)
+    assert not faults, f"{len(faults)} of {NUM_MUTANTS}\n" + "\n".join(faults[:10])
+
+
+def run_in_copy(
+    reader: Reader, runner: CommandRunner, origin: Path, copy: Path, path: Path, content: bytes | None
+) -> Ended:
+    """Run the reader in a copy of the folder, with one file's content replaced."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(origin, copy)
+    if content is not None:
+        (copy / path).write_bytes(content)
+    command = reader.command
+    if "DIR" in command:
+        command = command.replace("DIR", str(path.parent))
+    return runner.run(command.split(), copy)
+
+
+def is_forged(mutant: bytes, original: bytes) -> bool:
+    """Whether a journal has a line that was not there and whose checksum holds, or no checksum is left to hold."""
+    known = set(original.splitlines())
+    return b'"crc32":' not in mutant or any(line not in known and is_sealed(line) for line in mutant.splitlines())
+
+
+def is_sealed(line: bytes) -> bool:
+    try:
+        parse_line(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def best(ended: Ended) -> object:
+    return json.loads(ended.out)["best"]
+
+
+def keep(directory: Path, path: Path, mutant: bytes, ended: Ended) -> None:
+    """For whoever mends it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / path.name).write_bytes(mutant)
+    (directory / "words").write_text(f"{ended.fault}\n{ended.words}")

@@ -1,0 +1,219 @@
+"""No file of a user's ends in anything but a result or one sentence, whatever stands at any of its keys."""
+
+import copy
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phaze_opt.errors import PhazeOptError
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.device_file import read_devices
+from phaze_opt.hardware.fitted import read_fitted_file
+from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.placement.phaze_instance import load_phaze_instance
+from phaze_opt.record.input_files import shorten
+from phaze_opt.schedule.instance import load_instance
+from phaze_opt.space.search_space import load_space
+from phaze_opt.study.files.study_file import read_study
+from phaze_opt.workload.config import load_model
+from phaze_opt.workload.zoo import read_zoo_text
+
+HARDWARE = resources.files("phaze_opt.hardware")
+DATA = Path(__file__).parent / "placement" / "data"
+DEEP: Any = []
+for _ in range(40):
+    DEEP = [DEEP]
+LONG = 16**6000  # hexadecimal digits are not limited by Python, and JSON has none
+ODD = [
+    *(10**400, -(10**400), LONG, 2**63, 0, -1, 1e308, 1e-320, float("nan"), float("inf"), 2.5, True),
+    *("", "\0", "a\x1b]0;b\n[/red]\u202e", "x" * 10_000, "../" * 2000, [], [1, "a", {}], {}, {"\0": {"a": 1}}, DEEP),
+]
+"""Values of every type, and of sizes that overflow floats, paths or terminals."""
+ODD_KEYS = ["", "a\0\x1b]0;b\n[/red]", "x" * 10_000]
+
+MACHINE = """name = "zeus-1"
+maker = "Olympus"
+style = "tiles"
+num_multiprocessors = 64
+peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
+cache_mb = 32
+hbm_gb = 48
+hbm_gb_per_s = 1200
+clock_ghz = 1.5
+network = "dgx-a100"
+data_names = ["Zeus 1"]
+num_tc = 256
+tc_width = 16
+tc_depth = 16
+num_vc = 64
+vc_width = 128
+"""
+NETWORK = """name = "net"
+chunking = "none"
+[[dimensions]]
+topology = "ring"
+size = 8
+bandwidth_gb_per_s = 100
+latency_us = 1
+curve = { bandwidth_gb_per_s = 90, doubling_us = 3, ramp_us = 2, endpoint_share = 0.1, ring_shares = [0.9] }
+"""
+SPACE = """name = "s"
+area_budget_mm2 = 300
+min_area_fraction = 0.1
+[axes]
+num_tc = [1, 2]
+num_vc = {low = 1, high = 4, factor = 2}
+tc_width = [8]
+tc_depth = [8]
+glb_mb = {low = 8, high = 24, step = 8}
+hbm_gb = [32]
+micro_batch = [1]
+"""
+STUDY = """[study]
+name = "full"
+objective = "throughput_per_tdp"
+workloads = ["tiny"]
+strategies = ["random"]
+seeds = [3, 5]
+budget = { evaluations = 9 }
+batch = 2
+[cluster]
+devices = 16
+network = "phaze"
+global_batch = 64
+[training]
+sequence_length = 64
+optimizer = "sgd"
+tensor_parallel = [1, 2]
+schedule_gap = 0
+[space]
+hbm_gb = [32]
+[budgets]
+max_tdp_w = 400
+[[setting]]
+name = "base"
+constants = { glb_limit = "none", "vector_cycles.softmax_forward" = 5.0 }
+[[workload]]
+name = "both"
+models = ["tiny"]
+common = "worst"
+[[strategy]]
+name = "quick"
+strategy = "tpe"
+options = { startup_trials = 3 }
+[statistics]
+targets = [0.1]
+[generality]
+means = ["geometric"]
+"""
+SCHEDULE = {
+    "name": "two",
+    "num_tc": 1,
+    "num_vc": 1,
+    "nodes": [
+        {"id": 0, "core_type": "TC", "latency": 2.0, "intra_op_latency": 1.0},
+        {"id": "b", "core_type": "VC", "latency": 2.0, "intra_op_latency": 1.0},
+    ],
+    "edges": [[0, "b"]],
+}
+CONSTANT = {"value": 1.0, "low": 0.5, "high": 2.0, "unit": "s", "meaning": "m"}
+GROUP = {"constants": {"rate": CONSTANT}, "datasets": {"set": ["1"]}, "residuals": {"mape": 1.0}, "source": "s"}
+FITTED = {"format": 1, "groups": {"a": GROUP}, "sets": {"set": {"mape": 1.0}}}
+CONSTANTS = tomllib.loads(HARDWARE.joinpath("constants.toml").read_text())
+DESIGN = tomllib.loads(HARDWARE.joinpath("presets", "tpu-v4.toml").read_text())
+FEW_CONSTANTS = {key: CONSTANTS[key] for key in [*CONSTANTS][:2]} | {
+    "estimator_options": CONSTANTS["estimator_options"]
+}
+
+READERS: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
+    "architecture": ("toml", DESIGN, lambda p: load_architecture(str(p))),
+    "architecture, JSON": ("json", {"best": {"architecture": DESIGN}}, lambda p: load_architecture(str(p))),
+    "machine": ("toml", tomllib.loads(MACHINE), lambda p: (read_devices([p]), load_architecture(str(p)))),
+    "network": ("toml", tomllib.loads(NETWORK), lambda p: load_network(str(p), num_devices=8)),
+    "constants": ("toml", FEW_CONSTANTS, load_constants),
+    "fitted constants": ("json", FITTED, read_fitted_file),
+    "space": ("toml", tomllib.loads(SPACE), lambda p: load_space(str(p))),
+    "study": ("toml", tomllib.loads(STUDY), read_study),
+    "model": ("json", json.loads(read_zoo_text("mixtral-8x7b")), lambda p: load_model(str(p))),
+    "placement": ("json", json.loads((DATA / "01_tiny4_w1_d8.json").read_text()), load_phaze_instance),
+    "schedule": ("json", SCHEDULE, load_instance),
+    "schedule of a list": ("json", [SCHEDULE], lambda p: load_instance(p, name="two")),
+}  # fmt: skip
+
+
+def written(value: Any) -> str:
+    """A value in TOML, on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {written(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(written, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int) and value > 2**62:
+        return hex(value)
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+def text_of(form: str, values: Any) -> str:
+    if form == "json":
+        return json.dumps(values)
+    return "\n".join(f"{json.dumps(key)} = {written(value)}" for key, value in values.items())
+
+
+def places(values: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every key and the first element of every list."""
+    inner = values.items() if isinstance(values, dict) else enumerate(values[:1]) if isinstance(values, list) else ()
+    for key, value in inner:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def changed(values: Any, path: tuple[str | int, ...], change: Callable[[Any, Any], None]) -> Any:
+    """A copy with a change made to what holds the end of a path."""
+    copied = copy.deepcopy(values)
+    holder = copied
+    for part in path[:-1]:
+        holder = holder[part]
+    change(holder, path[-1])
+    return copied
+
+
+def variants(values: Any, form: str) -> Iterator[tuple[str, Any]]:
+    """Every place with every odd value, under every odd name, and left out."""
+    odd = [value for value in ODD if form == "toml" or value != LONG]
+    for path in places(values):
+        for value in odd:
+            new = changed(values, path, lambda holder, key, value=value: holder.__setitem__(key, value))
+            yield f"{path} = {shorten(value)}", new
+        yield f"no {path}", changed(values, path, lambda holder, key: holder.pop(key))
+    for path in [path for path in places(values) if isinstance(path[-1], str)]:
+        for name in ODD_KEYS:
+            yield (
+                f"{path} as {name!r:.20}",
+                changed(values, path, lambda holder, key, name=name: holder.__setitem__(name, holder.pop(key))),
+            )
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_odd_values_give_a_result_or_one_sentence(name: str, tmp_path: Path) -> None:
+    form, values, read = READERS[name]
+    path = tmp_path / f"given.{form}"
+    num_refused, faults = 0, []
+    for what, variant in variants(values, form):
+        path.write_text(text_of(form, variant), encoding="utf-8")
+        try:
+            read(path)
+        except PhazeOptError as error:
+            num_refused += 1
+            if len(str(error)) > 1500:
+                faults.append((what, str(error)[:300]))
+        except Exception as error:  # noqa: BLE001  # the fault that is looked for
+            faults.append((what, f"{type(error).__name__}: {str(error)[:200]}"))
+    assert not faults, (len(faults), faults[:10])
+    assert num_refused > 50

@@ -1,0 +1,102 @@
+"""No secret of an address in any file that a run leaves, on a terminal, or in the arguments of any process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.cli.main import main
+
+SECRET = "s3cr3t"
+SPACE = """
+name = "few"
+area_budget_mm2 = 279
+min_area_fraction = 0.0
+[axes]
+num_tc = [4, 16]
+num_vc = [16]
+tc_width = [64]
+tc_depth = [64]
+glb_mb = [8]
+hbm_gb = [32]
+micro_batch = [1]
+"""
+STUDY = """
+[study]
+name = "few"
+workloads = ["bert-large"]
+strategies = ["random"]
+seeds = 1
+budget = { evaluations = 2 }
+[cluster]
+devices = 8
+global_batch = 32
+[space]
+file = "space.toml"
+[statistics]
+truth = "best-known"
+bootstrap = 100
+"""
+SEARCH_ARGUMENTS = ["search", "--model", "bert-large", "--devices", "8", "--global-batch", "32"]
+
+
+def watch_arguments(ended: threading.Event, found: list[str]) -> None:
+    """Look for the secret in the arguments of every process."""
+    while not ended.wait(0.05):
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                if SECRET.encode() in path.read_bytes():
+                    found.append(path.read_bytes().decode())
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no /proc to look into")
+@pytest.mark.parametrize("uri", [f"http://me:{SECRET}@127.0.0.1:9", f"postgresql://me:a/{SECRET}#b@127.0.0.1:9/db"])
+def test_a_search_and_a_study_leave_no_secret(uri: str, tmp_path: Path) -> None:
+    (tmp_path / "space.toml").write_text(SPACE)
+    (tmp_path / "study.toml").write_text(STUDY)
+    search = [*SEARCH_ARGUMENTS, "--space", "space.toml", "--trials", "2", "--strategy", "random"]
+    found: list[str] = []
+    ended = threading.Event()
+    watcher = threading.Thread(target=watch_arguments, args=(ended, found))
+    watcher.start()
+    for arguments in (search, [*search, "--json", "--resume"], ["study", "run", "study.toml"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "phaze_opt.cli", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "MLFLOW_TRACKING_URI": uri},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "is not in" in done.stderr
+        assert SECRET not in done.stdout + done.stderr
+    ended.set()
+    watcher.join()
+    assert found == []
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize("uri", [f"postgresql://u:{SECRET}@[::1/db", f"http://u:{SECRET}@h[/x", f"u:{SECRET}@h/x"])
+@pytest.mark.parametrize("command", [SEARCH_ARGUMENTS, ["ui"], ["study", "run", "study.toml"]], ids=lambda c: c[0])
+def test_a_broken_address_ends_every_command_before_it_starts(
+    command: list[str], uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "space.toml").write_text(SPACE)
+    (tmp_path / "study.toml").write_text(STUDY)
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "--tracking-uri", uri])
+    captured = capsys.readouterr()
+    assert stop.value.code == 2
+    assert "--tracking-uri" in captured.err
+    assert SECRET not in captured.out + captured.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["space.toml", "study.toml"]

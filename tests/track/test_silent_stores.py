@@ -1,0 +1,165 @@
+"""Stores that hang, fail, vanish and return: a search goes on, is told in one sentence, and loses nothing."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from phaze_opt.testing.events import example_search
+from phaze_opt.testing.records import record_search
+from phaze_opt.track import deliver, store
+from phaze_opt.track.deliver import deliver_waiting, follow
+from phaze_opt.track.destination import Destination, default_uri
+from phaze_opt.track.mlflow import MLflowSession, MLflowTracker
+from phaze_opt.track.order import list_orders
+from phaze_opt.track.protocol import TrackerConfig
+from phaze_opt.track.store import StoreClock
+
+NUM_TRIALS = 4
+ANSWERS = {
+    "500": b"HTTP/1.1 500 X\r\nContent-Length: 4\r\nConnection: close\r\n\r\nboom",
+    "html": b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\nConnection: close\r\n\r\n<html></html>",
+    "close": b"",
+}
+
+
+@contextmanager
+def fake_server(answer: bytes | None) -> Iterator[str]:
+    """The address of a server that always answers the same; with None it takes every question and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held = []
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    held.append(connection)
+                    if answer is not None:
+                        connection.recv(65536)
+                        connection.sendall(answer)
+                        connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        for connection in held:
+            connection.close()
+
+
+def tell(tracker: MLflowTracker, work_dir: Path, uri: str = "") -> MLflowSession:
+    session = tracker.open(TrackerConfig(uri, work_dir=work_dir))
+    for event in record_search(work_dir, example_search(NUM_TRIALS)):
+        session.observe(event)
+    return session
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"), [("500", "HTTP 500"), ("html", "no MLflow server"), ("close", "no server answers")]
+)
+def test_a_server_of_another_kind_is_said_to_be_such(answer: str, word: str, tmp_path: Path) -> None:
+    with fake_server(ANSWERS[answer]) as place:
+        delivery = tell(MLflowTracker(is_background=False), tmp_path, f"http://me:secret@{place}").close()
+    assert delivery.num_delivered == 0
+    assert word in delivery.reason
+    assert "secret" not in delivery.reason
+    assert "phaze-opt ui --tracking-uri" in delivery.reason
+
+
+@pytest.mark.parametrize("scheme", ["http", "postgresql"])
+def test_a_store_that_never_answers_is_given_up_while_the_search_goes_on(
+    scheme: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = threading.Event()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.set()
+
+    listener = Listener()
+    logging.getLogger("phaze_opt.track.mlflow").addHandler(listener)
+    try:
+        with fake_server(None) as place:
+            session = tell(MLflowTracker(first_answer_s=0.5), tmp_path, f"{scheme}://me:secret@{place}/db")
+            assert said.wait(120), "the search is still running, and nobody has said that it is not tracked"
+            delivery = session.close()
+    finally:
+        logging.getLogger("phaze_opt.track.mlflow").removeHandler(listener)
+    assert delivery.num_delivered == 0
+    (sentence,) = [record.getMessage() for record in caplog.records]
+    assert "goes on untracked" in sentence
+    assert "secret" not in sentence + delivery.reason
+    assert str(tmp_path) in delivery.reason
+
+
+class LostClient:
+    """Passes calls on; from one call to another every one of them fails."""
+
+    num_calls = 0
+
+    def __init__(self, client, lost: range) -> None:
+        self._client, self._lost = client, lost
+
+    def __getattr__(self, name: str):
+        def call(*args, **kwargs):
+            LostClient.num_calls += 1
+            if LostClient.num_calls in self._lost:
+                message = "the database is gone"
+                raise ConnectionError(message)
+            return getattr(self._client, name)(*args, **kwargs)
+
+        return call
+
+
+@pytest.fixture
+def lose(tmp_path: Path, make_store: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch):
+    """Makes the calls of a range fail."""
+    make_store(tmp_path)
+    monkeypatch.setattr(deliver, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(LostClient, "num_calls", 0)
+    real = store.open_client
+
+    def apply(calls: range) -> None:
+        monkeypatch.setattr(store, "open_client", lambda where: LostClient(real(where), calls))
+
+    return apply
+
+
+def follow_to_the_end(work_dir: Path, clock: StoreClock) -> bool:
+    """Follow a record that has ended."""
+    (place,) = list_orders(work_dir)
+    ended = threading.Event()
+    ended.set()
+    return follow(place, Destination(default_uri(work_dir), work_dir), ended=ended, clock=clock)
+
+
+def test_a_store_that_returns_gets_everything_once(tmp_path: Path, lose: Callable[[range], None]) -> None:
+    tell(MLflowTracker(is_background=False), tmp_path)
+    lose(range(9, 13))
+    clock = StoreClock(0.0, 60.0)
+    assert follow_to_the_end(tmp_path, clock)
+    assert clock.trouble == ""
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
+        assert connection.execute("select count(*) from runs").fetchone() == (NUM_TRIALS + 1,)
+
+
+def test_a_store_that_stays_away_is_given_up_and_gets_everything_later(
+    tmp_path: Path, lose: Callable[[range], None]
+) -> None:
+    session = tell(MLflowTracker(is_background=False), tmp_path)
+    lose(range(9, 10_000))
+    assert not follow_to_the_end(tmp_path, StoreClock(60.0, 0.05))
+    (place,) = list_orders(tmp_path)
+    order = place.read()
+    assert order is not None
+    state = place.state(order)
+    assert state.has_answered
+    assert "the database is gone" in state.reason
+    lose(range(0))
+    assert deliver_waiting(Destination(default_uri(tmp_path), tmp_path)) == 0
+    assert session.close().is_complete
