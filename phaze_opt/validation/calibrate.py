@@ -158,8 +158,7 @@ def _calibrate_family(
         residuals={name: residuals(fitted, indices) for name, indices in users.items()},
         source=options.source,
     )
-    written = {name: {key: item.value for key, item in group.constants.items()} for name, group in groups.items()}
-    return constants.updated(written), FamilyFit(family.name, len(parameters), groups, set_fits(datasets, fitted))
+    return constants, FamilyFit(family.name, len(parameters), groups, set_fits(datasets, fitted))
 
 
 def _held_out(family: Family, rows: Sequence[Row], start: FittedConstants, options: _Options) -> dict[str, Floats]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import CompiledRows, Parameter
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 Floats = NDArray[np.float64]
 
@@ -18,6 +22,12 @@ SOFT_ERROR = 0.05
 TOLERANCE = 1e-10
 """Step, relative to the constants' places, at which a fit has arrived. Cost and slope do not end it: a cost that is
 flat to 1e-10 leaves constants open to 1e-5, and six digits of them are written."""
+
+POLISHED = 1e-9
+"""Last step, as a share of the bounds' width, at which a constant has its digits."""
+POLISH_STEPS = 30
+ASTRAY = 1e-3
+"""Step with which polishing leaves the minimum that was found."""
 
 AT_BOUND = 1e-9
 """Share of the bounds' width within which a constant is at its bound: a fit comes near one but never reaches it."""
@@ -65,19 +75,47 @@ def fit_parameters(
         errors = log_errors(predicted[scored], measured[scored]) * weight[scored]
         return np.concatenate([errors, pull * (position - first)]) if pull else np.asarray(errors)
 
-    found = least_squares(
-        residuals,
-        first,
-        bounds=(0.0, 1.0),
-        loss="soft_l1",
-        f_scale=soft_error,
-        diff_step=1e-4,
-        max_nfev=max_evaluations,
-        ftol=None,
-        xtol=TOLERANCE,
-        gtol=None,
-    )
-    return with_position(start, parameters, found.x)
+    def search(position: Floats, evaluations: int) -> OptimizeResult:
+        return least_squares(
+            residuals,
+            position,
+            bounds=(0.0, 1.0),
+            loss="soft_l1",
+            f_scale=soft_error,
+            diff_step=1e-4,
+            max_nfev=evaluations,
+            ftol=None,
+            xtol=TOLERANCE,
+            gtol=None,
+        )
+
+    found = search(first, max_evaluations).x
+    return with_position(start, parameters, _polished(found, lambda position: search(position, 1)))
+
+
+def _polished(found: Floats, look: Callable[[Floats], OptimizeResult]) -> Floats:
+    """Where the slope vanishes, by Broyden's steps; ``found`` where they lead away, as on a kink.
+
+    A search by cost ends where steps no longer show in its last digit, half as many digits before the constants' own.
+    """
+    here = look(found)
+    place, slope = here.x, here.grad
+    is_held = (place < AT_BOUND) & (slope > 0.0) | (place > 1.0 - AT_BOUND) & (slope < 0.0)
+    free = np.flatnonzero(~is_held)
+    curvature = here.jac[:, free].T @ here.jac[:, free]
+    for _ in range(POLISH_STEPS):
+        step = -np.linalg.lstsq(curvature, slope[free])[0]
+        length = float(np.abs(step).max(initial=0.0))
+        if length > ASTRAY:
+            return found
+        place = place.copy()
+        place[free] = np.clip(place[free] + step, 0.0, 1.0)
+        if length < POLISHED:
+            return np.asarray(place)
+        before, slope = slope, look(place).grad
+        change = slope[free] - before[free] - curvature @ step
+        curvature = curvature + np.outer(change, step) / float(step @ step)
+    return found
 
 
 def log_errors(predicted_s: Floats, measured_s: Floats) -> Floats:

@@ -82,10 +82,11 @@ def build_groups(
 
 
 def as_written(parameters: Sequence[Parameter], fitted: FittedConstants) -> FittedConstants:
-    """The constants, with the values of these parameters as the file holds them."""
+    """The constants, with the values that these parameters have in them as the file holds them."""
     groups: dict[str, dict[str, float]] = {}
     for parameter in parameters:
-        groups.setdefault(parameter.group, {})[parameter.name] = _value(parameter, fitted)
+        if parameter.name in fitted.groups.get(parameter.group, {}):
+            groups.setdefault(parameter.group, {})[parameter.name] = _value(parameter, fitted)
     return fitted.updated(groups)
 
 

@@ -11,6 +11,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Family, FitsItself, HoldsOut, Parameter
 from phaze_opt.validation.fit import fit_parameters
+from phaze_opt.validation.fitted_writing import as_written
 from phaze_opt.validation.folds import Fold
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.row import Row
@@ -20,16 +21,17 @@ Progress = Callable[[str], None]
 
 
 def fit_family(family: Family, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    """Fit a family's parameters to rows by its own method, else by bounded least squares.
+    """Fit a family's parameters to rows by its own method, else by bounded least squares; values as they are written.
 
     Linear algebra runs on one thread: more would add up in another order, and a fit end in other last digits.
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     with threadpool_limits(1):
+        parameters = family.parameters(rows)
         if isinstance(family, FitsItself):
-            return family.fit(rows, start)
-        return fit_parameters(family.compile(rows), family.parameters(rows), start)
+            return as_written(parameters, family.fit(rows, start))
+        return as_written(parameters, fit_parameters(family.compile(rows), parameters, start))
 
 
 def without_groups(fitted: FittedConstants, names: Collection[str]) -> FittedConstants:

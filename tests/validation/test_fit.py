@@ -25,7 +25,7 @@ class Rows:
     def seconds(self, fitted):
         values = fitted.group("toy")
         place = 1e9 * sum(np.log(value) for value in values.values())
-        rounding = 4e-16 * np.sin(place + self.cpu * np.arange(len(FLOPS)))
+        rounding = 1e-16 * np.sin(place + self.cpu * np.arange(len(FLOPS)))
         return (values["launch_s"] + FLOPS / values["rate"]) * (1.0 + rounding)
 
 
