@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.validation.dataset import Dataset
+from phaze_opt.validation.fit import TOLERANCE
+from phaze_opt.validation.fitted_writing import rounded
 from phaze_opt.validation.ideal_time import ideal_seconds
 from phaze_opt.validation.measured_time import MEASURED, measured_seconds
 from phaze_opt.validation.row import Row
@@ -123,5 +125,6 @@ def _fit_line(ideal: Floats, measured: Floats) -> Line:
         offset, slope = np.exp(position)
         return np.asarray(np.log((offset + slope * ideal) / measured))
 
-    offset, slope = np.exp(least_squares(residuals, start, loss="soft_l1", f_scale=0.05).x)
-    return Line(float(offset), float(slope))
+    found = least_squares(residuals, start, loss="soft_l1", f_scale=0.05, xtol=TOLERANCE, ftol=None, gtol=None)
+    offset, slope = np.exp(found.x)
+    return Line(rounded(float(offset)), rounded(float(slope)))

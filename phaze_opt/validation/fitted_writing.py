@@ -81,10 +81,22 @@ def build_groups(
     }
 
 
-def _written(parameter: Parameter, fitted: FittedConstants) -> FittedValue:
+def as_written(parameters: Sequence[Parameter], fitted: FittedConstants) -> FittedConstants:
+    """The constants, with the values of these parameters as the file holds them."""
+    groups: dict[str, dict[str, float]] = {}
+    for parameter in parameters:
+        groups.setdefault(parameter.group, {})[parameter.name] = _value(parameter, fitted)
+    return fitted.updated(groups)
+
+
+def _value(parameter: Parameter, fitted: FittedConstants) -> float:
     value = rounded(fitted.value(parameter.group, parameter.name))
+    return min(max(value, parameter.low), parameter.high)
+
+
+def _written(parameter: Parameter, fitted: FittedConstants) -> FittedValue:
     return FittedValue(
-        value=min(max(value, parameter.low), parameter.high),
+        value=_value(parameter, fitted),
         low=parameter.low,
         high=parameter.high,
         unit=parameter.unit,

@@ -41,7 +41,7 @@ def run_commands(commands, folder, environment):
     said = []
     for command, (code, out) in zip(commands, json.loads(done.stdout.splitlines()[-1]), strict=True):
         assert code == 0, f"{command}: {out}{done.stderr}"
-        said.append(Said(code, json.loads(out), _files(folder)))
+        said.append(Said(code, json.loads(out.replace(str(folder), ".")), _files(folder)))
     return said
 
 

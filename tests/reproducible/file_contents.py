@@ -1,5 +1,6 @@
 """What the files that commands write hold, as values of JSON: numbers are compared, not bytes of containers."""
 
+import csv
 import json
 
 import numpy as np
@@ -10,15 +11,16 @@ def _lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _words(path):
-    return [[_word(word) for word in line.split(",")] for line in path.read_text(encoding="utf-8").splitlines()]
+def _rows(path):
+    with path.open(encoding="utf-8", newline="") as lines:
+        return [{name: _cell(cell) for name, cell in row.items()} for row in csv.DictReader(lines)]
 
 
-def _word(word):
+def _cell(cell):
     try:
-        return float(word)
+        return float(cell)
     except ValueError:
-        return word
+        return cell
 
 
 def _arrays(path):
@@ -29,9 +31,7 @@ def _arrays(path):
 READERS = {
     ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
     ".jsonl": _lines,
-    ".csv": _words,
-    ".toml": _words,
-    ".md": _words,
+    ".csv": _rows,
     ".npz": _arrays,
     ".parquet": lambda path: pyarrow.parquet.read_table(path).to_pydict(),
 }
