@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.space.point import DesignPoint
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +72,24 @@ class SearchObserver(Protocol):
     def observe(self, event: SearchEvent) -> None:
         """Record one event."""
         ...
+
+
+@dataclass(slots=True)
+class Observers:
+    """Passes events on in order; what an observer raises is logged once per observer and changes nothing."""
+
+    observers: Sequence[SearchObserver]
+    _has_failed: set[int] = field(default_factory=set)
+
+    def notify(self, event: SearchEvent) -> None:
+        """Tell every observer, also those that failed before."""
+        for position, observer in enumerate(self.observers):
+            try:
+                observer.observe(event)
+            except Exception as error:
+                if position not in self._has_failed:
+                    self._has_failed.add(position)
+                    name = type(observer).__name__
+                    _LOGGER.warning(
+                        "observer %s failed (%s: %s); the search goes on", name, type(error).__name__, error
+                    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.errors import PluginError
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -26,10 +26,7 @@ class GPStrategy:
     """Fits a Matern 5/2 process and maximises log expected (hypervolume) improvement under its constraints."""
 
     name: str = field(default="gp", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE, Capability.CONSTRAINTS}),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
