@@ -205,7 +205,7 @@ ORIGINS = {
     "texts": make_texts,
     "certificate": run_of(CERTIFY),
     "proof": run_of(CERTIFY, "phaze_opt.certify.prove:write_certificate"),
-    "robust": run_of(ROBUST, "phaze_opt.certify.robust.analyse:replace_file"),
+    "robust": run_of(ROBUST, "phaze_opt.certify.robust.analyse:write_plain"),
     "search": run_of(SEARCH),
     "study": run_of(STUDY),
 }

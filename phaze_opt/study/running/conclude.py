@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -12,8 +11,8 @@ from functools import partial
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.serialize import evaluation_to_json
-from phaze_opt.record.plain_data import to_plain
-from phaze_opt.record.whole_file import replace_file
+from phaze_opt.record.journal import write_value
+from phaze_opt.record.plain_data import write_plain
 from phaze_opt.search.probe import PointBound, PointBounder
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
@@ -71,7 +70,7 @@ class Conclusion:
             if key not in found:
                 found[key] = self.engine.find_references(condition)
             rows = {name: evaluation_to_json(evaluation) for name, evaluation in found[key].items()}
-            replace_file(path, json.dumps(rows) + "\n")
+            write_value(path, rows)
 
     def add_truths(self) -> None:
         """Find the true optimum of every condition of one objective.
@@ -136,8 +135,7 @@ class Conclusion:
                     evaluate=partial(_evaluate, store, self._compiled),
                     bound=partial(_bound, self._compiled),
                 )
-                text = json.dumps(to_plain(ChipTable, table)) + "\n"
-                replace_file(chips_path(self.directory, setting.name), text)
+                write_plain(ChipTable, table, chips_path(self.directory, setting.name))
 
 
 def _evaluate(
