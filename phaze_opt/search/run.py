@@ -82,7 +82,7 @@ def run_search(
     plugins = plugin_origins(_plugins_of(config, scenario))
     directory = config.work_dir / identity
     with keep_journal(directory, start=resolved, is_resumed=config.resume, plugins=plugins) as journal:
-        loop.log, loop.observers, loop.on_progress = journal, Observers(observers), on_progress
+        loop.log, loop.observers, loop.on_progress = journal, Observers([one.observe for one in observers]), on_progress
         loop.observers.notify(_started_event(config, identity, resolved))
         try:
             with (

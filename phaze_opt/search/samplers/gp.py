@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -52,11 +51,11 @@ class GPStrategy:
 
         from phaze_opt.search.samplers.informed_sampler import InformedSampler
         from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
+        from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
         options = resolve_options(self.name, context.options, known=OPTIONS)
-        with warnings.catch_warnings():
-            # deterministic_objective is experimental in Optuna; our objective has no noise.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # deterministic_objective is experimental in Optuna; our objective has no noise.
+        with quiet_optuna():
             sampler = optuna.samplers.GPSampler(
                 independent_sampler=KeptPointSampler(context.space, seed=context.seed),
                 n_startup_trials=int(options["startup_trials"]),

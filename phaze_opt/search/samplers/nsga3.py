@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -50,10 +49,11 @@ class NSGA3Strategy:
         """The Optuna sampler of a context."""
         import optuna
 
+        from phaze_opt.search.samplers.sampler_run import quiet_optuna
+
         options = resolve_options(self.name, context.options, known=OPTIONS)
-        with warnings.catch_warnings():
-            # NSGAIIISampler is experimental in Optuna; we opt in knowingly.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # NSGAIIISampler is experimental in Optuna; we opt in knowingly.
+        with quiet_optuna():
             return optuna.samplers.NSGAIIISampler(
                 population_size=int(options["population"]),
                 crossover_prob=float(options["crossover_probability"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,10 +38,11 @@ class QMCStrategy:
         """The Optuna sampler of a context."""
         import optuna
 
+        from phaze_opt.search.samplers.sampler_run import quiet_optuna
+
         options = resolve_options(self.name, context.options, known=OPTIONS)
-        with warnings.catch_warnings():
-            # QMCSampler as a whole is experimental in some releases of Optuna; we opt in knowingly.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # QMCSampler as a whole is experimental in some releases of Optuna; we opt in knowingly.
+        with quiet_optuna():
             return optuna.samplers.QMCSampler(
                 qmc_type=str(options["sequence"]),
                 scramble=bool(options["scramble"]),

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from phaze_opt.record.near_ties import comparable_scores
 from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import Option, OptionValue
-from phaze_opt.search.spotlight.columns import PointColumns, columns_of, draw_columns, take_rows
+from phaze_opt.search.spotlight.columns import columns_of, draw_columns, take_rows
 from phaze_opt.search.spotlight.ledger import CostLedger
 from phaze_opt.search.spotlight.surrogate import fit_surrogate
 from phaze_opt.search.strategy import Outcome, StrategyContext
+from phaze_opt.space.decode import PointColumns
 from phaze_opt.space.point import DesignPoint
 
 FeatureMap = Callable[[PointColumns], NDArray[np.float64]]
