@@ -173,6 +173,8 @@ def test_old_and_new_code_are_not_mixed(install: Install, others: list[object], 
     with pytest.raises(InputError, match="--restart mine") as caught:
         run_study(MINE, work_dir=tmp_path, engine=ENGINE, is_resumed=True)
     assert caught.value.key == "mine"
+    with pytest.raises(InputError, match="--restart mine"):
+        run_study(MINE, work_dir=tmp_path, engine=ENGINE, restart=("random",))
     assert load_study(first.directory).cells == tuple(c for c in first.cells if c.cell.key != "default.bert.mine.0")
     again = run_study(MINE, work_dir=tmp_path, engine=ENGINE, restart=("mine",))
     assert again.is_complete
