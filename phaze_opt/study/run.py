@@ -83,8 +83,8 @@ def run_study(
         closing(LocalStore(directory.evaluations)) as evaluations,
     ):
         run = _Run(config, conditions, directory, engine, jobs, on_progress, evaluations)
+        refuse_changed_code(config, directory, [cell for cell in run.cells if cell.contender.name not in restart])
         drop_searches(directory, run.cells, restart)
-        refuse_changed_code(config, directory, run.cells)
         plan = write_plan(directory, config, conditions)
         narrator = Narrator(observers, directory, run.cells, evaluations)
         narrator.start(config, plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,9 @@ def read_failure(path: Path, cell: Cell) -> FailedSearch | None:
 
 
 def _sentence(error: BaseException) -> str:
-    """Kind and message of an error in one line that a terminal can show."""
-    text = f"{type(error).__name__}: {error}"
+    """Kind and message of an error in one line that a terminal can show; an error may fail to say its message."""
+    text = type(error).__name__
+    with suppress(Exception):
+        text = f"{text}: {error}"
     line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
     return line if len(line) <= MAX_CHARACTERS else line[:MAX_CHARACTERS] + "..."
