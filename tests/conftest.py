@@ -35,9 +35,10 @@ settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("drawn", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("same")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts so what it puts in the background, and the processes that tests start would inherit it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's background and nohup start processes that ignore these, and those that tests start would inherit it.
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 class LongTests:

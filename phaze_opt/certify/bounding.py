@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, Slot
-from phaze_opt.certify.columns import chips_of, decode_columns
+from phaze_opt.certify.columns import chips_of
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.objective.bound_phases import PhasePools, PoolKey, phase_slots, pool_key
 from phaze_opt.objective.bounds import CHUNK_ROWS, OUT_OF_MEMORY, ThroughputBounder, grow_pools
@@ -20,6 +20,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import PlacementProblem, PlacementResult, PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.dual_pool import DualPool
+from phaze_opt.space.decode import decode_columns
 from phaze_opt.space.search_space import SearchSpace
 
 Floats = NDArray[np.float64]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.bounds import designed_table
+from phaze_opt.space.decode import PointColumns
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
@@ -19,37 +18,6 @@ AXES = ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_bytes", "hbm_bytes", "m
 """Axes of every space; a vector core is as wide as a tensor core."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PointColumns:
-    """Points, every column of shape (num_points,); ``vc_width`` equals ``tc_width``."""
-
-    num_tc: Ints
-    num_vc: Ints
-    tc_width: Ints
-    tc_depth: Ints
-    glb_bytes: Ints
-    hbm_bytes: Ints
-    micro_batch: Ints
-
-
-def decode_columns(space: SearchSpace, indices: Ints) -> PointColumns:
-    """The points with these indices, in their order; each equals `SearchSpace.point`."""
-    axes = space.axes
-    rest, micro_batch = np.divmod(indices, len(axes.micro_batch))
-    architecture, hbm = np.divmod(rest, len(axes.hbm_bytes))
-    row, vc = space.kept.row_and_vc(architecture)
-    glb, width, depth, tc = np.unravel_index(row, axes.shape)
-    return PointColumns(
-        num_tc=np.array(axes.num_tc, dtype=np.int64)[tc],
-        num_vc=np.array(axes.num_vc, dtype=np.int64)[vc],
-        tc_width=np.array(axes.tc_width, dtype=np.int64)[width],
-        tc_depth=np.array(axes.tc_depth, dtype=np.int64)[depth],
-        glb_bytes=np.array(axes.glb_bytes, dtype=np.int64)[glb],
-        hbm_bytes=np.array(axes.hbm_bytes, dtype=np.int64)[hbm],
-        micro_batch=np.array(axes.micro_batch, dtype=np.int64)[micro_batch],
-    )
-
-
 def chips_of(columns: PointColumns, constants: Constants) -> AcceleratorTable:
     """The designed chips of the points, one row each."""
     return designed_table(
@@ -57,7 +25,7 @@ def chips_of(columns: PointColumns, constants: Constants) -> AcceleratorTable:
         columns.num_vc,
         tc_width=columns.tc_width,
         tc_depth=columns.tc_depth,
-        vc_width=columns.tc_width,
+        vc_width=columns.vc_width,
         glb_bytes=columns.glb_bytes,
         hbm_bytes=columns.hbm_bytes,
         constants=constants,

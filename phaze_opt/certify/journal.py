@@ -94,6 +94,18 @@ class Journal:
         found = [outcome_to_json(outcome) for outcome in outcomes]
         self.pieces.keep({"round": number, "outcomes": found, "spent_s": self._spent_now_s()})
 
+    def take(self, line: dict[str, Any]) -> None:
+        """Take in a line; of two of one piece the later one was written because the earlier one did not serve.
+
+        Raises:
+            ValueError, TypeError: it is none.
+        """
+        self.spent_s = max(self.spent_s, float(line.get("spent_s", 0.0)))
+        if "bounds" in line:
+            self._chunks[int(line["bounds"])] = line
+        elif "round" in line:
+            self._rounds[int(line["round"])] = list(line["outcomes"])
+
     def close(self) -> None:
         """Close its file; what is kept stays."""
         if self.pieces is not None:
@@ -111,13 +123,7 @@ def open_journal(directory: Path, *, header: JournalHeader, is_resumed: bool) ->
     """
     pieces = open_pieces(directory, header=asdict(header), is_resumed=is_resumed)
     journal = Journal(pieces)
-    for line in pieces.lines:
-        # Of two lines of one piece the later one was written because the earlier one did not serve.
-        if "bounds" in line:
-            journal._chunks[line["bounds"]] = line
-        elif "round" in line:
-            journal._rounds[line["round"]] = line["outcomes"]
-        journal.spent_s = max(journal.spent_s, line.get("spent_s", 0.0))
+    pieces.take_in(journal.take)
     return journal
 
 

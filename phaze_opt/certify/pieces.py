@@ -10,7 +10,7 @@ import io
 import logging
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.journal import JournalRead, JournalWriter, mend_journal, open_journal
 from phaze_opt.record.whole_file import replace_file, unwritable
@@ -68,6 +69,15 @@ class Pieces:
         with self._writing():
             replace_file(self.directory / f"{name}.npz", content)
         self.keep({**line, _ARRAYS_KEY: zlib.crc32(content)})
+
+    def take_in(self, parse: Callable[[dict[str, Any]], None]) -> None:
+        """Hand every line that was found to its parser; what the parser refuses costs that piece."""
+        for line in self.lines:
+            try:
+                parse(line)
+            except (ValueError, KeyError, TypeError, OverflowError, InputError) as error:
+                message = "%s: a line is no piece (%s): that piece is done again"
+                _LOGGER.warning(message, shorten_path(self.directory / JOURNAL_FILE), type(error).__name__)
 
     def arrays(self, name: str, line: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:
         """The arrays of a line; None if they are not what was written."""

@@ -14,10 +14,6 @@ QUICK_S = 4.0
 """Work that takes no longer than this is done here, whatever the number of jobs."""
 
 
-def say_nothing(_: object) -> None:
-    """What a bench tells of its progress where nobody listens."""
-
-
 @dataclass(slots=True)
 class Workers:
     """Does work in order: in this process for one job, in others for more; a context that ends them.
@@ -48,7 +44,7 @@ class Workers:
         left = deque(works)
         while left and (self.jobs == 1 or len(left) == 1 or self._is_quick()):
             started_s = time.perf_counter()
-            result = self.here.do(left.popleft(), say_nothing)
+            result = self.here.do(left.popleft(), lambda _: None)
             self._busy_s += time.perf_counter() - started_s
             yield result
         if left:

@@ -33,7 +33,7 @@ from phaze_opt.certify.certificate import (
     PoolFile,
     SolutionsFile,
 )
-from phaze_opt.certify.columns import decode_columns, micro_batches_of
+from phaze_opt.certify.columns import micro_batches_of
 from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.certify.pool_entries import pool_file
 from phaze_opt.certify.problem import CertifyProblem
@@ -42,6 +42,7 @@ from phaze_opt.certify.state import ProofState
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.record.whole_file import sync_directory as sync_path
 from phaze_opt.record.whole_file import unwritable
+from phaze_opt.space.decode import decode_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,10 +30,11 @@ def find_optimum(
     """The best value of the space, if a study or a certificate in the working directory has it.
 
     A search may do better than a certificate's incumbent within the certificate's gap: then its value is the best, and
-    the gap what the certificate leaves above it. One that does better than the gap allows, or that evaluated the
-    optimum's own point and found less, shows that the truth is wrong: a line on standard error says so, and nothing
-    counts as known.
+    the gap what the certificate leaves above it. The optimum's own point is evaluated, unless a trial did. A search
+    that does better than the gap allows, or a point that is worth less than it is said to be, shows that the truth is
+    wrong: a line on standard error says so, and nothing counts as known.
     """
+    from phaze_opt.objective.evaluate import Objective
     from phaze_opt.objective.goals import goal_directions
     from phaze_opt.objective.problem_digest import problem_digest
     from phaze_opt.study.certified_truth import certificates_directory, contradiction
@@ -55,9 +56,10 @@ def find_optimum(
             f"the best design attains {best.values[0]:.6g}, more than the {truth.kind.value} optimum of this space "
             f"allows ({allowed:.6g})"
         )
-    for trial in result.trials:
-        if trial.point == truth.point and not fault:
-            fault = contradiction(truth, config.goal, trial.evaluation)
+    if not fault:
+        found = next((trial.evaluation for trial in result.trials if trial.point == truth.point), None)
+        found = found or Objective(scenario, constants=constants).evaluate(truth.point)
+        fault = contradiction(truth, config.goal, found)
     if fault:
         console().print(
             f"{fault}: that optimum is wrong and counts for nothing", style="yellow", markup=False, soft_wrap=True

@@ -72,6 +72,7 @@ def parse_address(text: str, *, source: str) -> Address:
         not _HOST.fullmatch(url.host or "")
         or (scheme in SERVERS and not url.host)
         or (not is_file and scheme not in SERVERS and "@" in (url.database or ""))
+        or (url.username is not None and _ends_in_query(text.partition("@")[2]))
     ):
         raise _malformed(text, source)
     query = [value for values in url.normalized_query.values() for value in values]
@@ -82,6 +83,11 @@ def parse_address(text: str, *, source: str) -> Address:
         database=url.database or "",
         _secrets=tuple(str(s) for s in (url.password, *query) if s and len(str(s)) >= _LEAST_SECRET),
     )
+
+
+def _ends_in_query(after_user: str) -> bool:
+    """Whether the host is what a password had between an @ and a ?, so that the host that was meant is in the query."""
+    return any("@" in item.partition("=")[0] for item in after_user.partition("?")[2].split("&"))
 
 
 def _shown(url: URL) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from phaze_opt.record.document import Document
-from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.input_files import shorten_path
+from phaze_opt.record.journal import read_value, write_value
 from phaze_opt.record.model_faults import adapter
 
 _T = TypeVar("_T")
@@ -27,8 +28,17 @@ def from_plain(kind: type[_T], data: object) -> _T:
     return value
 
 
+def write_plain(kind: type[Any], value: object, path: Path) -> None:
+    """Keep a dataclass in a JSON file, with a checksum.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    write_value(path, to_plain(kind, value))
+
+
 def read_plain(kind: type[_T], path: Path, *, what: str = "a file of a study") -> _T | None:
-    """A dataclass kept in a JSON file; None if there is no such file.
+    """The dataclass that `write_plain` kept, or a version before checksums; None if there is no such file.
 
     Args:
         kind: the dataclass.
@@ -36,12 +46,11 @@ def read_plain(kind: type[_T], path: Path, *, what: str = "a file of a study") -
         what: what the file is, for messages.
 
     Raises:
-        InputError: the file is broken.
+        InputError: the file is broken, or was changed since it was written.
     """
-    if not path.exists():
+    value = read_value(path, kind=what)
+    if value is None:
         return None
-    text = read_text_file(path, kind=what)
-    document = Document(parse_json(text, source=str(path)), text, str(path), is_json=True)
-    return document.validate(
+    return Document(value, "", shorten_path(path), is_json=True).validate(
         kind, advice=f"it is not {what} as phaze-opt writes it: remove it and run the command again"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,10 @@ from multiprocessing.util import Finalize
 
 FIRST_AT_EXIT = 1000
 """Priority among what multiprocessing does when a worker ends; higher goes first."""
+
+
+class WorkerToldToEndError(SystemExit):
+    """SIGTERM in a worker, told apart from the exit that code of somebody else asks for."""
 
 
 @contextmanager
@@ -45,8 +48,12 @@ def end_in_order() -> None:
     Called before the first evaluation; until then SIGTERM ends a worker at once, as there is nothing to give back. A
     further SIGTERM must not raise inside the last callbacks of a worker that is ending.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, _end)
     Finalize(None, signal.signal, args=(signal.SIGTERM, signal.SIG_IGN), exitpriority=FIRST_AT_EXIT)
+
+
+def _end(*_: object) -> None:
+    raise WorkerToldToEndError(1)
 
 
 def _end_with_parent() -> None:

@@ -13,10 +13,13 @@ from typing import Protocol
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
+from phaze_opt.record.plain_data import to_plain
 from phaze_opt.search.options import OptionValue
 from phaze_opt.space.search_space import SearchSpace
 
 _MAX_SEED = 2**32 - 1
+_IDENTITY = ("strategy", "options", "goal", "seed", "batch", "pruner", "pruner_options", "num_starts")
+"""What the trials depend on, beside version, scenario and space."""
 
 
 class HasDigest(Protocol):
@@ -93,45 +96,29 @@ def search_id(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) 
     Not part of it: num_trials and max_seconds (a longer search continues a shorter one), jobs, dask, work_dir,
     resume and name.
     """
-    identity = {
-        "version": __version__,
-        "scenario": scenario.digest,
-        "space": space.digest,
-        "strategy": config.strategy,
-        "options": dict(sorted(config.options.items())),
-        "goal": config.goal.value,
-        "seed": config.seed,
-        "batch": config.batch,
-        "pruner": config.pruner,
-        "pruner_options": dict(sorted(config.pruner_options.items())),
-        "num_starts": config.num_starts,
-    }
+    plain = _searched(config)
+    identity = {name: plain[name] for name in _IDENTITY}
+    identity |= {"version": __version__, "scenario": scenario.digest, "space": space.digest}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     return f"{config.strategy}-{digest[:16]}"
 
 
 def resolved_config(config: SearchConfig, *, scenario: HasDigest, space: SearchSpace) -> dict[str, object]:
     """The configuration as plain JSON values, scenario and the size of the space included."""
-    plain: dict[str, object] = {
-        "strategy": config.strategy,
-        "options": dict(config.options),
-        "goal": config.goal.value,
-        "num_trials": config.num_trials,
-        "seed": config.seed,
-        "batch": config.batch,
-        "jobs": config.jobs,
-        "pruner": config.pruner,
-        "pruner_options": dict(config.pruner_options),
-        "num_starts": config.num_starts,
-        "max_seconds": config.max_seconds,
-        "name": config.name,
+    return {
+        **_searched(config),
         "package_version": __version__,
         "space_size": space.size,
         "space_digest": space.digest,
         "scenario_digest": scenario.digest,
+        "scenario": _plain(scenario),
     }
-    plain["scenario"] = _plain(scenario)
-    return plain
+
+
+def _searched(config: SearchConfig) -> dict[str, object]:
+    """The configuration without what says only where and how it runs."""
+    plain: dict[str, object] = to_plain(SearchConfig, config)
+    return {name: value for name, value in plain.items() if name not in {"work_dir", "resume", "dask"}}
 
 
 def _plain(value: object) -> object:

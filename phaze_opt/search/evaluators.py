@@ -82,7 +82,7 @@ def open_evaluator(
     if workers == 1:
         yield SerialEvaluator(partial(factory, scenario))
         return
-    with WorkerPool(BuildBench(partial(factory, scenario)), num_workers=workers) as pool:
+    with WorkerPool(partial(_build_bench, factory, scenario), num_workers=workers) as pool:
         yield ProcessEvaluator(pool)
 
 
@@ -136,15 +136,8 @@ class ObjectiveBench:
         return timed_evaluation(self.objective, work)
 
 
-@dataclass(frozen=True, slots=True)
-class BuildBench:
-    """Makes the bench of a worker; picklable."""
-
-    build: Callable[[], PointObjective]
-
-    def __call__(self) -> ObjectiveBench:
-        """The bench."""
-        return ObjectiveBench(self.build())
+def _build_bench(factory: ObjectiveFactory, scenario: object) -> ObjectiveBench:
+    return ObjectiveBench(factory(scenario))
 
 
 @dataclass(frozen=True, slots=True)

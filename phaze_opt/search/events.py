@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.space.point import DesignPoint
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +72,29 @@ class SearchObserver(Protocol):
     def observe(self, event: SearchEvent) -> None:
         """Record one event."""
         ...
+
+
+@dataclass(slots=True)
+class Observers:
+    """Passes events on in order; what an observer raises is logged once per observer and changes nothing.
+
+    Attributes:
+        calls: the methods of observers that take events.
+        what: that goes on although an observer fails.
+    """
+
+    calls: Sequence[Callable[[Any], None]]
+    what: str = "search"
+    _has_failed: set[int] = field(default_factory=set)
+
+    def notify(self, event: object) -> None:
+        """Tell every observer, also those that failed before."""
+        for position, call in enumerate(self.calls):
+            try:
+                call(event)
+            except Exception as error:
+                if position not in self._has_failed:
+                    self._has_failed.add(position)
+                    name = type(getattr(call, "__self__", call)).__name__
+                    said = f"{type(error).__name__}: {error}"
+                    _LOGGER.warning("observer %s failed (%s); the %s goes on", name, said, self.what)

@@ -6,6 +6,7 @@ that is bred has to be thrown away; several vectors may mean one point (semantic
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,27 @@ def build_genome(space: SearchSpace) -> Genome:
         lows=tuple(parameter.low for parameter in parameters),
         counts=tuple(parameter.count for parameter in parameters),
     )
+
+
+def propose_new(
+    count: int, tries: Sequence[Callable[[], DesignPoint]], *, known: set[DesignPoint]
+) -> tuple[DesignPoint, ...]:
+    """Points to evaluate next, each noted as known.
+
+    Args:
+        count: how many.
+        tries: at least one, made in turn for every point until one is new; the last one's point may be known.
+        known: points proposed or told before.
+    """
+    points = []
+    for _ in range(count):
+        for make in tries:
+            point = make()
+            if point not in known:
+                break
+        known.add(point)
+        points.append(point)
+    return tuple(points)
 
 
 def _stem_of(name: str) -> str:

@@ -12,8 +12,7 @@ from phaze_opt.objective.goals import front_indices, goal_directions, goal_value
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.counting_probe import CountingProbe
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
-from phaze_opt.search.events import TrialFinished
-from phaze_opt.search.observers import Observers
+from phaze_opt.search.events import Observers, TrialFinished
 from phaze_opt.search.pruner import PrunerRun, Verdict
 from phaze_opt.search.result import SearchProgress, SearchResult, TrialRecord, rank
 from phaze_opt.search.strategy import Outcome, StrategyRun

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
@@ -55,16 +55,7 @@ class PhazeSweep:
 
     name: str = field(default="phaze", init=False)
     capabilities: frozenset[Capability] = field(
-        default=frozenset(
-            {
-                Capability.SINGLE_OBJECTIVE,
-                Capability.MULTI_OBJECTIVE,
-                Capability.CONSTRAINTS,
-                Capability.EXHAUSTS,
-                Capability.STOPS_EARLY,
-            }
-        ),
-        init=False,
+        default=ANY_GOAL | {Capability.EXHAUSTS, Capability.STOPS_EARLY}, init=False
     )
 
     def start(self, context: StrategyContext) -> StrategyRun:

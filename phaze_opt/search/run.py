@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.objective.goals import Goal, goal_directions
@@ -15,20 +18,23 @@ from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.confirm import confirm_winner
 from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
-from phaze_opt.search.events import SearchFinished, SearchObserver, SearchStarted
+from phaze_opt.search.events import Observers, SearchFinished, SearchObserver, SearchStarted
 from phaze_opt.search.journal import Journal, keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
-from phaze_opt.search.observers import Observers
 from phaze_opt.search.probe import BounderFactory, PointBounder
 from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult
-from phaze_opt.search.starts import draw_start_points
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
 from phaze_opt.search.trial_log import TrialLog
+from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
     from phaze_opt.objective.scenario import Scenario
+
+_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
+_STREAM = 0x57A7
+"""Keeps the draw of starting points apart from the strategies' own, which start from the same seed."""
 
 
 def build_objective(scenario: Scenario) -> PointObjective:
@@ -70,13 +76,13 @@ def run_search(
     started = time.perf_counter()
     identity = search_id(config, scenario=scenario, space=space)
     resolved = resolved_config(config, scenario=scenario, space=space)
-    bounder = None if bounder_factory is None else _lazy(bounder_factory, scenario)
+    bounder = None if bounder_factory is None else cache(partial(bounder_factory, scenario))
     # The journal is opened, and begun anew unless resumed, only once every plug-in has taken its options.
     loop = open_loop(config, identity, space=space, log=Journal(Path()), build_bounder=bounder)
     plugins = plugin_origins(_plugins_of(config, scenario))
     directory = config.work_dir / identity
     with keep_journal(directory, start=resolved, is_resumed=config.resume, plugins=plugins) as journal:
-        loop.log, loop.observers, loop.on_progress = journal, Observers(observers), on_progress
+        loop.log, loop.observers, loop.on_progress = journal, Observers([one.observe for one in observers]), on_progress
         loop.observers.notify(_started_event(config, identity, resolved))
         try:
             with (
@@ -244,16 +250,19 @@ def _start_pruner(
     return judging, probe
 
 
-def _lazy(factory: BounderFactory, scenario: Scenario) -> Callable[[], PointBounder]:
-    """The bounder of a scenario, made once, when it is first needed."""
-    made: list[PointBounder] = []
+def draw_start_points(space: SearchSpace, *, count: int, seed: int) -> tuple[DesignPoint, ...]:
+    """Distinct kept points to start from, each equally likely; the first ``n`` of a larger draw are the smaller draw.
 
-    def build() -> PointBounder:
-        if not made:
-            made.append(factory(scenario))
-        return made[0]
-
-    return build
+    Args:
+        space: the points.
+        count: how many; the whole space at most.
+        seed: the only source of randomness.
+    """
+    rng = np.random.default_rng([seed, _STREAM])
+    chosen: dict[int, None] = {}
+    while len(chosen) < min(count, space.size):
+        chosen.setdefault(int(rng.integers(space.size)))
+    return tuple(space.point(index) for index in chosen)
 
 
 def finished_event(result: SearchResult) -> SearchFinished:
@@ -265,12 +274,7 @@ def finished_event(result: SearchResult) -> SearchFinished:
         is_interrupted=result.is_interrupted,
         wall_s=result.wall_s,
         metrics={
-            "evaluations": float(result.evaluations),
-            "distinct_evaluations": float(result.distinct_evaluations),
-            "probes": float(result.probes),
-            "ilp_solves": float(result.ilp_solves),
-            "placements": float(result.placements),
-            "pruned": float(result.pruned),
+            **{name: float(getattr(result, name)) for name in _COUNTS},
             "pareto_front_size": float(len(result.pareto_front)),
         },
     )

@@ -29,6 +29,10 @@ class Capability(StrEnum):
     PROBES = "probes"
 
 
+ONE_GOAL = frozenset({Capability.SINGLE_OBJECTIVE, Capability.CONSTRAINTS})
+ANY_GOAL = ONE_GOAL | {Capability.MULTI_OBJECTIVE}
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a strategy is told of one finished trial, or of a point that a pruner dropped.

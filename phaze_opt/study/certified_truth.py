@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FORMAT, Claim
@@ -119,15 +120,7 @@ def better_truth(certified: TruthRecord, enumerated: TruthRecord) -> TruthRecord
         )
         return enumerated
     merged = sure.raised_to(found.value, found.point)
-    return TruthRecord(
-        problem_digest=certified.problem_digest,
-        truth=merged,
-        num_points=certified.num_points,
-        num_evaluated=certified.num_evaluated,
-        schedule_gap=enumerated.schedule_gap,
-        package_version=certified.package_version,
-        wall_s=certified.wall_s,
-    )
+    return replace(certified, truth=merged, schedule_gap=enumerated.schedule_gap)
 
 
 def _first_line(error: Exception) -> str:

@@ -108,7 +108,8 @@ def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
     drafts = [draft for pair in pairs for draft in _draft_rows(pair, grouped, studies)]
     level = 1.0 - first.config.judgement.confidence
     corrected = iter(holm_adjust([draft.p_value for draft in drafts if draft.test != NO_TEST]))
-    rows = tuple(_with_p(draft, 1.0 if draft.test == NO_TEST else next(corrected), level) for draft in drafts)
+    p_values = [1.0 if draft.test == NO_TEST else next(corrected) for draft in drafts]
+    rows = tuple(replace(one, p_value=p, is_significant=p < level) for one, p in zip(drafts, p_values, strict=True))
     return StudyComparison(
         first=first.study_id,
         second=second.study_id,
@@ -202,10 +203,6 @@ def _side(condition: str, sample: Sample) -> Side:
     )
 
 
-def _with_p(row: ComparisonRow, p_value: float, level: float) -> ComparisonRow:
-    return replace(row, p_value=p_value, is_significant=p_value < level)
-
-
 def _differences(first: StudyResult, second: StudyResult, name: str) -> str:
     """How a contender's circumstances differ between studies."""
     mine, yours = (_contender(result, name) for result in (first, second))
@@ -256,25 +253,16 @@ def _only_in(result: StudyResult, other: StudyResult, digests: Set[str]) -> list
     """What one study has and the other lacks."""
     sentences = []
     conditions = [one.key for one in result.conditions if one.problem_digest not in digests]
-    if conditions:
-        sentences.append(f"Only {result.study_id} has the {_problems(conditions)}.")
     theirs = {contender.name for contender in other.config.contenders}
     contenders = [one.name for one in result.config.contenders if one.name not in theirs]
-    if contenders:
-        sentences.append(f"Only {result.study_id} has the {_contenders(contenders)}.")
+    for noun, names in (("problem", conditions), ("contender", contenders)):
+        if names:
+            sentences.append(f"Only {result.study_id} has the {noun}{'s' * (len(names) > 1)} {listed(names)}.")
     if result.unranked:
         sentences.append(f"{result.study_id} ranks no {listed(list(result.unranked))}: searches of it failed.")
     if not result.has_ended:
         sentences.append(f"{result.study_id} is not finished: {len(result.cells)} of {result.num_cells} searches are.")
     return sentences
-
-
-def _contenders(names: Sequence[str]) -> str:
-    return f"{'contender' if len(names) == 1 else 'contenders'} {listed(list(names))}"
-
-
-def _problems(keys: Sequence[str]) -> str:
-    return f"{'problem' if len(keys) == 1 else 'problems'} {listed(list(keys))}"
 
 
 def _findings(rows: Sequence[ComparisonRow], pairs: Sequence[tuple[Condition, Condition]]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.objective.serialize import evaluation_from_json
-from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.journal import read_value
 from phaze_opt.record.plain_data import read_plain
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.certified_truth import contradiction
@@ -106,8 +106,8 @@ def _load_references(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Ma
     found: dict[str, Mapping[str, Evaluation]] = {}
     for condition in plan.conditions:
         path = references_path(directory, condition.key)
-        if path.exists():
-            rows = parse_json(read_text_file(path, kind="a file of a study"), source=str(path))
+        rows = read_value(path, kind="what a study writes of its reference machines")
+        if rows is not None:
             try:
                 found[condition.key] = {name: evaluation_from_json(data) for name, data in rows.items()}
             except (ValueError, AttributeError) as error:

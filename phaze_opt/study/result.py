@@ -12,6 +12,8 @@ from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.plan import Cell, Condition
 
+COUNTS = ("probes", "pruned", "ilp_solves", "placements")
+"""What a search counts beside its trials."""
 ROUNDING = 1e-9
 """Relative difference up to which a value that beats a truth only shows rounding."""
 

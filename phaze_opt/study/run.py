@@ -83,8 +83,8 @@ def run_study(
         closing(LocalStore(directory.evaluations)) as evaluations,
     ):
         run = _Run(config, conditions, directory, engine, jobs, on_progress, evaluations)
+        refuse_changed_code(config, directory, [cell for cell in run.cells if cell.contender.name not in restart])
         drop_searches(directory, run.cells, restart)
-        refuse_changed_code(config, directory, run.cells)
         plan = write_plan(directory, config, conditions)
         narrator = Narrator(observers, directory, run.cells, evaluations)
         narrator.start(config, plan)
@@ -154,7 +154,7 @@ class _Run:
 
     def conclude(self) -> None:
         """Add references, true optima and the generality question."""
-        Conclusion(self.config, self.conditions, self.directory, self.engine, self._note_item).add_all()
+        Conclusion(self.config, self.conditions, self.directory, self.engine, self._report).add_all()
 
     def _run_here(self, cells: Sequence[Cell]) -> Iterator[Cell]:
         """In this process."""
@@ -193,10 +193,7 @@ class _Run:
         self._count(cell, number)
         self._report(Stage.SEARCHES, cell.key)
 
-    def _note_item(self, stage: Stage, what: str, num_done: int, num_items: int) -> None:
-        self._report(stage, what, num_done=num_done, num_items=num_items)
-
-    def _report(self, stage: Stage, what: str, *, num_done: int = 0, num_items: int = 0) -> None:
+    def _report(self, stage: Stage, what: str, num_done: int = 0, num_items: int = 0) -> None:
         """Tell how far the study is."""
         if self.on_progress is None:
             return

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.study.result import Truth
+from phaze_opt.study.result import COUNTS, Truth
+
+COSTS = ("evaluations", "distinct_evaluations", *COUNTS, "charged_s", "overhead_s")
+"""What a search cost, as its result and its score name it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

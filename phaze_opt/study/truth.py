@@ -8,7 +8,6 @@ that could still be best are then solved as far as a certificate's are. The file
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -24,8 +23,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
-from phaze_opt.record.plain_data import read_plain, to_plain
-from phaze_opt.record.whole_file import replace_file
+from phaze_opt.record.plain_data import read_plain, write_plain
 from phaze_opt.search.counting_probe import bound_values
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.search.probe import PointBounder
@@ -86,7 +84,7 @@ def find_truth(
         find_fault: as in `known_truth`.
 
     Raises:
-        InputError: the goal has several objectives, or a kept file is broken or cannot be written.
+        InputError: the goal has several objectives, or what is found cannot be written.
     """
     if len(goal_directions(condition.goal)) > 1:
         message = f"the goal '{condition.goal}' of {condition.key} has several objectives and no single best value"
@@ -114,14 +112,10 @@ def known_truth(
         cache_dir: where truths are kept.
         certificates: where certificates are (`certified_truth`).
         find_fault: what speaks against a certified truth; one with a fault counts for nothing, and a warning says so.
-
-    Raises:
-        InputError: a kept file is broken.
     """
     found = [None if certificates is None else certified_truth(problem_digest, certificates=certificates)]
     found += [
-        read_plain(TruthRecord, truth_file(problem_digest, cache_dir=cache_dir, kind=kind))
-        for kind in (CERTIFIED, ENUMERATED)
+        _kept_truth(truth_file(problem_digest, cache_dir=cache_dir, kind=kind)) for kind in (CERTIFIED, ENUMERATED)
     ]
     certified, copy, enumerated = (
         record if record is not None and record.problem_digest == problem_digest else None for record in found
@@ -130,6 +124,15 @@ def known_truth(
     if certified is None or enumerated is None:
         return certified or enumerated
     return better_truth(certified, enumerated)
+
+
+def _kept_truth(path: Path) -> TruthRecord | None:
+    """What a file says; one that is not what was written counts for nothing, as it can be found again."""
+    try:
+        return read_plain(TruthRecord, path)
+    except InputError as error:
+        _LOGGER.warning("%s; the optimum that it held counts for nothing", error)
+        return None
 
 
 def _is_sound(record: TruthRecord, find_fault: FindFault | None) -> bool:
@@ -152,7 +155,7 @@ def keep_truth(record: TruthRecord, *, cache_dir: Path) -> None:
     """
     is_certified = record.truth is not None and record.truth.kind is TruthKind.CERTIFIED
     path = truth_file(record.problem_digest, cache_dir=cache_dir, kind=CERTIFIED if is_certified else ENUMERATED)
-    replace_file(path, json.dumps(to_plain(TruthRecord, record)) + "\n")
+    write_plain(TruthRecord, record, path)
 
 
 def truth_file(problem_digest: str, *, cache_dir: Path, kind: str) -> Path:

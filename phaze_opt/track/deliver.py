@@ -88,7 +88,9 @@ class OrderDelivery:
         for records, num_parts in grouped(self._source.read(is_ended=is_last or bool(order.finished))):
             self._writer.write(records)
             self._note(replace(self._state, num_done=self._state.num_done + num_parts))
-        self._deliver_files(self._writer)
+        for name, path in self.place.waiting_files().items():
+            log_file(self._writer.client, self._writer.run_id, name=name, path=path)
+            path.unlink(missing_ok=True)  # a page is megabytes
         if order.finished and self._state.finished_ms != order.finished["time_ms"]:
             self._writer.write([order.finished])
             self._note(replace(self._state, finished_ms=order.finished["time_ms"]))
@@ -109,12 +111,6 @@ class OrderDelivery:
             )
         )
         self._order, self._writer, self._source = order, writer, open_source(self.place, order)
-
-    def _deliver_files(self, writer: Writer) -> None:
-        """Hand over copies of artifacts, and drop them; a page is megabytes."""
-        for name, path in self.place.waiting_files().items():
-            log_file(writer.client, writer.run_id, name=name, path=path)
-            path.unlink(missing_ok=True)
 
     def _note(self, state: DeliveryState) -> None:
         self._state = replace(state, has_answered=True)

@@ -313,14 +313,10 @@ class MLflowSession:
                 self._destination,
                 place=self._place,
                 first_answer_s=self._patience.first_answer_s,
-                on_failure=self._say_failure,
+                on_failure=lambda: _logger.warning("tracking: %s", self._describe_waiting("goes on untracked and is")),
             )
         except OSError as error:
             _logger.warning("tracking waits in %s: no process to deliver it: %s", self._place.directory, error)
-
-    def _say_failure(self) -> None:
-        """Say in the middle of a search that it goes on untracked."""
-        _logger.warning("tracking: %s", self._describe_waiting("goes on untracked and is"))
 
     def _close(self, on_progress: DeliveryProgress | None) -> Delivery:
         if self._place is None or self._order is None:

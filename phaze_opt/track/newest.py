@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from phaze_opt.track.destination import Destination
 
@@ -38,10 +38,13 @@ def newest_link(destination: Destination) -> str:
 
 
 def _link(client: MlflowClient) -> str:
-    from phaze_opt.track.run_writer import ROLE_PROOF, ROLE_SEARCH
+    from phaze_opt.track.run_writer import ROLE_PROOF, ROLE_SEARCH, ROLE_TAG
     from phaze_opt.track.study_views import ROLE_STUDY, VIEW_TAG, study_views
 
-    found = [run for role in (ROLE_SEARCH, ROLE_PROOF, ROLE_STUDY) for run in _newest(client, role)]
+    numbers = [experiment.experiment_id for experiment in client.search_experiments()]
+    queries = [f"tags.`{ROLE_TAG}` = '{role}'" for role in (ROLE_SEARCH, ROLE_PROOF, ROLE_STUDY)]
+    latest = ["attributes.start_time DESC"]
+    found = [run for query in queries for run in client.search_runs(numbers, query, order_by=latest, max_results=1)]
     if not found:
         return EVERYTHING
     run = max(found, key=lambda run: (run.info.start_time, run.info.run_id))
@@ -50,12 +53,3 @@ def _link(client: MlflowClient) -> str:
         if view.key == STRATEGIES and f"{VIEW_TAG}{view.key}" in client.get_experiment(number).tags:
             return view.table_link(number)
     return f"#/experiments/{number}/runs?workflowType=machine_learning"
-
-
-def _newest(client: MlflowClient, role: str) -> list[Any]:
-    """The latest run of a role, if there is one."""
-    from phaze_opt.track.run_writer import ROLE_TAG
-
-    numbers = [experiment.experiment_id for experiment in client.search_experiments()]
-    query = f"tags.`{ROLE_TAG}` = '{role}'"
-    return list(client.search_runs(numbers, query, order_by=["attributes.start_time DESC"], max_results=1))

@@ -30,6 +30,7 @@ METRIC_FIELDS = (
     "average_power_w",
 )
 """Figures that only a feasible evaluation has."""
+ORIGIN_FIELDS = ("estimator", "package_version", "scenario_digest", "constants_digest")
 OF_ONE_MODEL = ("energy_per_iteration_j", "average_power_w")
 """Those that a design common to several models has for each of them only; its own fields hold zeros."""
 
@@ -132,10 +133,7 @@ def evaluation_tags(evaluation: Evaluation) -> dict[str, str]:
         "status": evaluation.status.value,
         "reason": evaluation.reason,
         "model": evaluation.model,
-        "estimator": provenance.estimator,
-        "package_version": provenance.package_version,
-        "scenario_digest": provenance.scenario_digest,
-        "constants_digest": provenance.constants_digest,
+        **{name: getattr(provenance, name) for name in ORIGIN_FIELDS},
     }
     return {key: value for key, value in tags.items() if value}
 

@@ -50,6 +50,15 @@ class Child:
     is_done: bool
 
 
+def find_children(client: MlflowClient, experiment_id: str, attempt: str, *, parent: str) -> dict[int, Child]:
+    """Runs of trials that a store has below another run, by number."""
+    query = f"tags.`{ATTEMPT_TAG}` = '{attempt}' AND tags.`{PARENT_TAG}` = '{parent}'"
+    return {
+        int(run.data.tags[NUMBER_TAG]): Child(run.info.run_id, run.info.start_time, run.info.status == "FINISHED")
+        for run in find_runs(client, experiment_id, query)
+    }
+
+
 @final
 @dataclass(slots=True)
 class BestSoFar:
@@ -111,7 +120,7 @@ class RunWriter:
         found = self.client.search_runs([self.experiment_id], query, max_results=1)
         if found:
             self.run_id = found[0].info.run_id
-            self._children = self._find_children()
+            self._children = find_children(self.client, self.experiment_id, self.attempt, parent=self.run_id)
             return
         tags = {**self._identity(started), ROLE_TAG: role}
         run = self.client.create_run(self.experiment_id, started["time_ms"], tags=tags, run_name=self._name)
@@ -184,14 +193,6 @@ class RunWriter:
         command = "phaze-opt search" if of_search else "phaze-opt certify"
         source = {"mlflow.source.name": command, "mlflow.source.type": "LOCAL"}
         return {**of_search, ATTEMPT_TAG: self.attempt, **source}
-
-    def _find_children(self) -> dict[int, Child]:
-        query = f"tags.`{ATTEMPT_TAG}` = '{self.attempt}' AND tags.`{PARENT_TAG}` = '{self.run_id}'"
-        runs = find_runs(self.client, self.experiment_id, query)
-        return {
-            int(run.data.tags[NUMBER_TAG]): Child(run.info.run_id, run.info.start_time, run.info.status == "FINISHED")
-            for run in runs
-        }
 
     def _log(self, metrics: Sequence[Any], params: Sequence[Any] = (), tags: Sequence[Any] = ()) -> None:
         log_batches(self.client, self.run_id, (metrics, params, tags))

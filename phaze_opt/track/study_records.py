@@ -13,6 +13,7 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.study.events import CellFinished, StudyFinished, StudyStarted
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyTrial
+from phaze_opt.study.scores import COSTS
 from phaze_opt.track.order import Record
 from phaze_opt.track.records import (
     architecture_params,
@@ -74,13 +75,18 @@ def granted(config: Mapping[str, object]) -> str:
 def cell_record(event: CellFinished, *, study_id: str, budget: str, index: int, time_ms: int) -> Record:
     """A search's run, and the strategy it belongs to."""
     result = event.result
+    contender = {"strategy": result.cell.contender.name, "budget": budget}
     return {
         "kind": CELL,
         "time_ms": time_ms,
         "key": result.cell.key,
         "index": index,
         "name": cell_name(result.cell),
-        "contender": contender_fields(result.cell, study_id=study_id, budget=budget),
+        "contender": {
+            "name": contender["strategy"],
+            "params": contender | _contender_params(result.cell),
+            "tags": contender | {"study_id": study_id},
+        },
         "params": cell_params(result.cell, budget=budget),
         "tags": {**cell_tags(result.cell, budget=budget), "study_id": study_id},
         "charged_s": result.charged_s,
@@ -112,16 +118,7 @@ def cell_trial_record(event: CellFinished, trial: StudyTrial, *, study_id: str, 
 def cell_finished_record(event: CellFinished, *, time_ms: int) -> Record:
     """What a search came to: its cost, its best design's figures, and the best so far by evaluations."""
     result = event.result
-    metrics: dict[str, float] = {
-        "evaluations": result.evaluations,
-        "distinct_evaluations": result.distinct_evaluations,
-        "probes": result.probes,
-        "pruned": result.pruned,
-        "ilp_solves": result.ilp_solves,
-        "placements": result.placements,
-        "overhead_s": result.overhead_s,
-        "charged_s": result.charged_s,
-    }
+    metrics: dict[str, float] = {name: getattr(result, name) for name in COSTS}
     tags = {"is_exhausted": text(result.is_exhausted)}
     if event.best_number >= 0:
         best = event.evaluations[event.best_number]
@@ -196,16 +193,6 @@ def cell_params(cell: Cell, *, budget: str) -> dict[str, str]:
         "devices": str(setting.devices),
         "network": setting.network,
         "global_batch": str(setting.global_batch),
-    }
-
-
-def contender_fields(cell: Cell, *, study_id: str, budget: str) -> Record:
-    """A strategy's run: name, params, tags."""
-    name = cell.contender.name
-    return {
-        "name": name,
-        "params": {"strategy": name, "budget": budget, **_contender_params(cell)},
-        "tags": {"strategy": name, "budget": budget, "study_id": study_id},
     }
 
 

@@ -141,16 +141,16 @@ def _conditions() -> StudyView:
     group_by = ("workload", "strategy", "setting")
     columns = tuple(metric_column(name) for name in SEED_METRICS)
     charts = (_bar("regret_pct"), _line(CURVE), _bar("evaluations_to_1pct"))
-    order = metric_column("regret_pct")
-    return StudyView("conditions", "by workload", ROLE_CELL, columns, order, True, charts, group_by)
+    return StudyView(
+        "conditions", "by workload", ROLE_CELL, columns, metric_column("regret_pct"), True, charts, group_by
+    )
 
 
 def _searches() -> StudyView:
     params = ("strategy", "setting", "workload", "seed")
     columns = (*(param_column(name) for name in params), *(metric_column(name) for name in SEED_METRICS))
     charts = (_parallel(params, SEED_METRICS[:2]), _line(CURVE), _bar("regret_pct"))
-    order = metric_column("regret_pct")
-    return StudyView("searches", "searches", ROLE_CELL, columns, order, True, charts)
+    return StudyView("searches", "searches", ROLE_CELL, columns, metric_column("regret_pct"), True, charts)
 
 
 def _trials() -> StudyView:

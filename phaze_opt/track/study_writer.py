@@ -10,7 +10,7 @@ the study's, less milliseconds. Ends give the duration that a search is charged,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
 from phaze_opt.track.batches import (
@@ -25,7 +25,7 @@ from phaze_opt.track.batches import (
 )
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.order import Record
-from phaze_opt.track.run_writer import ATTEMPT_TAG, NUMBER_TAG, PARENT_TAG, ROLE_TAG, ROLE_TRIAL
+from phaze_opt.track.run_writer import ATTEMPT_TAG, NUMBER_TAG, PARENT_TAG, ROLE_TAG, ROLE_TRIAL, Child, find_children
 from phaze_opt.track.study_experiment import StudyExperiment
 from phaze_opt.track.study_records import CELL, CELL_FINISHED, CELL_TRIAL, STUDY_FINISHED, STUDY_STARTED
 from phaze_opt.track.study_views import CURVE, ROLE_CELL, ROLE_CONTENDER, ROLE_STUDY
@@ -42,8 +42,6 @@ COLOUR_TAG = "mlflow.runColor"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#332288", "#882255", "#999933")
 """One for each strategy and all its runs, in the order of the study; Okabe and Ito's, then Tol's."""
 FIRST_CELL_MS = 1000
-Child = tuple[str, bool]
-"""Run id, and whether the run is finished."""
 
 
 @final
@@ -148,30 +146,26 @@ class StudyWriter:
     def _write_trial(self, record: Record) -> None:
         key, number = record["key"], record["number"]
         trials = self._trials_of(key)
-        run_id, is_done = trials.get(number, ("", False))
-        if is_done:
+        child = trials.get(number)
+        if child is not None and child.is_done:
             return
         start_ms = self._start_ms - FIRST_CELL_MS - self._started["num_cells"] - 1 - number
         end_ms = start_ms + round(1000 * record["wall_s"])
-        if not run_id:
+        if child is None:
             tags = {PARENT_TAG: self._cells[key], ROLE_TAG: ROLE_TRIAL, CELL_TAG: key, NUMBER_TAG: str(number)}
             run_id = self._create(
                 f"trial {number:04d}", start_ms, {**tags, **record["tags"], COLOUR_TAG: self._colours[key]}
             )
-            trials[number] = (run_id, False)
-        self._log(run_id, metric_entities(record["metrics"], end_ms, step=number), record["params"])
-        self.client.set_terminated(run_id, "FINISHED", end_time=end_ms)
-        trials[number] = (run_id, True)
+            child = trials[number] = Child(run_id, start_ms, is_done=False)
+        self._log(child.run_id, metric_entities(record["metrics"], end_ms, step=number), record["params"])
+        self.client.set_terminated(child.run_id, "FINISHED", end_time=end_ms)
+        trials[number] = replace(child, is_done=True)
 
     def _trials_of(self, key: str) -> dict[int, Child]:
         """Trials of one search; those that the store has are looked up once, if it can have any."""
         if key not in self._trials:
-            query = f"tags.`{ATTEMPT_TAG}` = '{self.attempt}' AND tags.`{PARENT_TAG}` = '{self._cells[key]}'"
-            runs = find_runs(self.client, self.experiment_id, query) if self._is_known else ()
-            done = "FINISHED"
-            self._trials[key] = {
-                int(run.data.tags[NUMBER_TAG]): (run.info.run_id, run.info.status == done) for run in runs
-            }
+            search = (self.client, self.experiment_id, self.attempt)
+            self._trials[key] = find_children(*search, parent=self._cells[key]) if self._is_known else {}
         return self._trials[key]
 
     def _write_cell_finished(self, record: Record) -> None:
@@ -205,8 +199,9 @@ class StudyWriter:
             tags[NOTE_TAG] = record["notes"]
         self._log(self.run_id, metric_entities(counts, time_ms, step=0), tags=tags)
         self.client.set_terminated(self.run_id, status, end_time=time_ms)
+        names = dict.fromkeys(name for metrics in record["contenders"].values() for name in metrics)
         StudyExperiment(self.client, self.destination).conclude(
-            self.experiment_id, self._started, strategies=self._contenders, metrics=_names(record["contenders"])
+            self.experiment_id, self._started, strategies=self._contenders, metrics=tuple(names)
         )
 
     def _curve(self, key: str, name: str, points: Sequence[Sequence[float]]) -> list[Any]:
@@ -239,8 +234,3 @@ class StudyWriter:
         tags: Mapping[str, str] | None = None,
     ) -> None:
         log_batches(self.client, run_id, (metrics, param_entities(params or {}), tag_entities(tags or {})))
-
-
-def _names(contenders: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
-    """Metrics that any strategy has, in the order they are given."""
-    return tuple(dict.fromkeys(name for metrics in contenders.values() for name in metrics))

@@ -50,7 +50,7 @@ def wide_multipliers(forger: Forger) -> str:
 
 def other_batches_of_multipliers(forger: Forger) -> str:
     forger.multipliers(lambda tables: tables.update(mb8=tables.pop("mb4")))
-    return in_file(MULTIPLIERS_FILE, r"holds \['mb1', 'mb8'\], not \['mb1', 'mb4'\]")
+    return in_file(MULTIPLIERS_FILE, r"holds \['mb1.npy', 'mb8.npy'\], not \['mb1.npy', 'mb4.npy'\]")
 
 
 def missing_file(forger: Forger) -> str:

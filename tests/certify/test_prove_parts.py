@@ -9,7 +9,7 @@ from small_problems import Doubler, small_problem, small_scenario, small_space
 
 from phaze_opt.certify import workers as workers_module
 from phaze_opt.certify.bounding import SpaceBounder
-from phaze_opt.certify.columns import decode_columns, micro_batches_of
+from phaze_opt.certify.columns import micro_batches_of
 from phaze_opt.certify.journal import outcome_from_json, outcome_to_json
 from phaze_opt.certify.multiplier_table import MultiplierTable
 from phaze_opt.certify.pool_entries import certified_entry, dual_vector, proof_tree_of, tree_entry, vector_entry
@@ -24,6 +24,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.schedule.proof_search import grow_tree
+from phaze_opt.space.decode import decode_columns
 
 ROWS = arrays.arrays(np.int32, st.tuples(st.integers(1, 30), st.just(3)), elements=st.integers(0, 3))
 

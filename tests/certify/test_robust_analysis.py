@@ -132,6 +132,9 @@ def test_the_file_holds_the_result(tmp_path: Path) -> None:
     assert read_result(path) == result
     assert [entry.name for entry in path.parent.iterdir()] == [path.name], "nothing of the journal is left"
     assert {world.problem_digest for world in result.worlds[:1]} == {PROBLEM.digest}
+    path.write_text(path.read_text().replace('"value": ', '"value": 1', 1))
+    with pytest.raises(InputError, match=path.name):
+        read_result(path)
 
 
 @pytest.mark.parametrize("fail_after", [2, 20, 21, 35, 60])

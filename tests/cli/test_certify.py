@@ -145,6 +145,11 @@ def test_a_search_that_contradicts_the_known_optimum_says_that_it_is_wrong(  # n
     assert json.loads(out)["regret"] == (None if fault else 0.0)
     assert ("counts for nothing" in err) is bool(fault)
     assert fault in " ".join(err.split())
+    poor = [*arguments[1:], "--strategy", "random", "--trials", "1", "--no-tracking", "--json"]
+    code, out, err = run(["search", *poor], capsys)
+    if fault == "is worth":
+        assert (code, json.loads(out)["regret"]) == (0, None), "though no trial was at the optimum's point"
+        assert fault in " ".join(err.split())
     words = " ".join(run([*search, "--resume"], capsys)[1].split())
     assert ("by a certificate in this directory" in words) is not bool(fault)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,10 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from forked_commands import CommandRunner
-from readers import CERTIFY, EVALUATE, ORIGINS, READERS, make_texts
-
-MakeOrigin = Callable[[str], Path]
-UndisturbedRun = Callable[[str], tuple[dict[str, object], float]]
+from readers import CERTIFY, EVALUATE, ORIGINS, READERS, MakeOrigin, make_texts
 
 
 @pytest.fixture(scope="session")

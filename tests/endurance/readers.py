@@ -129,6 +129,10 @@ COPIES = {
 }
 
 
+MakeOrigin = Callable[[str], Path]
+"""The folder that a command leaves, by the name of the command."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
     """A file and what reads it.
@@ -165,11 +169,9 @@ READERS = (
     Reader("multipliers", "certificate", f"{PROOF}/multipliers.npz", Kind.ARRAYS, CHECK),
     Reader("finished proof", "certificate", f"{PROOF}/*.json", Kind.JSON, f"{CERTIFY} --resume"),
     Reader("proof's rounds", "proof", f"{PROOF}/journal/*.jsonl", Kind.LINES, f"{CERTIFY} --resume"),
-    Reader("proof's header", "proof", f"{PROOF}/journal/*.json", Kind.JSON, f"{CERTIFY} --resume"),
     Reader("proof's bounds", "proof", f"{PROOF}/journal/*.npz", Kind.ARRAYS, f"{CERTIFY} --resume"),
-    Reader("worlds' worths", "robust", f"{PROOF}*/worths.jsonl", Kind.LINES, f"{ROBUST} --resume"),
-    Reader("worlds' proofs", "robust", f"{PROOF}*/world-*.json", Kind.JSON, f"{ROBUST} --resume"),
-    Reader("worlds' bounds", "robust", f"{PROOF}*/world-*.npz", Kind.ARRAYS, f"{ROBUST} --resume"),
+    Reader("worlds", "robust", f"{PROOF}*/pieces.jsonl", Kind.LINES, f"{ROBUST} --resume"),
+    Reader("worlds' bounds", "robust", f"{PROOF}*/*.npz", Kind.ARRAYS, f"{ROBUST} --resume"),
     Reader("trials", "search", "phaze-opt-runs/*/trials.jsonl", Kind.LINES, f"{SEARCH} --resume"),
     Reader("study's plan", "study", f"{STUDIED}/study.json", Kind.JSON, f"{STUDY} --resume"),
     Reader("study's report", "study", f"{STUDIED}/study.json", Kind.JSON, "report small --json"),
@@ -203,7 +205,7 @@ ORIGINS = {
     "texts": make_texts,
     "certificate": run_of(CERTIFY),
     "proof": run_of(CERTIFY, "phaze_opt.certify.prove:write_certificate"),
-    "robust": run_of(ROBUST, "phaze_opt.certify.robust.analyse:replace_file"),
+    "robust": run_of(ROBUST, "phaze_opt.certify.robust.analyse:write_plain"),
     "search": run_of(SEARCH),
     "study": run_of(STUDY),
 }

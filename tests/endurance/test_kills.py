@@ -9,15 +9,16 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import UndisturbedRun
 from killed_commands import CASES, LONG_COMMANDS, PATIENCE_S, Campaign, content, disturb, start, write_inputs
 
+UndisturbedRun = Callable[[str], tuple[dict[str, object], float]]
+"""What a command leaves and how long it takes, s."""
 NUM_KILLS = int(os.environ.get("KILLS", "3"))
 
 

@@ -12,25 +12,18 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import MakeOrigin
 from forked_commands import CommandRunner, Ended
 from mutations import Kind, mutate
-from readers import READERS, Reader
+from readers import READERS, MakeOrigin, Reader
 
 from phaze_opt.record.journal import parse_line
 
-AWAITED = {"proof's header", "proof's bounds", "worlds' worths", "worlds' proofs", "worlds' bounds"}
-"""Read by the room that is moving to journals with checksums."""
 NUM_MUTANTS = int(os.environ.get("MUTANTS", "4"))
 FIRST_MUTANT = int(os.environ.get("FIRST_MUTANT", "0"))
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(
-    "reader",
-    [reader for reader in READERS if reader.name not in AWAITED],
-    ids=lambda reader: reader.name.replace(" ", "-"),
-)
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name.replace(" ", "-"))
 def test_commands_bear_damaged_files(
     reader: Reader, runner: CommandRunner, make_origin: MakeOrigin, tmp_path: Path, kept_mutants: Path | None
 ) -> None:

@@ -12,14 +12,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import MakeOrigin
 from forked_commands import CommandRunner, Ended
-from readers import CERTIFY, SEARCH, STUDY
+from readers import CERTIFY, SEARCH, STUDY, MakeOrigin
 
 NUM_TRUNCATIONS = int(os.environ.get("TRUNCATIONS", "4"))
 JOURNALS = {
     "search": ("phaze-opt-runs/*/trials.jsonl", f"{SEARCH} --resume"),
-    "proof": ("phaze-opt-certificates/*/journal/rounds.jsonl", f"{CERTIFY} --resume"),
+    "proof": ("phaze-opt-certificates/*/journal/pieces.jsonl", f"{CERTIFY} --resume"),
     "study": ("phaze-opt-studies/*/*/*.jsonl", f"{STUDY} --resume"),
 }
 ANSWER = ("best", "best_by_condition", "value", "upper_bound", "gap", "regret", "evaluations", "distinct_evaluations")

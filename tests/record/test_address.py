@@ -19,6 +19,8 @@ WHOLE = {
 BROKEN = (
     "postgresql://u:a@secret@h/db",
     "postgresql://u:a@b/secret@h/db",
+    "postgresql://u:a@secret?b@h/db",
+    "http://u:a@secret?b@h/",
     "postgresql://u:secret@[::1/db",
     "postgresql://u:secret",
     "http://h[/secret]",

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.document import MAX_NESTING, Document, parse_json_object, parse_toml
-from phaze_opt.record.plain_data import read_plain
+from phaze_opt.record.plain_data import read_plain, write_plain
 from phaze_opt.record.spelling import near, suggest
 
 
@@ -163,8 +163,13 @@ class Kept:
 def test_dataclasses_kept_in_files(tmp_path):
     path = tmp_path / "kept.json"
     assert read_plain(Kept, path) is None
+    write_plain(Kept, Kept(4), path)
+    assert read_plain(Kept, path) == Kept(4)
+    path.write_text(path.read_text().replace("4", "5", 1))
+    with pytest.raises(InputError, match="as it was written"):
+        read_plain(Kept, path)
     path.write_text('{"number": 3}')
-    assert read_plain(Kept, path) == Kept(3)
+    assert read_plain(Kept, path) == Kept(3), "a file of before checksums"
     for text, key in (('{"number": "x"}', "number"), ("{}", "number"), ("[]", None), ("3", None)):
         path.write_text(text)
         with pytest.raises(InputError, match="remove it and run the command again") as caught:

@@ -3,15 +3,10 @@
 import multiprocessing
 
 import pytest
+from elsewhere import hold
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.lock import locked
-
-
-def hold(path, channel):
-    with locked(path, busy="taken"):
-        channel.send("held")
-        channel.recv()
 
 
 def test_a_second_process_is_told_and_a_killed_one_holds_nothing(tmp_path):
@@ -20,6 +15,7 @@ def test_a_second_process_is_told_and_a_killed_one_holds_nothing(tmp_path):
     ours, theirs = context.Pipe()
     process = context.Process(target=hold, args=(path, theirs))
     process.start()
+    theirs.close()
     assert ours.recv() == "held"
     with pytest.raises(InputError, match="taken") as caught, locked(path, busy="taken"):
         pass

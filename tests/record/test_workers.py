@@ -2,50 +2,13 @@
 
 import os
 import pickle
-import signal
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
+from elsewhere import SquareBench, fail_to_build
 
 from phaze_opt.errors import CertificateError, InputError, PhazeOptError, PluginError, SolverError
 from phaze_opt.record.workers import WorkerPool
-
-
-@dataclass(frozen=True, slots=True)
-class Faulty(Exception):  # noqa: N818
-    """An error that cannot be unpickled."""
-
-    first: str
-
-    def __reduce__(self):
-        return (Faulty, ())
-
-
-class SquareBench:
-    """Squares numbers; names stand for faults."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def do(self, work, tell):
-        tell(f"begins {work}")
-        if work == "refuse":
-            raise CertificateError("the rule", file="points.parquet", row=3)
-        if work == "fault":
-            raise Faulty("x")
-        if work == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if work == "die once" and not (self.folder / "died").exists():
-            (self.folder / "died").write_text("")
-            os.kill(os.getpid(), signal.SIGKILL)
-        return work if isinstance(work, str) else work**2
-
-
-def fail_to_build():
-    message = "no bench"
-    raise PluginError(message)
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.search.probe import PhaseView
 from phaze_opt.search.spotlight.columns import columns_of, draw_columns
 from phaze_opt.search.spotlight.features import DomainFeatures, effective_macs, raw_features
-from phaze_opt.search.spotlight.genetic import GeneticRun
 from phaze_opt.search.spotlight.ledger import CostLedger
 from phaze_opt.search.spotlight.spotlight import SpotlightStrategy
 from phaze_opt.search.spotlight.spotlight_fixed import SpotlightFixedStrategy, least_imbalance
+from phaze_opt.search.spotlight.spotlight_ga import GeneticRun
 from phaze_opt.search.spotlight.spotlight_random import SpotlightRandomStrategy
 from phaze_opt.search.spotlight.spotlight_vanilla import SpotlightVanillaStrategy
 from phaze_opt.search.spotlight.surrogate import fit_surrogate

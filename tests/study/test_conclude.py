@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from toy_study import CONFIG, ENGINE, build_toy
 
+from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting
+from phaze_opt.study.load import load_study
 from phaze_opt.study.result import TruthKind
 from phaze_opt.study.run import run_study
 
@@ -88,3 +91,7 @@ def test_references_come_with_every_condition(tmp_path: Path) -> None:
         assert result.references[condition.key] == {"the first point": expected}
     run_study(config, work_dir=tmp_path, engine=replace(ENGINE, find_references=find), is_resumed=True)
     assert len(asked) == 2
+    path = result.directory / "references" / "default.tiny.json"
+    path.write_text(path.read_text().replace('_samples_per_s": ', '_samples_per_s": 1', 1))
+    with pytest.raises(InputError, match=path.name):
+        load_study(result.directory)

@@ -12,11 +12,13 @@ import pytest
 from toy_study import CONFIG, ENGINE, table
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.worker_process import WorkerToldToEndError
 from phaze_opt.study.compare import compare_studies
 from phaze_opt.study.config import Contender
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished
 from phaze_opt.study.load import load_study
 from phaze_opt.study.run import run_study
+from phaze_opt.study.running.contender_guard import contender_code
 from phaze_opt.study.summary import summarise
 
 MINE = replace(CONFIG, contenders=(*CONFIG.contenders, Contender("mine", "mine")))
@@ -119,6 +121,8 @@ def test_the_study_goes_on_without_the_faulty_strategy(
         ({"ask": "points = None"}, "TypeError"),
         ({"tell": "\n        raise ValueError('never')"}, "ValueError: never"),
         ({"ask": "raise MissingName"}, "NameError"),
+        ({"ask": "raise SystemExit(3)"}, "SystemExit: 3"),
+        ({"ask": "raise type('Mute', (Exception,), {'__str__': None})"}, "Mute"),
     ],
 )
 def test_each_kind_of_fault_is_the_strategys_own(
@@ -130,6 +134,12 @@ def test_each_kind_of_fault_is_the_strategys_own(
     assert [failure.cell.seed for failure in result.failures] == [0, 1]
     assert all(failure.error.startswith(error) for failure in result.failures), result.failures[0].error
     assert {cell.cell.contender.name for cell in result.cells} == {"random"}
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, MemoryError, WorkerToldToEndError])
+def test_what_ends_the_process_is_no_fault_of_a_strategy(ending: type[BaseException]) -> None:
+    with pytest.raises(ending), contender_code():
+        raise ending
 
 
 def test_a_study_of_which_nothing_is_ranked_says_so(install: Install, tmp_path: Path) -> None:
@@ -163,6 +173,8 @@ def test_old_and_new_code_are_not_mixed(install: Install, others: list[object], 
     with pytest.raises(InputError, match="--restart mine") as caught:
         run_study(MINE, work_dir=tmp_path, engine=ENGINE, is_resumed=True)
     assert caught.value.key == "mine"
+    with pytest.raises(InputError, match="--restart mine"):
+        run_study(MINE, work_dir=tmp_path, engine=ENGINE, restart=("random",))
     assert load_study(first.directory).cells == tuple(c for c in first.cells if c.cell.key != "default.bert.mine.0")
     again = run_study(MINE, work_dir=tmp_path, engine=ENGINE, restart=("mine",))
     assert again.is_complete

@@ -98,11 +98,19 @@ def test_nothing_feasible_is_a_finding(tmp_path):
     assert find_truth(make_condition(), cache_dir=tmp_path, objective=Counting(stop_at=0)) is None
 
 
-def test_a_broken_file_is_named(tmp_path):
-    path = truth_file(make_condition().problem_digest, cache_dir=tmp_path, kind=ENUMERATED)
-    path.write_text("{}")
-    with pytest.raises(InputError, match=path.name):
-        find_truth(make_condition(), cache_dir=tmp_path)
+@pytest.mark.parametrize("change", [("{", "{}"), ('"value": ', '"value": 1'), ('"num_tc": ', '"num_tc": 1')])
+def test_a_changed_file_is_named_and_counts_for_nothing(tmp_path, caplog, change):
+    digest = make_condition().problem_digest
+    path = truth_file(digest, cache_dir=tmp_path, kind=ENUMERATED)
+    scenario = ToyScenario()
+    found = find_truth(make_condition(), cache_dir=tmp_path, objective=Counting(scenario), bounder=ToyBounder(scenario))
+    written = path.read_text()
+    path.write_text(written.replace(*change, 1))
+    assert known_truth(digest, cache_dir=tmp_path) is None
+    assert path.name in caplog.text
+    again = find_truth(make_condition(), cache_dir=tmp_path, objective=Counting(scenario), bounder=ToyBounder(scenario))
+    assert again == found
+    assert known_truth(digest, cache_dir=tmp_path).truth == found
 
 
 def test_several_objectives_have_no_truth(tmp_path):

@@ -34,8 +34,7 @@ from phaze_opt.certify.workers import Workers
 from phaze_opt.certify.writing import certificate_directory
 from phaze_opt.objective.references import REFERENCES
 from phaze_opt.record.lock import locked
-from phaze_opt.record.plain_data import read_plain, to_plain
-from phaze_opt.record.whole_file import replace_file
+from phaze_opt.record.plain_data import read_plain, write_plain
 
 ROBUST_DIRECTORY = "robust"
 RESULT_FILE = "robust.json"
@@ -97,7 +96,7 @@ def _analyse(
             result = analysis.run()
         finally:
             analysis.journal.pieces.close()
-    replace_file(result_file(problem, options), json.dumps(to_plain(RobustResult, result), indent=1) + "\n")
+    write_plain(RobustResult, result, result_file(problem, options))
     analysis.journal.remove()
     return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from phaze_opt.certify.pieces import Pieces, open_pieces
 from phaze_opt.certify.robust.prover import WorldBest, WorldProof, Worth
@@ -51,6 +52,20 @@ class RobustJournal:
         self._worths[world_digest, name] = worth
         self.pieces.keep({"world": world_digest, "design": name, "worth": to_plain(Worth, worth)})
 
+    def take(self, line: dict[str, Any]) -> None:
+        """Take in a line.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        if "worth" in line:
+            self._worths[line["world"], line["design"]] = from_plain(Worth, line["worth"])
+        elif "proved" in line:
+            arrays = self.pieces.arrays(_arrays_name(line["proved"]), line)
+            if arrays is not None:
+                best = tuple(from_plain(WorldBest, entry) for entry in line["best"])
+                self._proofs[line["proved"]] = WorldProof(best, float(line["value_upper"]), arrays["bounds"])
+
     def remove(self) -> None:
         """Forget everything, on disk too."""
         self._proofs.clear()
@@ -65,14 +80,7 @@ def open_robust_journal(directory: Path, *, is_resumed: bool) -> RobustJournal:
         InputError: it cannot be read.
     """
     journal = RobustJournal(open_pieces(directory, header={"of": "robustness"}, is_resumed=is_resumed))
-    for line in journal.pieces.lines:
-        if "worth" in line:
-            journal._worths[line["world"], line["design"]] = from_plain(Worth, line["worth"])
-        elif "proved" in line:
-            arrays = journal.pieces.arrays(_arrays_name(line["proved"]), line)
-            if arrays is not None:
-                best = tuple(from_plain(WorldBest, entry) for entry in line["best"])
-                journal._proofs[line["proved"]] = WorldProof(best, line["value_upper"], arrays["bounds"])
+    journal.pieces.take_in(journal.take)
     return journal
 
 

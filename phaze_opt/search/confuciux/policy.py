@@ -50,10 +50,6 @@ class SequencePolicy:
         shares: Floats = raised / raised.sum()
         return shares
 
-    def log_probability(self, actions: Sequence[int]) -> float:
-        """Logarithm of the chance of a whole sequence."""
-        return float(sum(np.log(self.probabilities(step, actions)[action]) for step, action in enumerate(actions)))
-
     def reinforce(self, actions: Sequence[int], *, advantage: float, entropy_weight: float, rate: float) -> None:
         """One step of gradient ascent on advantage x log chance(actions) + entropy_weight x entropy at each step.
 

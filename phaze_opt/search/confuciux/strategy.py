@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from phaze_opt.search.confuciux.policy import SequencePolicy
-from phaze_opt.search.genome import Genes, Genome, build_genome
+from phaze_opt.search.genome import Genes, Genome, build_genome, propose_new
 from phaze_opt.search.merit import Archive
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.point import DesignPoint
 
 OPTIONS = (
@@ -52,9 +52,7 @@ class ConfuciuXStrategy:
     """Learns a policy on the first evaluations and refines the best designs with the rest."""
 
     name: str = field(default="confuciux", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.CONSTRAINTS}), init=False
-    )
+    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
@@ -113,12 +111,9 @@ class ConfuciuXRun:
 
     def ask(self, count: int) -> Sequence[DesignPoint]:
         """Points of the policy while it learns, then children of the best."""
-        points = []
-        for _ in range(count):
-            point = self._propose()
-            self._proposed.add(point)
-            points.append(point)
-        return tuple(points)
+        by_stage = self._by_policy if self._is_learning or not self.archive.merits else self._child
+        tries = (by_stage,) * ATTEMPTS + (self._at_random,) * ATTEMPTS
+        return propose_new(count, tries, known=self._proposed)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Note outcomes, and while the policy proposes let it learn, also from starting points and pruned ones."""
@@ -150,17 +145,6 @@ class ConfuciuXRun:
             rate=self.learning_rate,
         )
         self._baseline += (1.0 - self.baseline_decay) * (reward - self._baseline)
-
-    def _propose(self) -> DesignPoint:
-        """A point not proposed before, if a few attempts of the stage, then of chance, find one."""
-        point = None
-        for make in (self._by_policy if self._is_learning or not self.archive.merits else self._child, self._at_random):
-            for _ in range(ATTEMPTS):
-                point = make()
-                if point not in self._proposed:
-                    return point
-        assert point is not None
-        return point
 
     def _by_policy(self) -> DesignPoint:
         """A design that the policy chooses; its actions are kept, for several sequences may mean one point."""

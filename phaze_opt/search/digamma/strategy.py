@@ -29,10 +29,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from phaze_opt.search.digamma.operators import Rates, breed
-from phaze_opt.search.genome import Genome, build_genome
+from phaze_opt.search.genome import Genome, build_genome, propose_new
 from phaze_opt.search.merit import Archive
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.point import DesignPoint
 
 OPTIONS = (
@@ -58,9 +58,7 @@ class DigammaStrategy:
     """Evolves a population of points; every child is a kept point, ranked by Deb's rules."""
 
     name: str = field(default="digamma", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.CONSTRAINTS}), init=False
-    )
+    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
@@ -119,12 +117,8 @@ class DigammaRun:
 
     def ask(self, count: int) -> Sequence[DesignPoint]:
         """As many children as asked for; random points until the first generation is complete."""
-        points = []
-        for _ in range(count):
-            point = self._propose()
-            self._proposed.add(point)
-            points.append(point)
-        return tuple(points)
+        children = (self._child,) * ATTEMPTS if self._population else ()
+        return propose_new(count, children + (self._random_point,) * ATTEMPTS, known=self._proposed)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Take up outcomes, starting points as part of the first generation; turn over when one is complete."""
@@ -142,18 +136,6 @@ class DigammaRun:
         self._population = self.archive.ranked(pool)[: self.population_size]
         self._cohort = []
         self._num_generations += 1
-
-    def _propose(self) -> DesignPoint:
-        """A point not proposed before, if a few attempts find one."""
-        makers = (self._child, self._random_point) if self._population else (self._random_point,)
-        point = None
-        for make in makers:
-            for _ in range(ATTEMPTS):
-                point = make()
-                if point not in self._proposed:
-                    return point
-        assert point is not None
-        return point
 
     def _child(self) -> DesignPoint:
         """A child of two parents drawn from the best of the population."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from phaze_opt.search.options import Option
-from phaze_opt.space.codec import Codec
+from phaze_opt.space.codec import Codec, Parameter
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
@@ -55,6 +55,21 @@ class Encoding(Protocol):
         ...
 
 
+def distributions_of(parameters: Iterable[Parameter]) -> dict[str, BaseDistribution]:
+    """One integer per parameter of several values."""
+    from optuna.distributions import IntDistribution
+
+    return {
+        known.name: IntDistribution(known.low, known.low + known.count - 1) for known in parameters if known.count > 1
+    }
+
+
+def named(parameters: Sequence[Parameter], positions: Sequence[int]) -> dict[str, int]:
+    """The proposal of some positions on the parameters' axes."""
+    pairs = zip(parameters, positions, strict=True)
+    return {known.name: known.low + position for known, position in pairs if known.count > 1}
+
+
 def build_encoding(name: str, space: SearchSpace) -> Encoding:
     """The encoding of a name among the choices of `ENCODING_OPTION`; `resolve_options` has refused any other."""
     if name == EXPONENTS:
@@ -62,7 +77,7 @@ def build_encoding(name: str, space: SearchSpace) -> Encoding:
 
         return ExponentEncoding(space)
     if name == LIFTED:
-        from phaze_opt.search.encodings.lifted import LiftedEncoding
+        from phaze_opt.search.encodings.lifts import LiftedEncoding
 
         return LiftedEncoding(space)
     return Codec(space)

@@ -11,7 +11,7 @@ import numpy as np
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator_table
-from phaze_opt.search.encodings.encoding import Rejected
+from phaze_opt.search.encodings.encoding import Rejected, distributions_of, named
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.codec import Parameter, axis_parameter, axis_parameters
 from phaze_opt.space.point import DesignPoint
@@ -47,13 +47,7 @@ class ExponentEncoding:
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """One integer per axis of several values."""
-        from optuna.distributions import IntDistribution
-
-        return {
-            known.name: IntDistribution(known.low, known.low + known.count - 1)
-            for known in self.parameters()
-            if known.count > 1
-        }
+        return distributions_of(self.parameters())
 
     def decode(self, params: Mapping[str, Any]) -> DesignPoint | Rejected:
         """The point, or how far its area lies outside the band."""
@@ -73,11 +67,7 @@ class ExponentEncoding:
         self.space.index(point)
         glb, width, depth, tc, vc, hbm, micro_batch = self.space.positions(point)
         positions = (glb, width, depth, tc, vc, hbm, micro_batch)
-        return {
-            known.name: known.low + position
-            for known, position in zip(self.parameters(), positions, strict=True)
-            if known.count > 1
-        }
+        return named(self.parameters(), positions)
 
     def _violation(self, axes: Axes, glb: int, width: int, depth: int, *, tc: int, vc: int) -> float:
         """Area over the budget as a share of it, or area missing below the band as a share of the band's end."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,10 +54,11 @@ class CmaEsStrategy:
         """The Optuna sampler of a context."""
         import optuna
 
+        from phaze_opt.search.samplers.sampler_run import quiet_optuna
+
         options = resolve_options(self.name, context.options, known=OPTIONS)
-        with warnings.catch_warnings():
-            # The margin is experimental in Optuna; we opt in knowingly.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # The margin is experimental in Optuna; we opt in knowingly.
+        with quiet_optuna():
             return optuna.samplers.CmaEsSampler(
                 n_startup_trials=int(options["startup_trials"]),
                 popsize=int(options["population"]) or None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from phaze_opt.search.options import resolve_options
-from phaze_opt.search.samplers.grid import GridRun, golden_stride
+from phaze_opt.search.samplers.grid import ENUMERATES, GridRun, golden_stride
 from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
 
 
@@ -20,18 +20,7 @@ class ExhaustiveStrategy:
     """Enumerates the space; neither the seed nor the budget plays a part, so give as many trials as it has points."""
 
     name: str = field(default="exhaustive", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset(
-            {
-                Capability.SINGLE_OBJECTIVE,
-                Capability.MULTI_OBJECTIVE,
-                Capability.CONSTRAINTS,
-                Capability.EXHAUSTS,
-                Capability.FIXED_ORDER,
-            }
-        ),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ENUMERATES, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

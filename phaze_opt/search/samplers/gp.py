@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.errors import PluginError
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -26,10 +25,7 @@ class GPStrategy:
     """Fits a Matern 5/2 process and maximises log expected (hypervolume) improvement under its constraints."""
 
     name: str = field(default="gp", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE, Capability.CONSTRAINTS}),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
@@ -55,11 +51,11 @@ class GPStrategy:
 
         from phaze_opt.search.samplers.informed_sampler import InformedSampler
         from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
+        from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
         options = resolve_options(self.name, context.options, known=OPTIONS)
-        with warnings.catch_warnings():
-            # deterministic_objective is experimental in Optuna; our objective has no noise.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # deterministic_objective is experimental in Optuna; our objective has no noise.
+        with quiet_optuna():
             sampler = optuna.samplers.GPSampler(
                 independent_sampler=KeptPointSampler(context.space, seed=context.seed),
                 n_startup_trials=int(options["startup_trials"]),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.decode import decode_points
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
@@ -19,6 +19,7 @@ OPTIONS = (
         "order", "spread", "evenly spread at every moment, or in the order of the space", choices=("spread", "space")
     ),
 )
+ENUMERATES = ANY_GOAL | {Capability.EXHAUSTS, Capability.FIXED_ORDER}
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -32,18 +33,7 @@ class GridStrategy:
     """
 
     name: str = field(default="grid", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset(
-            {
-                Capability.SINGLE_OBJECTIVE,
-                Capability.MULTI_OBJECTIVE,
-                Capability.CONSTRAINTS,
-                Capability.EXHAUSTS,
-                Capability.FIXED_ORDER,
-            }
-        ),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ENUMERATES, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

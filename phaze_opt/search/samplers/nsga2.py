@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import NSGAIISampler
@@ -24,10 +24,7 @@ class NSGA2Strategy:
     """Breeds the next generation from the least dominated points; constraints by constrained domination."""
 
     name: str = field(default="nsga2", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE, Capability.CONSTRAINTS}),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

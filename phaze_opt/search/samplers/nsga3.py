@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import NSGAIIISampler
@@ -34,10 +33,7 @@ class NSGA3Strategy:
     """
 
     name: str = field(default="nsga3", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE, Capability.CONSTRAINTS}),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
@@ -53,10 +49,11 @@ class NSGA3Strategy:
         """The Optuna sampler of a context."""
         import optuna
 
+        from phaze_opt.search.samplers.sampler_run import quiet_optuna
+
         options = resolve_options(self.name, context.options, known=OPTIONS)
-        with warnings.catch_warnings():
-            # NSGAIIISampler is experimental in Optuna; we opt in knowingly.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # NSGAIIISampler is experimental in Optuna; we opt in knowingly.
+        with quiet_optuna():
             return optuna.samplers.NSGAIIISampler(
                 population_size=int(options["population"]),
                 crossover_prob=float(options["crossover_probability"]),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import QMCSampler
@@ -23,10 +22,7 @@ class QMCStrategy:
     """Covers the encoded coordinates more evenly than chance; learns nothing from outcomes."""
 
     name: str = field(default="qmc", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE, Capability.CONSTRAINTS}),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
@@ -42,10 +38,11 @@ class QMCStrategy:
         """The Optuna sampler of a context."""
         import optuna
 
+        from phaze_opt.search.samplers.sampler_run import quiet_optuna
+
         options = resolve_options(self.name, context.options, known=OPTIONS)
-        with warnings.catch_warnings():
-            # QMCSampler as a whole is experimental in some releases of Optuna; we opt in knowingly.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        # QMCSampler as a whole is experimental in some releases of Optuna; we opt in knowingly.
+        with quiet_optuna():
             return optuna.samplers.QMCSampler(
                 qmc_type=str(options["sequence"]),
                 scramble=bool(options["scramble"]),

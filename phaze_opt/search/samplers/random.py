@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from phaze_opt.search.encodings.encoding import ENCODING_OPTION, build_encoding
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 KEPT = "kept"
 OPTIONS = (
@@ -28,10 +28,7 @@ class RandomStrategy:
     """
 
     name: str = field(default="random", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE, Capability.CONSTRAINTS}),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -11,6 +11,7 @@ which one.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -52,11 +53,13 @@ class InfeasibleValue(StrEnum):
 
 @contextmanager
 def quiet_optuna() -> Iterator[None]:
-    """Optuna logs errors only, inside; its verbosity is as before afterwards."""
+    """Optuna logs errors only and warns of nothing experimental, inside; afterwards it does as before."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
     finally:
         optuna.logging.set_verbosity(before)
 

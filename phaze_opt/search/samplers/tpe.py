@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.search.encodings.encoding import ENCODING_OPTION, build_encoding
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import TPESampler
@@ -26,10 +26,7 @@ class TPEStrategy:
     """Splits finished trials into good and bad, and proposes where good is dense and bad is not."""
 
     name: str = field(default="tpe", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.MULTI_OBJECTIVE, Capability.CONSTRAINTS}),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.record.near_ties import comparable_scores
+from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import Option, OptionValue
-from phaze_opt.search.spotlight.columns import PointColumns, columns_of, draw_columns, take_rows
+from phaze_opt.search.spotlight.columns import columns_of, draw_columns, take_rows
 from phaze_opt.search.spotlight.ledger import CostLedger
 from phaze_opt.search.spotlight.surrogate import fit_surrogate
 from phaze_opt.search.strategy import Outcome, StrategyContext
+from phaze_opt.space.decode import PointColumns
 from phaze_opt.space.point import DesignPoint
 
 FeatureMap = Callable[[PointColumns], NDArray[np.float64]]
@@ -64,12 +66,7 @@ class DaboRun:
 
     def ask(self, count: int) -> Sequence[DesignPoint]:
         """Warm-up and exploration at random, everything else from the ranking."""
-        points = []
-        for _ in range(count):
-            point = self._next()
-            self._asked.add(point)
-            points.append(point)
-        return tuple(points)
+        return propose_new(count, (self._next,), known=self._asked)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Note outcomes; the ranking is thrown away when enough valid points were taken from it."""

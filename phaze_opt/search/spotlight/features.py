@@ -13,8 +13,8 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator_table
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w_table
-from phaze_opt.search.spotlight.columns import PointColumns
 from phaze_opt.search.spotlight.workload_totals import WorkloadTotals
+from phaze_opt.space.decode import PointColumns
 
 Matrix = NDArray[np.float64]
 _MIDDLE = 6.0

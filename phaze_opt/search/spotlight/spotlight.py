@@ -8,7 +8,7 @@ from phaze_opt.search.options import resolve_options
 from phaze_opt.search.spotlight.dabo import DABO_OPTIONS, DaboRun, FeatureMap
 from phaze_opt.search.spotlight.features import DomainFeatures
 from phaze_opt.search.spotlight.workload_totals import probe_totals
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ONE_GOAL, Capability, StrategyContext, StrategyRun
 from phaze_opt.space.point import DesignPoint
 
 
@@ -36,9 +36,7 @@ class SpotlightStrategy:
     """
 
     name: str = field(default="spotlight", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.CONSTRAINTS, Capability.PROBES}), init=False
-    )
+    capabilities: frozenset[Capability] = field(default=ONE_GOAL | {Capability.PROBES}, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.search.options import resolve_options
-from phaze_opt.search.spotlight.columns import PointColumns
 from phaze_opt.search.spotlight.dabo import DABO_OPTIONS, DaboRun
 from phaze_opt.search.spotlight.spotlight import make_domain_features
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ONE_GOAL, Capability, StrategyContext, StrategyRun
+from phaze_opt.space.decode import PointColumns
 from phaze_opt.space.search_space import SearchSpace
 
 
@@ -25,9 +25,7 @@ class SpotlightFixedStrategy:
     """
 
     name: str = field(default="spotlight-fixed", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.CONSTRAINTS, Capability.PROBES}), init=False
-    )
+    capabilities: frozenset[Capability] = field(default=ONE_GOAL | {Capability.PROBES}, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import Option, resolve_options
-from phaze_opt.search.spotlight.genetic import GeneticRun
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.spotlight.columns import draw_columns
+from phaze_opt.search.spotlight.ledger import CostLedger
+from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.space.codec import Codec
+from phaze_opt.space.point import DesignPoint
 
 OPTIONS = (
     Option("population", 20, "points a generation", low=2, high=10_000),
@@ -14,6 +21,9 @@ OPTIONS = (
     Option("mutation", 0.05, "probability that a gene is drawn afresh", low=0.0, high=1.0),
     Option("parents", 0.2, "success probability of the geometric distribution of a parent's rank", low=0.001, high=1.0),
 )
+_STREAM = 0x6A
+_MAX_CHILDREN = 64
+"""Children bred for one new point before a random one is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +34,7 @@ class SpotlightGAStrategy:
     """
 
     name: str = field(default="spotlight-ga", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.CONSTRAINTS}), init=False
-    )
+    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
@@ -42,3 +50,68 @@ class SpotlightGAStrategy:
             mutation=float(options["mutation"]),
             parents=float(options["parents"]),
         )
+
+
+@dataclass(slots=True)
+class GeneticRun:
+    """Breeds from everything told, ranked by cost; the ranking changes once a generation.
+
+    Attributes:
+        context: of the search.
+        population: points a generation; the first is random.
+        crossover: probability that a child takes each gene from either of two parents, not all from one.
+        mutation: probability that a gene is drawn afresh.
+        parents: success probability of the geometric distribution of a parent's rank.
+    """
+
+    context: StrategyContext
+    population: int
+    crossover: float
+    mutation: float
+    parents: float
+    _rng: np.random.Generator = field(init=False)
+    _codec: Codec = field(init=False)
+    _ledger: CostLedger = field(init=False)
+    _asked: set[DesignPoint] = field(default_factory=set)
+    _ranking: list[DesignPoint] = field(default_factory=list)
+    _num_told: int = 0
+
+    def __post_init__(self) -> None:
+        """Seed the generator."""
+        self._rng = np.random.default_rng([self.context.seed, _STREAM])
+        self._codec = Codec(self.context.space)
+        self._ledger = CostLedger(self.context.directions[0])
+
+    def ask(self, count: int) -> Sequence[DesignPoint]:
+        """Random points in the first generation, then children."""
+        children = (self._child,) * _MAX_CHILDREN if self._ranking else ()
+        return propose_new(count, (*children, self._draw), known=self._asked)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Note outcomes and rank a full generation; what a pruner dropped counts by its bound and fills no place."""
+        self._ledger.note(outcomes)
+        self._asked.update(outcome.point for outcome in outcomes)
+        before = self._num_told // self.population
+        self._num_told += sum(1 for outcome in outcomes if not outcome.is_pruned)
+        if self._num_told // self.population > before and self._ledger.num_feasible:
+            order = np.argsort(self._ledger.costs(), kind="stable")
+            self._ranking = [self._ledger.points[row] for row in order]
+
+    def _draw(self) -> DesignPoint:
+        """A random kept point."""
+        return draw_columns(self.context.space, count=1, rng=self._rng).point(0)
+
+    def _child(self) -> DesignPoint:
+        """One child of one or two parents."""
+        genes = self._codec.encode(self._parent())
+        if self._rng.random() < self.crossover:
+            other = self._codec.encode(self._parent())
+            genes = {name: other[name] if self._rng.random() < 0.5 else value for name, value in genes.items()}
+        for known in self._codec.parameters():
+            if self._rng.random() < self.mutation:
+                genes[known.name] = known.low + int(self._rng.integers(known.count))
+        return self._codec.decode(genes)
+
+    def _parent(self) -> DesignPoint:
+        """The point of a geometrically distributed rank."""
+        return self._ranking[min(int(self._rng.geometric(self.parents)) - 1, len(self._ranking) - 1)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from phaze_opt.search.options import resolve_options
 from phaze_opt.search.spotlight.dabo import DABO_OPTIONS, DaboRun
 from phaze_opt.search.spotlight.features import raw_features
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ONE_GOAL, Capability, StrategyContext, StrategyRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,7 @@ class SpotlightRandomStrategy:
     """
 
     name: str = field(default="spotlight-random", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset({Capability.SINGLE_OBJECTIVE, Capability.CONSTRAINTS}), init=False
-    )
+    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

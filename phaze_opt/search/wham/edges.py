@@ -94,7 +94,7 @@ class EdgeClimb:
         """The best score of a design over its micro-batches; minus infinity where nothing is left to look with."""
         point = self._point(places)
         self.scout.look([point])
-        return max(self.metric.score(self.scout.bounds.get(variant, ())) for variant in self.scout.variants(point))
+        return self.scout.best_score(point, self.metric)
 
     def _on_edge(self, places: Sequence[int], edge: Edge) -> Places | None:
         """The design of an edge with these dimensions, buffers and counts of its free type; None if not kept."""

@@ -123,7 +123,7 @@ class LocalSearch:
             point = replace(design.point, glb_bytes=glb_bytes)
             if self.space.contains(point):
                 self.scout.look([point])
-                self.designs.append(LocalDesign(point, design.stages, self.score_of(point)))
+                self.designs.append(LocalDesign(point, design.stages, self.scout.best_score(point, self.metric)))
 
     def best_by_stage(self) -> tuple[LocalDesign, ...]:
         """The union of the top-k designs of every stage and tensor width, best first."""
@@ -134,10 +134,6 @@ class LocalSearch:
             own = sorted((d for d in self.designs if stage in d.stages), key=lambda d: (-d.score, d.point))
             chosen.update((design.point, design) for design in own[: self.options.top_k])
         return tuple(sorted(chosen.values(), key=lambda design: (-design.score, design.point)))
-
-    def score_of(self, point: DesignPoint) -> float:
-        """The best score of an architecture over the micro-batches; minus infinity if never looked at."""
-        return max(self.metric.score(self.scout.bounds.get(variant, ())) for variant in self.scout.variants(point))
 
     def _score_shape(self, shape: Shape, *, is_descended: bool) -> float | None:
         """Grow the designs of one array shape and bound the most promising; None if probes have run out."""
@@ -199,7 +195,7 @@ class LocalSearch:
         for counts in reversed(way.kept):
             point = block.point(counts, hbm=self.hbm, micro_batch=0)
             self.scout.look([point])
-            score = self.score_of(point)
+            score = self.scout.best_score(point, self.metric)
             self.designs.append(LocalDesign(point, way.stages, score))
             if score < best:
                 return

@@ -99,7 +99,9 @@ class OuterLoop:
                 if value != design.point.hbm_bytes
             ]
             self.scout.look(others)
-            self.designs += [replace(design, point=point, score=search.score_of(point)) for point in others]
+            self.designs += [
+                replace(design, point=point, score=self.scout.best_score(point, self.metric)) for point in others
+            ]
             allowed = self.scout.probe.within_budgets(others)
             # What fills a power budget has none left for more memory: there it must be grown anew.
             for point in (point for point, is_allowed in zip(others, allowed, strict=True) if not is_allowed):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from phaze_opt.search.probe import PhaseView, Probe
+from phaze_opt.search.wham.metric import Metric
 from phaze_opt.space.point import DesignPoint
 
 
@@ -50,6 +51,7 @@ class Scout:
         self._architectures.add(base)
         return self.probe.phases(point)
 
-    def variants(self, point: DesignPoint) -> tuple[DesignPoint, ...]:
-        """The same architecture at every micro-batch."""
-        return tuple(replace(point, micro_batch=value) for value in self.micro_batches)
+    def best_score(self, point: DesignPoint, metric: Metric) -> float:
+        """The best score of an architecture over the micro-batches; minus infinity if never looked at."""
+        variants = (replace(point, micro_batch=value) for value in self.micro_batches)
+        return max(metric.score(self.bounds.get(variant, ())) for variant in variants)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from phaze_opt.search.options import Option, resolve_options
 from phaze_opt.search.samplers.grid import golden_stride
-from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.search.wham.edges import EdgeClimb
 from phaze_opt.search.wham.local_search import LocalOptions
 from phaze_opt.search.wham.metric import Metric, metrics_of
@@ -49,18 +49,7 @@ class WhamStrategy:
     """
 
     name: str = field(default="wham", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=frozenset(
-            {
-                Capability.SINGLE_OBJECTIVE,
-                Capability.MULTI_OBJECTIVE,
-                Capability.CONSTRAINTS,
-                Capability.EXHAUSTS,
-                Capability.PROBES,
-            }
-        ),
-        init=False,
-    )
+    capabilities: frozenset[Capability] = field(default=ANY_GOAL | {Capability.EXHAUSTS, Capability.PROBES}, init=False)
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run; nothing is probed before the first ask.

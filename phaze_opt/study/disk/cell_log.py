@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import traceback
-from dataclasses import astuple, dataclass, field
+from contextlib import suppress
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.journal import JournalRead, read_journal, read_value, write_journal, write_value
+from phaze_opt.record.plain_data import from_plain
 from phaze_opt.search.result import SearchResult, TrialRecord
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Cell
-from phaze_opt.study.result import CellResult, FailedSearch, StudyTrial
+from phaze_opt.study.result import COUNTS, CellResult, FailedSearch, StudyTrial
 from phaze_opt.study.stores.store import EvaluationStore
 
 _LOGGER = logging.getLogger(__name__)
 MAX_CHARACTERS = 300
-_COUNTS = ("probes", "pruned", "ilp_solves", "placements")
+_TRIAL = tuple(field.name for field in fields(StudyTrial))
 
 
 @dataclass(slots=True)
@@ -55,26 +57,16 @@ class CellLog:
         """Let the evaluation go; the loop keeps the record."""
         self._held.pop(record.point, None)
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def cell_result(cell: Cell, search: SearchResult) -> CellResult:
     """What a study keeps of a finished search."""
     return CellResult(
         cell=cell,
         trials=tuple(
-            StudyTrial(
-                number=record.number,
-                point=record.point,
-                values=record.values,
-                status=record.evaluation.status.value,
-                wall_s=record.wall_s,
-                is_repeat=record.is_repeat,
-            )
-            for record in search.trials
+            StudyTrial(one.number, one.point, one.values, one.evaluation.status.value, one.wall_s, one.is_repeat)
+            for one in search.trials
         ),
-        **{name: getattr(search, name) for name in _COUNTS},
+        **{name: getattr(search, name) for name in COUNTS},
         overhead_s=search.overhead_s,
         is_exhausted=search.is_exhausted,
         search_id=search.search_id,
@@ -88,21 +80,13 @@ def write_cell(path: Path, result: CellResult) -> None:
         InputError: it cannot be written.
     """
     lines: list[dict[str, Any]] = [
-        {
-            "number": trial.number,
-            "point": astuple(trial.point),
-            "values": trial.values,
-            "status": trial.status,
-            "wall_s": trial.wall_s,
-            "is_repeat": trial.is_repeat,
-        }
-        for trial in result.trials
+        {name: getattr(trial, name) for name in _TRIAL} | {"point": astuple(trial.point)} for trial in result.trials
     ]
     summary = {
         "cell": result.cell.key,
         "search_id": result.search_id,
         "trials": len(result.trials),
-        **{name: getattr(result, name) for name in _COUNTS},
+        **{name: getattr(result, name) for name in COUNTS},
         "overhead_s": result.overhead_s,
         "is_exhausted": result.is_exhausted,
     }
@@ -133,24 +117,14 @@ def _parse_cell(journal: JournalRead, cell: Cell) -> CellResult:
     """
     lines = journal.values
     summary = lines[-1]["summary"]
-    trials = tuple(
-        StudyTrial(
-            number=int(line["number"]),
-            point=DesignPoint(*line["point"]),
-            values=tuple(float(value) for value in line["values"]),
-            status=str(line["status"]),
-            wall_s=float(line["wall_s"]),
-            is_repeat=bool(line["is_repeat"]),
-        )
-        for line in lines[:-1]
-    )
+    trials = tuple(from_plain(StudyTrial, {**line, "point": DesignPoint(*line["point"])}) for line in lines[:-1])
     if (journal.num_faulty, len(trials), cell.key) != (0, summary["trials"], summary["cell"]):
         message = f"{len(trials)} of {summary['trials']} trials of {summary['cell']}"
         raise ValueError(message)
     return CellResult(
         cell=cell,
         trials=trials,
-        **{name: int(summary[name]) for name in _COUNTS},
+        **{name: int(summary[name]) for name in COUNTS},
         overhead_s=float(summary["overhead_s"]),
         is_exhausted=bool(summary["is_exhausted"]),
         search_id=str(summary["search_id"]),
@@ -192,7 +166,9 @@ def read_failure(path: Path, cell: Cell) -> FailedSearch | None:
 
 
 def _sentence(error: BaseException) -> str:
-    """Kind and message of an error in one line that a terminal can show."""
-    text = f"{type(error).__name__}: {error}"
+    """Kind and message of an error in one line that a terminal can show; an error may fail to say its message."""
+    text = type(error).__name__
+    with suppress(Exception):
+        text = f"{text}: {error}"
     line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
     return line if len(line) <= MAX_CHARACTERS else line[:MAX_CHARACTERS] + "..."

@@ -24,6 +24,7 @@ from phaze_opt.study.plan import Condition
 
 FORMAT = 1
 DISTRIBUTION = "phaze-opt"
+_Origins = dict[str, tuple[PluginOrigin, ...]]
 _LIBRARIES = ("numpy", "optuna", "highspy", "pyomo", "scipy", "scikit-learn")
 
 
@@ -57,7 +58,7 @@ def plan_to_json(config: StudyConfig, conditions: Sequence[Condition]) -> dict[s
         "conditions": [_condition_to_json(condition) for condition in conditions],
         "constants": {condition.constants.digest: _constants_to_json(condition.constants) for condition in conditions},
         "provenance": collect_provenance(origins),
-        "plugins": {name: [to_plain(PluginOrigin, one) for one in found] for name, found in origins.items()},
+        "plugins": to_plain(_Origins, origins),
     }
 
 
@@ -116,19 +117,14 @@ def _parse_plan(plan: Mapping[str, Any]) -> StudyPlan:
         )
         for data in plan["conditions"]
     )
-    keys = [condition.key for condition in conditions]
+    by_key = {one.key: data for one, data in zip(conditions, plan["conditions"], strict=True)}
     return StudyPlan(
         config=config,
         conditions=conditions,
-        evaluations_digests={
-            key: str(data["evaluations_digest"]) for key, data in zip(keys, plan["conditions"], strict=True)
-        },
-        problem_digests={key: str(data["problem_digest"]) for key, data in zip(keys, plan["conditions"], strict=True)},
+        evaluations_digests={key: str(data["evaluations_digest"]) for key, data in by_key.items()},
+        problem_digests={key: str(data["problem_digest"]) for key, data in by_key.items()},
         provenance={str(key): str(value) for key, value in plan["provenance"].items()},
-        plugins={
-            str(name): tuple(from_plain(PluginOrigin, origin) for origin in origins)
-            for name, origins in plan.get("plugins", {}).items()
-        },
+        plugins=from_plain(_Origins, plan.get("plugins", {})),
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +19,6 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.record.spelling import suggest
 from phaze_opt.schedule.problem import Exclusivity
-from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.journal import Journal
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import open_loop
@@ -166,35 +166,31 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
 
 def _check_counts(config: StudyConfig, origin: Origin) -> None:
     """Refuse what no search and no statistic can be made of."""
-    with origin.at("study", "", "seeds"):
-        if not config.seeds:
-            message = "a study needs at least one seed; give a positive number or a list of seeds"
-            raise InputError(message)
-        if len(set(config.seeds)) < len(config.seeds):
-            message = f"{list(config.seeds)} names a seed twice"
-            raise InputError(message)
-    judgement = config.judgement
-    with origin.at("statistics", "", "confidence"):
-        if not 0 < judgement.confidence < 1:
-            message = f"{judgement.confidence} must lie between 0 and 1"
-            raise InputError(message, key="confidence")
-    with origin.at("statistics", "", "bootstrap"):
-        if judgement.num_bootstrap < 1:
-            message = f"{judgement.num_bootstrap} must be a positive integer"
-            raise InputError(message, key="bootstrap")
-    with origin.at("statistics", "", "targets"):
-        if not all(0 < target < 1 for target in judgement.targets):
-            message = f"{list(judgement.targets)} must be relative regrets between 0 and 1"
-            raise InputError(message, key="targets")
-    with origin.at("statistics", "", "truth"):
-        if judgement.truth not in TRUTHS:
-            message = f"'{judgement.truth}' is unknown; {suggest(judgement.truth, TRUTHS)}"
-            raise InputError(message, key="truth")
+    seeds, judgement = config.seeds, config.judgement
+    at_seeds = partial(origin.at, "study", "", "seeds")
+    _require(bool(seeds), at_seeds(), "a study needs at least one seed; give a positive number or a list of seeds")
+    _require(len(set(seeds)) == len(seeds), at_seeds(), f"{list(seeds)} names a seed twice")
+    for key, is_right, fault in (
+        ("confidence", 0 < judgement.confidence < 1, f"{judgement.confidence} must lie between 0 and 1"),
+        ("bootstrap", judgement.num_bootstrap >= 1, f"{judgement.num_bootstrap} must be a positive integer"),
+        (
+            "targets",
+            all(0 < target < 1 for target in judgement.targets),
+            f"{list(judgement.targets)} must be relative regrets between 0 and 1",
+        ),
+        ("truth", judgement.truth in TRUTHS, f"'{judgement.truth}' is unknown; {suggest(judgement.truth, TRUTHS)}"),
+    ):
+        _require(is_right, origin.at("statistics", "", key), fault, key=key)
     for workload in config.workloads:
-        with origin.at("workload", workload.name, "weight"):
-            if not workload.weight > 0:
-                message = f"{workload.weight} must be positive"
-                raise InputError(message, key="weight")
+        place = origin.at("workload", workload.name, "weight")
+        _require(workload.weight > 0, place, f"{workload.weight} must be positive", key="weight")
+
+
+def _require(is_right: bool, place: AbstractContextManager[None], fault: str, *, key: str | None = None) -> None:
+    """Refuse a part of a plan that is not right, naming its place."""
+    if not is_right:
+        with place:
+            raise InputError(fault, key=key)
 
 
 def _resolve_constants(setting: Setting, origin: Origin) -> Constants:
@@ -209,13 +205,9 @@ def _resolve_space(setting: Setting, constants: Constants, origin: Origin) -> Se
     """The points within the area budget."""
     hbm_bytes = tuple(gib_to_bytes(size) for size in setting.hbm_gb)
     for key, values in (("hbm_gb", setting.hbm_gb), ("micro_batches", setting.micro_batches)):
-        with origin.at("setting", setting.name, key):
-            if not values and not setting.space:
-                message = "is empty; give at least one value"
-                raise InputError(message)
-            if any(value < 1 for value in values):
-                message = f"{list(values)} must be positive integers"
-                raise InputError(message)
+        at_key = partial(origin.at, "setting", setting.name, key)
+        _require(bool(values or setting.space), at_key(), "is empty; give at least one value")
+        _require(all(value >= 1 for value in values), at_key(), f"{list(values)} must be positive integers")
     with origin.at("setting", setting.name, "space"):
         if setting.space:
             space = load_space(Path(setting.space), hbm_bytes=hbm_bytes, micro_batches=setting.micro_batches)
@@ -236,16 +228,14 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
             message = f"{', '.join(workload.models)} names a model twice"
             raise InputError(message)
         models = tuple(load_model(name) for name in workload.models)
-    with origin.at("setting", setting.name, "devices"):
-        if not 1 <= setting.devices <= MAX_DEVICES:
-            message = f"{setting.devices} must be an integer from 1 to {MAX_DEVICES}"
-            raise InputError(message)
-    with origin.at("setting", setting.name, "network"):
+    at_setting = partial(origin.at, "setting", setting.name)
+    fault = f"{setting.devices} must be an integer from 1 to {MAX_DEVICES}"
+    _require(1 <= setting.devices <= MAX_DEVICES, at_setting("devices"), fault)
+    with at_setting("network"):
         network = load_network(setting.network, num_devices=setting.devices, constants=constants)
-    if setting.max_tdp_w is not None:
-        with origin.at("setting", setting.name, "max_tdp_w"):
-            _check_positive(setting.max_tdp_w)
-    with origin.at("setting", setting.name, ""):
+    is_positive = setting.max_tdp_w is None or setting.max_tdp_w > 0
+    _require(is_positive, at_setting("max_tdp_w"), f"{setting.max_tdp_w} must be positive")
+    with at_setting(""):
         return Scenario(
             models=models,
             cluster=Cluster(num_devices=setting.devices, network=network),
@@ -265,31 +255,19 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
         )
 
 
-def _check_positive(value: float) -> None:
-    if not value > 0:
-        message = f"{value} must be positive"
-        raise InputError(message)
-
-
 def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], origin: Origin) -> None:
     """Load and start every strategy and pruner with its options, once for each goal and space."""
     kinds = {(condition.goal, condition.space.digest): condition for condition in reversed(conditions)}
     for contender in config.contenders:
-        if contender.pruner_options and not contender.pruner:
-            with origin.at("contender", contender.name, "pruner_options"):
-                message = "are there without a pruner; name one, or leave them out"
-                raise InputError(message)
+        has_pruner = bool(contender.pruner or not contender.pruner_options)
+        place = origin.at("contender", contender.name, "pruner_options")
+        _require(has_pruner, place, "are there without a pruner; name one, or leave them out")
         for condition in kinds.values():
             for seed in config.seeds:
                 with origin.at("contender", contender.name, ""):
                     start_config = search_config(config, Cell(condition, contender, seed))
             with origin.at("contender", contender.name, "options"):
-                _try_start(start_config, condition.space)
-
-
-def _try_start(config: SearchConfig, space: SearchSpace) -> None:
-    """Start a search that takes no step."""
-    open_loop(config, "", space=space, log=Journal(Path()), build_bounder=_no_bounder)
+                open_loop(start_config, "", space=condition.space, log=Journal(Path()), build_bounder=_no_bounder)
 
 
 def _no_bounder() -> PointBounder:

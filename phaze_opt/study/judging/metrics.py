@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phaze_opt.study.scores import CellScore, ContenderScore, StudySummary
+from phaze_opt.study.scores import COSTS, CellScore, ContenderScore, StudySummary
 
 PERCENT = 100.0
 
@@ -33,10 +33,7 @@ def _contender(score: ContenderScore) -> dict[str, float]:
         "area_under_regret_pct": PERCENT * score.mean_area_under_curve,
         "hypervolume": score.mean_hypervolume,
         "num_searches": float(score.num_cells),
-        "distinct_evaluations": score.mean_distinct_evaluations,
-        "probes": score.mean_probes,
-        "pruned": score.mean_pruned,
-        "charged_s": score.mean_charged_s,
+        **{name: getattr(score, f"mean_{name}") for name in ("distinct_evaluations", "probes", "pruned", "charged_s")},
         **{f"share_to_{target_name(target)}": share for target, share in score.share_reached.items()},
         **{f"evaluations_to_{target_name(target)}": count for target, count in score.median_evaluations_to.items()},
         **{f"seconds_to_{target_name(target)}": time_s for target, time_s in score.median_seconds_to.items()},
@@ -48,14 +45,7 @@ def _cell(score: CellScore) -> dict[str, float]:
         "regret_pct": PERCENT * score.regret,
         "area_under_regret_pct": PERCENT * score.area_under_curve,
         "hypervolume": score.hypervolume,
-        "evaluations": float(score.evaluations),
-        "distinct_evaluations": float(score.distinct_evaluations),
-        "probes": float(score.probes),
-        "pruned": float(score.pruned),
-        "ilp_solves": float(score.ilp_solves),
-        "placements": float(score.placements),
-        "charged_s": score.charged_s,
-        "overhead_s": score.overhead_s,
+        **{name: float(getattr(score, name)) for name in COSTS},
         **{f"evaluations_to_{target_name(target)}": float(count) for target, count in score.evaluations_to.items()},
         **{f"seconds_to_{target_name(target)}": time_s for target, time_s in score.seconds_to.items()},
     }

@@ -12,7 +12,7 @@ from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.study.judging.statistics.hypervolume import hypervolume, hypervolume_curve, normalise_gains
 from phaze_opt.study.judging.statistics.regret import area_under_curve, evaluations_to, regret_curve
 from phaze_opt.study.result import ROUNDING, CellResult, StudyTrial, Truth, TruthKind
-from phaze_opt.study.scores import CellScore
+from phaze_opt.study.scores import COSTS, CellScore
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,14 +106,7 @@ def score_cell(cell: CellResult, yardstick: Yardstick, *, budget: int, targets: 
         evaluations_to=needed,
         seconds_to={target: float(spent_s[count - 1]) for target, count in needed.items()},
         hypervolume=volume,
-        evaluations=cell.evaluations,
-        distinct_evaluations=cell.distinct_evaluations,
-        probes=cell.probes,
-        pruned=cell.pruned,
-        ilp_solves=cell.ilp_solves,
-        placements=cell.placements,
-        charged_s=cell.charged_s,
-        overhead_s=cell.overhead_s,
+        **{name: getattr(cell, name) for name in COSTS},
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from phaze_opt.search.loop import SearchLoop
 from phaze_opt.search.result import SearchProgress
 from phaze_opt.search.run import open_loop
 from phaze_opt.study.config import StudyConfig
@@ -95,7 +94,8 @@ class CellRunner:
         loop.on_progress = partial(self._note, cell)
         started = time.perf_counter()
         yield from loop.steps(self.source.evaluator(self.store, condition, build))
-        self._write(cell, loop, wall_s=time.perf_counter() - started)
+        result = loop.result(wall_s=time.perf_counter() - started)
+        write_cell(self.directory.cell(cell), cell_result(cell, result))
 
     def _step(self, search: tuple[Cell, Iterator[None]]) -> Cell | None:
         """Let a search go on until it waits; the cell if it has ended."""
@@ -106,10 +106,6 @@ class CellRunner:
         except ContenderFaultError as fault:
             write_failure(self.directory.failure(cell), cell, fault.__cause__ or fault)
         return cell
-
-    def _write(self, cell: Cell, loop: SearchLoop, *, wall_s: float) -> None:
-        """Keep a finished search."""
-        write_cell(self.directory.cell(cell), cell_result(cell, loop.result(wall_s=wall_s)))
 
     def _note(self, cell: Cell, progress: SearchProgress) -> None:
         """Pass progress on."""

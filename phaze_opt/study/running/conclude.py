@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -12,9 +11,9 @@ from functools import partial
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.serialize import evaluation_to_json
-from phaze_opt.record.plain_data import to_plain
-from phaze_opt.record.whole_file import replace_file
-from phaze_opt.search.probe import PointBound, PointBounder
+from phaze_opt.record.journal import write_value
+from phaze_opt.record.plain_data import write_plain
+from phaze_opt.search.probe import PointBound
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
@@ -71,7 +70,7 @@ class Conclusion:
             if key not in found:
                 found[key] = self.engine.find_references(condition)
             rows = {name: evaluation_to_json(evaluation) for name, evaluation in found[key].items()}
-            replace_file(path, json.dumps(rows) + "\n")
+            write_value(path, rows)
 
     def add_truths(self) -> None:
         """Find the true optimum of every condition of one objective.
@@ -87,13 +86,14 @@ class Conclusion:
             if known is not None or len(goal_directions(condition.goal)) > 1:
                 continue
             self.on_item(Stage.TRUTHS, condition.key, number, len(self.conditions))
+            digest, has_bounds = condition.evaluations_digest, self.engine.build_bounder is not None
             find_truth(
                 condition,
                 cache_dir=shared,
                 certificates=self.directory.certificates,
                 on_progress=partial(self._note_truth, number, condition.key),
-                objective=self._compiled.objective(condition.evaluations_digest, condition),
-                bounder=self._bounder(condition),
+                objective=self._compiled.objective(digest, condition),
+                bounder=self._compiled.bounder(digest, condition) if has_bounds else None,
                 find_fault=against,
             )
             record = known_truth(
@@ -101,12 +101,6 @@ class Conclusion:
             )
             if record is not None:
                 keep_truth(record, cache_dir=self.directory.truths)
-
-    def _bounder(self, condition: Condition) -> PointBounder | None:
-        """Bounds of a condition, where the engine has some."""
-        if self.engine.build_bounder is None:
-            return None
-        return self._compiled.bounder(condition.evaluations_digest, condition)
 
     def _note_truth(self, number: int, key: str, progress: TruthProgress) -> None:
         """Pass the progress of an enumeration on."""
@@ -136,8 +130,7 @@ class Conclusion:
                     evaluate=partial(_evaluate, store, self._compiled),
                     bound=partial(_bound, self._compiled),
                 )
-                text = json.dumps(to_plain(ChipTable, table)) + "\n"
-                replace_file(chips_path(self.directory, setting.name), text)
+                write_plain(ChipTable, table, chips_path(self.directory, setting.name))
 
 
 def _evaluate(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from phaze_opt.errors import PluginError
 from phaze_opt.record.interrupts import kernels_interruptible
+from phaze_opt.record.worker_process import WorkerToldToEndError
 from phaze_opt.search.loop import SearchLoop
 from phaze_opt.search.pruner import PrunerRun, Verdict
 from phaze_opt.search.strategy import Outcome, StrategyRun
@@ -23,7 +24,8 @@ class ContenderFaultError(Exception):
 def contender_code() -> Iterator[None]:
     """A block that runs a contender's code.
 
-    Ctrl-C and a machine without memory are no fault of a contender and go on as they are.
+    Ctrl-C and a machine without memory are no fault of a contender and go on as they are. An exit that the code asks
+    for is one, as it would end the study.
 
     Raises:
         ContenderFaultError: the block raised an error.
@@ -31,9 +33,9 @@ def contender_code() -> Iterator[None]:
     try:
         with kernels_interruptible():
             yield
-    except MemoryError:
+    except (KeyboardInterrupt, MemoryError, WorkerToldToEndError):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise ContenderFaultError from error
 
 

@@ -55,7 +55,6 @@ class StudyEngine:
         is_shared: other machines use the same store, so every worker starts at another search.
         dask: Dask cluster that evaluates (``tcp://host:port`` or ``local``); empty for none.
         find_references: evaluates the reference machines of a condition; None for none.
-        find_truth: solves a condition of one objective exactly; None if nothing in it is feasible.
     """
 
     build_objective: Callable[[Condition], PointObjective] = build_objective

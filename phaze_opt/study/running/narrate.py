@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.events import Observers
 from phaze_opt.search.result import TrialRecord, rank
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyObserver, StudyStarted
+from phaze_opt.study.events import CellFinished, StudyFinished, StudyObserver, StudyStarted
 from phaze_opt.study.judging.metrics import cell_metrics, contender_metrics
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyResult
@@ -20,12 +20,11 @@ from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.summary import summarise
 
 PERCENT = 100.0
-_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Narrator:
-    """Raises the events of a study; what an observer raises is logged once per observer and changes nothing.
+    """Raises the events of a study.
 
     Attributes:
         observers: told in order.
@@ -39,11 +38,15 @@ class Narrator:
     cells: Sequence[Cell]
     store: LocalStore
     _num_told: int = 0
-    _has_failed: set[int] = field(default_factory=set)
+    _told: Observers = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nobody was told anything yet."""
+        self._told = Observers([one.observe_study for one in self.observers], what="study")
 
     def start(self, config: StudyConfig, plan: Mapping[str, object]) -> None:
         """The study begins or resumes."""
-        self._notify(
+        self._told.notify(
             StudyStarted(
                 study_id=self.directory.study_id,
                 name=config.name,
@@ -72,7 +75,7 @@ class Narrator:
         if not self.observers:
             return
         self.tell_rest()
-        self._notify(_finished_event(result))
+        self._told.notify(_finished_event(result))
 
     def tell_rest(self) -> None:
         """Tell of all searches that are finished, also of those that come after an unfinished one in the plan."""
@@ -92,7 +95,7 @@ class Narrator:
                 found = self.store.known(digest, trial.point)
                 assert found is not None, f"{self.directory.path}: evaluation of {trial.point} is lost"
                 known[trial.point] = found.evaluation
-        self._notify(
+        self._told.notify(
             CellFinished(
                 study_id=self.directory.study_id,
                 result=result,
@@ -100,17 +103,6 @@ class Narrator:
                 best_number=best_number(result, known),
             )
         )
-
-    def _notify(self, event: StudyEvent) -> None:
-        """Tell every observer, also those that failed before."""
-        for position, observer in enumerate(self.observers):
-            try:
-                observer.observe_study(event)
-            except Exception as error:
-                if position not in self._has_failed:
-                    self._has_failed.add(position)
-                    name = type(observer).__name__
-                    _LOGGER.warning("observer %s failed (%s: %s); the study goes on", name, type(error).__name__, error)
 
 
 def best_number(result: CellResult, evaluations: Mapping[DesignPoint, Evaluation]) -> int:

@@ -28,7 +28,7 @@ from phaze_opt.record.address import Address
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.stores.rdb_storage import GRACE_S, Insistence, open_rdb_storage, quiet_optuna
+from phaze_opt.study.stores.rdb_storage import GRACE_S, Insistence, open_rdb_storage
 from phaze_opt.study.stores.store import MirroredStore
 
 if TYPE_CHECKING:
@@ -196,6 +196,8 @@ class SharedKind:
         """Open or make the Optuna study."""
         import optuna
 
+        from phaze_opt.search.samplers.sampler_run import quiet_optuna
+
         self._cached = optuna.storages.get_storage(self.storage)
         with quiet_optuna():
             self._study = optuna.create_study(
@@ -321,6 +323,8 @@ class SharedKind:
     def _read(self) -> None:
         """Read what is new; from time to time, fail the trials of dead workers first."""
         import optuna
+
+        from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
         assert self._cached is not None
         assert self._study is not None

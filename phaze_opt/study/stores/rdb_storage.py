@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -68,6 +66,8 @@ def _open(address: Address, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
     """Open a storage; tables that another machine makes at the same moment are waited for."""
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import IntegrityError, ProgrammingError
+
+    from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
     url = _with_driver(address)
     for attempt in range(MAX_ATTEMPTS):
@@ -163,18 +163,3 @@ def _reason(error: BaseException, address: Address) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return address.hide_in((str(error).splitlines() or [type(error).__name__])[0])
-
-
-@contextmanager
-def quiet_optuna() -> Iterator[None]:
-    """Optuna neither logs that a study exists nor warns that heartbeats are experimental, inside."""
-    import optuna
-
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)

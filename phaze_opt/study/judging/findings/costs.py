@@ -17,7 +17,7 @@ def cost_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...]
     """What each contender needed to the middle target, best first, and how the leader compares at equal quality."""
     targets = sorted(result.config.judgement.targets, reverse=True)
     if not targets:
-        return tuple(_paid(score) for score in summary.contenders[:MAX_CONTENDERS])
+        return tuple(f"{score.contender}: {_bill(score)}." for score in summary.contenders[:MAX_CONTENDERS])
     target = targets[len(targets) // 2]
     sentences = [_cost(score, target) for score in summary.contenders[:MAX_CONTENDERS]]
     leader = summary.contenders[0].contender
@@ -43,10 +43,6 @@ def _cost(score: ContenderScore, target: float) -> str:
             f"{figure(score.median_seconds_to[target])} s in the median"
         )
     return f"{score.contender} {reached}; {_bill(score)}."
-
-
-def _paid(score: ContenderScore) -> str:
-    return f"{score.contender}: {_bill(score)}."
 
 
 def _bill(score: ContenderScore) -> str:
