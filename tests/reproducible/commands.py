@@ -37,7 +37,7 @@ def run_commands(commands, folder, environment):
         [sys.executable, __file__, json.dumps(commands)],
         cwd=folder, env={**kept, **PLAIN, **environment}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
     said = []
     for command, (code, out) in zip(commands, json.loads(done.stdout.splitlines()[-1]), strict=True):
         assert code == 0, f"{command}: {out}{done.stderr}"
