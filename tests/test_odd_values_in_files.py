@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sample_files import ARRAYS, ZEUS
 
 from phaze_opt.errors import PhazeOptError
 from phaze_opt.hardware.constants import load_constants
@@ -37,23 +38,7 @@ ODD = [
 """Values of every type, and of sizes that overflow floats, paths or terminals."""
 ODD_KEYS = ["", "a\0\x1b]0;b\n[/red]", "x" * 10_000]
 
-MACHINE = """name = "zeus-1"
-maker = "Olympus"
-style = "tiles"
-num_multiprocessors = 64
-peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
-cache_mb = 32
-hbm_gb = 48
-hbm_gb_per_s = 1200
-clock_ghz = 1.5
-network = "dgx-a100"
-data_names = ["Zeus 1"]
-num_tc = 256
-tc_width = 16
-tc_depth = 16
-num_vc = 64
-vc_width = 128
-"""
+MACHINE = ZEUS + 'data_names = ["Zeus 1"]\n' + ARRAYS
 NETWORK = """name = "net"
 chunking = "none"
 [[dimensions]]

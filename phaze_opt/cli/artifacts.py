@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.notes import Note
+from phaze_opt.cli.search_answer import SearchAnswer
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.page import write_search_report
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.result import SearchResult
-from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.result import Truth
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-def write_artifacts(
-    result: SearchResult,
-    *,
-    config: SearchConfig,
-    scenario: Scenario,
-    space: SearchSpace,
-    references: Mapping[str, Evaluation],
-    optimum: Truth | None = None,
-    notes: Sequence[Note] = (),
-) -> dict[str, Path]:
+def write_artifacts(answer: SearchAnswer, config: SearchConfig) -> dict[str, Path]:
     """Write the artifacts of a search beside its journal.
 
     Returns:
@@ -37,17 +24,18 @@ def write_artifacts(
     Raises:
         InputError: the directory of the search cannot be written.
     """
+    result, scenario = answer.result, answer.scenario
     directory = config.work_dir / result.search_id / "report"
     return write_search_report(
         result,
         directory,
         title=f"{', '.join(model.name for model in scenario.models)} on {scenario.cluster.num_devices:,} accelerators",
         goal=config.goal.value,
-        references=references,
+        references=answer.references,
         extra_figures=_best_figures(result, scenario),
-        space_size=space.size,
-        optimum=optimum,
-        notes=notes,
+        space_size=answer.space.size,
+        optimum=answer.optimum,
+        notes=answer.notes,
     )
 
 

@@ -40,8 +40,8 @@ from phaze_opt.cli.options import (
 )
 from phaze_opt.cli.output import console, print_json
 from phaze_opt.cli.scenario import build_scenario, build_space, load_models
+from phaze_opt.cli.search_answer import find_answer
 from phaze_opt.cli.search_config import build_config, one_of
-from phaze_opt.cli.search_extras import find_optimum, find_pipeline
 from phaze_opt.cli.search_options import (
     BatchOption,
     DaskOption,
@@ -57,8 +57,8 @@ from phaze_opt.cli.search_options import (
     StrategyOptionsOption,
     TrialsOption,
 )
-from phaze_opt.cli.search_output import common_reason, print_record, print_result
-from phaze_opt.cli.search_run import evaluate_space_references, open_session, record_and_deliver, run_with_progress
+from phaze_opt.cli.search_output import common_reason, print_answer, print_record
+from phaze_opt.cli.search_run import open_session, record_and_deliver, run_with_progress
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,7 +112,6 @@ def search(
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.objective.notes import notes_about
 
     names, option = one_of(model, models, is_heterogeneous=heterogeneous)
     constants = load_constants()
@@ -154,24 +153,20 @@ def search(
     points = _open_space(space, micro_batches=micro_batch, hbm=hbm, scenario=scenario, is_json=json)
     session = open_session(tracker if tracking else "null", tracking_uri, experiment=experiment, work_dir=work_dir)
     result = run_with_progress(config, scenario, points, session, is_quiet=json)
-    references = evaluate_space_references(scenario, points, constants)
-    optimum = find_optimum(result, config, scenario=scenario, space=points, constants=constants, work_dir=work_dir)
-    pipeline = find_pipeline(result, scenario, is_wanted=heterogeneous)
-    notes = notes_about(result.best, scenario=scenario, constants=constants, space=points)
-    print_result(result, points, references, optimum=optimum, pipeline=pipeline, notes=notes, is_json=json)
+    answer = find_answer(
+        result,
+        config,
+        scenario=scenario,
+        space=points,
+        constants=constants,
+        work_dir=work_dir,
+        is_heterogeneous=heterogeneous,
+    )
+    print_answer(answer, is_json=json)
     try:
-        delivery = record_and_deliver(
-            session,
-            result,
-            config=config,
-            scenario=scenario,
-            space=points,
-            references=references,
-            optimum=optimum,
-            notes=notes,
-        )
+        delivery = record_and_deliver(session, answer, config)
     finally:
-        print_record(result, session, optimum=optimum, pipeline=pipeline, notes=notes, is_json=json)
+        print_record(answer, session, is_json=json)
     _conclude(result, delivery)
 
 

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli.interrupts import TRIALS_KEPT
 from phaze_opt.cli.output import console, out, print_json, print_notes
-from phaze_opt.cli.search_extras import regret_of
 
 if TYPE_CHECKING:
+    from phaze_opt.cli.search_answer import SearchAnswer
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
-    from phaze_opt.objective.notes import Note
     from phaze_opt.search.result import SearchResult
-    from phaze_opt.space.search_space import SearchSpace
-    from phaze_opt.study.result import Truth
     from phaze_opt.track.protocol import TrackingSession
 
 
-def result_to_json(
-    result: SearchResult,
-    session: TrackingSession,
-    *,
-    regret: float | None,
-    pipeline: HeterogeneousEvaluation | None,
-    notes: Sequence[Note] = (),
-) -> dict[str, Any]:
+def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, Any]:
     """The line that ``--json`` prints."""
     from phaze_opt.objective.notes import notes_to_json
     from phaze_opt.objective.serialize import evaluation_to_json
 
+    result = answer.result
     return {
         "best": evaluation_to_json(result.best) if result.best is not None else None,
         "best_number": result.best_number,
@@ -42,7 +32,7 @@ def result_to_json(
         "placements": result.placements,
         "pruned": result.pruned,
         "wall_s": result.wall_s,
-        "regret": regret,
+        "regret": answer.regret,
         "is_interrupted": result.is_interrupted,
         "pareto_front": [
             {
@@ -52,8 +42,8 @@ def result_to_json(
             }
             for record in result.pareto_front
         ],
-        "heterogeneous": None if pipeline is None else pipeline_to_json(pipeline),
-        "notes": notes_to_json(notes),
+        "heterogeneous": None if answer.pipeline is None else pipeline_to_json(answer.pipeline),
+        "notes": notes_to_json(answer.notes),
         "search_id": result.search_id,
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
@@ -87,17 +77,9 @@ def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
     return data
 
 
-def print_result(
-    result: SearchResult,
-    space: SearchSpace,
-    references: Mapping[str, Evaluation],
-    *,
-    optimum: Truth | None,
-    pipeline: HeterogeneousEvaluation | None,
-    notes: Sequence[Note] = (),
-    is_json: bool,
-) -> None:
+def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
     """What a hardware architect acts on, before anything is written; `print_record` prints what a program reads."""
+    result = answer.result
     if result.is_interrupted:
         sentence = f"interrupted after {result.evaluations} trials; {TRIALS_KEPT}"
         console().print(sentence, soft_wrap=True)
@@ -108,29 +90,22 @@ def print_result(
 
     screen = out()
     if result.best is not None:
-        for table in search_tables(result, references=references, space_size=space.size, optimum=optimum):
+        for table in search_tables(
+            result, references=answer.references, space_size=answer.space.size, optimum=answer.optimum
+        ):
             screen.print(table)
         screen.print(limits_sentence(result.best))
-        if pipeline is not None:
-            for content in heterogeneous_contents(pipeline):
+        if answer.pipeline is not None:
+            for content in heterogeneous_contents(answer.pipeline):
                 screen.print(draw_table(content))
         screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
-    print_notes(notes)
+    print_notes(answer.notes)
 
 
-def print_record(
-    result: SearchResult,
-    session: TrackingSession,
-    *,
-    optimum: Truth | None,
-    pipeline: HeterogeneousEvaluation | None,
-    notes: Sequence[Note],
-    is_json: bool,
-) -> None:
+def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: bool) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
     if is_json:
-        regret = regret_of(result, optimum)
-        print_json(result_to_json(result, session, regret=regret, pipeline=pipeline, notes=notes))
+        print_json(answer_to_json(answer, session))
     elif session.url_hint:
         screen = out()
         screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)

@@ -7,30 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from sample_files import space_text, study_text
 
-AXES = (
-    "num_tc = [1, 2]\nnum_vc = [1, 2]\ntc_width = [8]\ntc_depth = [8]\nglb_mb = [4]\nhbm_gb = [32]\nmicro_batch = [1]"
-)
-SPACE = f'name = "small"\narea_budget_mm2 = 279\nmin_area_fraction = 0.0\n\n[axes]\n{AXES}\n'
-STUDY = """\
-[study]
-name = "small"
-workloads = ["tiny"]
-strategies = ["random"]
-seeds = 1
-budget = { evaluations = 2 }
-
-[cluster]
-devices = 8
-global_batch = 32
-
-[space]
-file = "space.toml"
-
-[statistics]
-bootstrap = 200
-truth = "enumerate"
-"""
+SPACE = space_text(min_area_fraction=0.0, num_tc=[1, 2], num_vc=[1, 2], tc_width=[8], tc_depth=[8], glb_mb=[4])
+STUDY = study_text()
 WORK = ["--model", "tiny", "--devices", "8", "--global-batch", "16", "--json"]
 KEEPERS = {
     "search": ["search", *WORK, "--trials", "2", "--strategy", "random", "--space", "{}/space.toml", "--no-tracking"],

@@ -5,21 +5,11 @@ import shlex
 
 import pytest
 from command_runs import run, run_json
+from sample_files import ARRAYS, ZEUS
 
 from phaze_opt.cli.measurements import NEEDED_COLUMNS
 from phaze_opt.validation.schema import COLLECTIVES, OPERATORS, TRAINING
 
-ZEUS = """name = "zeus-1"
-style = "tiles"
-num_multiprocessors = 64
-peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
-cache_mb = 32
-hbm_gb = 48
-hbm_gb_per_s = 1200
-clock_ghz = 1.5
-network = "dgx-a100"
-"""
-ARRAYS = "num_tc = 256\ntc_width = 16\ntc_depth = 16\nnum_vc = 64\nvc_width = 128\n"
 SHARE, LAUNCH_S = 0.7, 6e-5
 """What the measurements below are made of: a share of the peak, and a launch."""
 TRAINING_FILE = (

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from sample_files import space_text, study_text
 
 from phaze_opt.cli.main import main
 from phaze_opt.errors import InputError, StorageError
@@ -18,40 +19,15 @@ from phaze_opt.study.disk.directory import find_study
 from phaze_opt.study.load import load_study
 from phaze_opt.track.protocol import TrackerConfig
 
-STUDY = """\
-[study]
-name = "small"
-description = "Two strategies on a small space."
-workloads = ["tiny"]
-strategies = ["random", "tpe"]
-seeds = 2
-budget = { evaluations = 6 }
-
-[cluster]
-devices = 8
-global_batch = 32
-
-[space]
-file = "space.toml"
-
-[statistics]
-bootstrap = 200
-truth = "enumerate"
-"""
-SPACE = """\
-name = "small"
-area_budget_mm2 = 279
-min_area_fraction = 0.3
-
-[axes]
-num_tc = [1, 4, 16, 64]
-num_vc = [4, 64, 256]
-tc_width = [32, 128]
-tc_depth = [32, 128]
-glb_mb = [8, 32]
-hbm_gb = [32]
-micro_batch = [1, 4]
-"""
+STUDY = study_text(strategies=("random", "tpe"), evaluations=6, seeds=2)
+SPACE = space_text(
+    num_tc=[1, 4, 16, 64],
+    num_vc=[4, 64, 256],
+    tc_width=[32, 128],
+    tc_depth=[32, 128],
+    glb_mb=[8, 32],
+    micro_batch=[1, 4],
+)
 
 
 def _run(arguments: list[str], capsys: pytest.CaptureFixture[str], *, code: int = 0) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from forked_commands import CommandRunner
 from mutations import Kind
+from sample_files import ZEUS
 
 ROOT = Path(__file__).parents[2]
 EVALUATE = "evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --json"
@@ -34,18 +35,9 @@ hbm_gb = 80
 hbm_gb_per_s = 2000
 clock_ghz = 1.05
 """,
-    "machine.toml": """\
-name = "zeus-1"
-style = "tiles"
-num_multiprocessors = 64
-peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
-cache_mb = 32
-hbm_gb = 48
-hbm_gb_per_s = 1200
-clock_ghz = 1.5
-maker = "olympus"
+    "machine.toml": f"""\
+{ZEUS}
 data_names = ["Zeus 1 48GB"]
-network = "dgx-a100"
 tdp_w = 300
 source = "data sheet of the zeus-1"
 """,

@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+from sample_files import ARRAYS, ZEUS
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import find_device, list_devices, load_device, shipped_devices
@@ -13,19 +14,6 @@ from phaze_opt.hardware.device_file import LAYOUT_KEYS, device_of, read_devices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import find_machine, load_architecture
 from phaze_opt.record.document import Document, parse_toml
-
-ZEUS = """name = "zeus-1"
-maker = "Olympus"
-style = "tiles"
-num_multiprocessors = 64
-peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
-cache_mb = 32
-hbm_gb = 48
-hbm_gb_per_s = 1200
-clock_ghz = 1.5
-network = "dgx-a100"
-"""
-ARRAYS = "num_tc = 256\ntc_width = 16\ntc_depth = 16\nnum_vc = 64\nvc_width = 128\n"
 
 
 def write(folder: Path, text: str, name: str = "zeus.toml") -> Path:

@@ -12,8 +12,8 @@ from phaze_opt.errors import SolverError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
-from phaze_opt.study.running.evaluator_source import ClusterStoreEvaluator
 from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.store import StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 POINT = DesignPoint(4, 64, 32, 32, 32, 1 << 24, 1 << 35, 2)
@@ -76,7 +76,7 @@ class FakeStore:
 
 def test_what_comes_back_is_kept(tmp_path: Path) -> None:
     store, cluster = LocalStore(tmp_path), FakeCluster()
-    (pending,) = ClusterStoreEvaluator(store, "a", cluster).submit((POINT,))
+    (pending,) = StoreEvaluator(store, "a", cluster).submit((POINT,))
     assert pending.result() == (KNOWN.evaluation, KNOWN.wall_s)
     assert store.known("a", POINT) == KNOWN
     assert cluster.asked == [POINT]
@@ -84,7 +84,7 @@ def test_what_comes_back_is_kept(tmp_path: Path) -> None:
 
 def test_what_another_process_finished_meanwhile_is_not_asked_again() -> None:
     store, cluster = FakeStore(is_finished_meanwhile=True), FakeCluster()
-    (pending,) = ClusterStoreEvaluator(store, "a", cluster).submit((POINT,))
+    (pending,) = StoreEvaluator(store, "a", cluster).submit((POINT,))
     assert pending.result()[0] == KNOWN.evaluation
     assert cluster.asked == []
     assert store.claims == set()
@@ -95,5 +95,5 @@ def test_a_cluster_that_fails_leaves_no_claim(where: str) -> None:
     store = FakeStore()
     cluster = FakeCluster(**{where: SolverError("the worker died")})
     with pytest.raises(SolverError):
-        ClusterStoreEvaluator(store, "a", cluster).submit((POINT,))[0].result()
+        StoreEvaluator(store, "a", cluster).submit((POINT,))[0].result()
     assert store.claims == set()

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
@@ -122,7 +124,14 @@ def test_a_claim_of_another_process_holds_until_it_dies(tmp_path: Path) -> None:
         store = LocalStore(tmp_path)
         assert not store.claim("a", POINT)
         assert store.claim("a", replace(POINT, num_tc=8))
-        evaluator = StoreEvaluator(store, "a", lambda: OBJECTIVE)
+        evaluated = []
+
+        class Noting:
+            def evaluate(self, point: DesignPoint) -> Evaluation:
+                evaluated.append(point)
+                return OBJECTIVE.evaluate(point)
+
+        evaluator = StoreEvaluator(store, "a", SerialEvaluator(Noting))
         (pending,) = evaluator.submit((POINT,))
         assert pending.is_waiting
         assert not pending.is_done
@@ -130,7 +139,7 @@ def test_a_claim_of_another_process_holds_until_it_dies(tmp_path: Path) -> None:
         holder.wait()
         assert not pending.is_waiting
         assert pending.result()[0] == OBJECTIVE.evaluate(POINT)
-        assert evaluator.num_evaluated == 1
+        assert evaluated == [POINT]
 
 
 def test_a_failed_evaluation_gives_its_claim_up(tmp_path: Path) -> None:
@@ -139,7 +148,7 @@ def test_a_failed_evaluation_gives_its_claim_up(tmp_path: Path) -> None:
             raise ValueError(str(point))
 
     with pytest.raises(ValueError, match="num_tc=4"):
-        StoreEvaluator(LocalStore(tmp_path), "a", Failing).submit((POINT,))
+        StoreEvaluator(LocalStore(tmp_path), "a", SerialEvaluator(Failing)).submit((POINT,))
     code = _HOLD.replace("time.sleep(60)", "")
     from dataclasses import astuple
 

@@ -17,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 from phaze_opt.errors import InputError, PluginError, SolverError, StorageError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.address import parse_address
+from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.running.engine import shared_engine
@@ -136,7 +137,7 @@ def test_a_database_that_is_lost_in_the_middle_is_one_sentence_and_the_evaluatio
             dropped.append(point)
             return known(point).evaluation
 
-    evaluator = StoreEvaluator(store, DIGEST, Drops)
+    evaluator = StoreEvaluator(store, DIGEST, SerialEvaluator(Drops))
     with pytest.raises(
         StorageError, match=r"^the database of --storage failed \(.*\); what is finished is kept"
     ) as caught:
@@ -221,7 +222,7 @@ def test_a_connection_lost_at_any_operation_costs_nothing(
 
 def test_a_database_that_is_restarted_ends_nothing(restart: Callable[[], None], database: str, tmp_path: Path) -> None:
     store = MirroredStore(LocalStore(tmp_path), open_store(database))
-    evaluator = StoreEvaluator(store, DIGEST, lambda: ToyObjective(ToyScenario()))
+    evaluator = StoreEvaluator(store, DIGEST, SerialEvaluator(lambda: ToyObjective(ToyScenario())))
     evaluator.submit((POINT,))
     assert store.claim(DIGEST, OTHER)
     restart()

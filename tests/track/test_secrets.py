@@ -10,39 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from sample_files import space_text, study_text
 
 from phaze_opt.cli.main import main
 
 SECRET = "s3cr3t"
-SPACE = """
-name = "few"
-area_budget_mm2 = 279
-min_area_fraction = 0.0
-[axes]
-num_tc = [4, 16]
-num_vc = [16]
-tc_width = [64]
-tc_depth = [64]
-glb_mb = [8]
-hbm_gb = [32]
-micro_batch = [1]
-"""
-STUDY = """
-[study]
-name = "few"
-workloads = ["bert-large"]
-strategies = ["random"]
-seeds = 1
-budget = { evaluations = 2 }
-[cluster]
-devices = 8
-global_batch = 32
-[space]
-file = "space.toml"
-[statistics]
-truth = "best-known"
-bootstrap = 100
-"""
+SPACE = space_text(min_area_fraction=0.0, num_tc=[4, 16], tc_width=[64], tc_depth=[64])
+STUDY = study_text(name="few", workloads=("bert-large",), truth="best-known")
 SEARCH_ARGUMENTS = ["search", "--model", "bert-large", "--devices", "8", "--global-batch", "32"]
 
 

@@ -13,6 +13,7 @@ from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.serialize import evaluation_to_json
 from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import write_plain
+from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.probe import PointBound
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
@@ -138,7 +139,7 @@ def _evaluate(
 ) -> list[Evaluation]:
     """Evaluations of points, from the store where it has them."""
     digest = condition.evaluations_digest
-    evaluator = StoreEvaluator(store, digest, partial(compiled.objective, digest, condition))
+    evaluator = StoreEvaluator(store, digest, SerialEvaluator(partial(compiled.objective, digest, condition)))
     return [pending.result()[0] for pending in evaluator.submit(points)]
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from phaze_opt.search.evaluators import Evaluator, PendingEvaluation, PointObjective
-from phaze_opt.search.trial_log import KnownEvaluation
-from phaze_opt.space.point import DesignPoint
+from phaze_opt.search.evaluators import Evaluator, PointObjective, SerialEvaluator
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.stores.store import EvaluationStore, SharedEvaluation, StoreEvaluator, claim_unfinished
+from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -38,54 +36,7 @@ class ThisProcess:
 
     def evaluator(self, store: EvaluationStore, condition: Condition, build: Callable[[], PointObjective]) -> Evaluator:
         """An evaluator with this process's objective."""
-        return StoreEvaluator(store, condition.evaluations_digest, build)
-
-
-@dataclass(slots=True)
-class ClusterStoreEvaluator:
-    """Hands what nobody else has taken on to a cluster, and keeps what comes back.
-
-    Attributes:
-        store: of the study.
-        digest: `Condition.evaluations_digest`.
-        cluster: evaluates the condition's points.
-        under_way: points handed over by any search of the condition, so that two searches do not ask twice.
-    """
-
-    store: EvaluationStore
-    digest: str
-    cluster: Evaluator
-    under_way: dict[DesignPoint, PendingEvaluation] = field(default_factory=dict)
-
-    def submit(self, points: Sequence[DesignPoint]) -> tuple[SharedEvaluation, ...]:
-        """Hand over what is free."""
-        pending = tuple(SharedEvaluation(self, point) for point in points)
-        for entry in pending:
-            entry.advance()
-        return pending
-
-    def attempt(self, point: DesignPoint) -> KnownEvaluation | None:
-        """The evaluation of a point, if it is known or has come back; hands it over if nobody has it."""
-        known = self.store.known(self.digest, point)
-        if known is not None:
-            return known
-        if point in self.under_way:
-            if self.under_way[point].is_waiting:
-                return None
-            try:
-                evaluation, wall_s = self.under_way.pop(point).result()
-            except BaseException:
-                self.store.release(self.digest, point)
-                raise
-            return self.store.complete(self.digest, point, KnownEvaluation(evaluation, wall_s))
-        if not claim_unfinished(self.store, self.digest, point):
-            return self.store.known(self.digest, point)
-        try:
-            (self.under_way[point],) = self.cluster.submit((point,))
-        except BaseException:
-            self.store.release(self.digest, point)
-            raise
-        return None
+        return StoreEvaluator(store, condition.evaluations_digest, SerialEvaluator(build))
 
 
 @dataclass(slots=True)
@@ -99,7 +50,7 @@ class Cluster:
 
     client: Client
     build_objective: Callable[[Condition], PointObjective]
-    _made: dict[str, ClusterStoreEvaluator] = field(default_factory=dict)
+    _made: dict[str, StoreEvaluator] = field(default_factory=dict)
 
     def evaluator(self, store: EvaluationStore, condition: Condition, build: Callable[[], PointObjective]) -> Evaluator:  # noqa: ARG002
         """An evaluator whose workers make their own objective."""
@@ -108,7 +59,7 @@ class Cluster:
         digest = condition.evaluations_digest
         if digest not in self._made:
             cluster = DaskEvaluator(self.client, partial(self.build_objective, condition))
-            self._made[digest] = ClusterStoreEvaluator(store, digest, cluster)
+            self._made[digest] = StoreEvaluator(store, digest, cluster)
         return self._made[digest]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.search.evaluators import PointObjective
+from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
 from phaze_opt.search.trial_log import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 
@@ -107,60 +107,48 @@ class MirroredStore:
 
 @dataclass(slots=True)
 class StoreEvaluator:
-    """Evaluates in this process what nobody else has taken on; the rest comes from the store when others finish it.
+    """Asks an evaluator for what nobody else has taken on; the rest comes from the store when others finish it.
 
-    What is claimed is evaluated at once, before anything is waited for, so that workers that come to the same batch
+    What is claimed is handed over at once, before anything is waited for, so that workers that come to the same batch
     share it among them.
 
     Attributes:
         store: of the study.
         digest: `Condition.evaluations_digest`.
-        build: makes the objective when it is first needed.
-        num_evaluated: evaluations done by this process.
+        evaluator: of the condition's points: this process, or a cluster.
+        under_way: points handed over by any search that shares this evaluator, so that two do not ask twice.
     """
 
     store: EvaluationStore
     digest: str
-    build: Callable[[], PointObjective]
-    num_evaluated: int = 0
-    _objective: PointObjective | None = field(default=None)
+    evaluator: Evaluator
+    under_way: dict[DesignPoint, PendingEvaluation] = field(default_factory=dict)
 
     def submit(self, points: Sequence[DesignPoint]) -> tuple[SharedEvaluation, ...]:
-        """Evaluate what is free."""
+        """Hand over what is free; what this process evaluates is done on return."""
         pending = tuple(SharedEvaluation(self, point) for point in points)
         for entry in pending:
             entry.advance()
         return pending
 
     def attempt(self, point: DesignPoint) -> KnownEvaluation | None:
-        """The evaluation of a point: known, or done now; None while somebody else has it."""
+        """The evaluation of a point, if it can be had now; None while somebody else has it or it is under way."""
         known = self.store.known(self.digest, point)
         if known is not None:
             return known
-        if not claim_unfinished(self.store, self.digest, point):
+        if point not in self.under_way and not claim_unfinished(self.store, self.digest, point):
             return self.store.known(self.digest, point)
         try:
-            return self._evaluate(point)
+            if point not in self.under_way:
+                (self.under_way[point],) = self.evaluator.submit((point,))
+            if self.under_way[point].is_waiting:
+                return None
+            evaluation, wall_s = self.under_way.pop(point).result()
         except BaseException:
+            self.under_way.pop(point, None)
             self.store.release(self.digest, point)
             raise
-
-    def _evaluate(self, point: DesignPoint) -> KnownEvaluation:
-        """Evaluate a claimed point and keep the result."""
-        started = time.perf_counter()
-        if self._objective is None:
-            self._objective = self.build()
-        evaluation = self._objective.evaluate(point)
-        self.num_evaluated += 1
-        return self.store.complete(self.digest, point, KnownEvaluation(evaluation, time.perf_counter() - started))
-
-
-class Attempting(Protocol):
-    """Gets evaluations by asking again and again: of the store, of this process, or of a cluster."""
-
-    def attempt(self, point: DesignPoint) -> KnownEvaluation | None:
-        """The evaluation of a point if it can be had now; None while somebody else has it or it is under way."""
-        ...
+        return self.store.complete(self.digest, point, KnownEvaluation(evaluation, wall_s))
 
 
 @dataclass(slots=True)
@@ -173,7 +161,7 @@ class SharedEvaluation:
         outcome: once it is known.
     """
 
-    evaluator: Attempting
+    evaluator: StoreEvaluator
     point: DesignPoint
     outcome: KnownEvaluation | None = None
 

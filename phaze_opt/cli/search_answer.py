@@ -1,8 +1,9 @@
-"""What ``phaze-opt search`` adds to its result: the optimum where it is known, a pipeline of several designs."""
+"""What ``phaze-opt search`` answers: its result, and what it is held against and explained by."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,69 @@ from phaze_opt.cli.output import console, working
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
+    from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+    from phaze_opt.objective.notes import Note
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.config import SearchConfig
     from phaze_opt.search.result import SearchResult
     from phaze_opt.space.search_space import SearchSpace
     from phaze_opt.study.result import Truth
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """A search and what is said of it.
+
+    Attributes:
+        result: of the search.
+        scenario: what was trained.
+        space: that was searched.
+        references: the reference machines on the same scenario, at the space's micro-batches.
+        optimum: the best value of the space, if anything in the working directory knows it.
+        pipeline: the best one of one design per stage, if asked for.
+        notes: what the best design's numbers hang on.
+    """
+
+    result: SearchResult
+    scenario: Scenario
+    space: SearchSpace
+    references: Mapping[str, Evaluation]
+    optimum: Truth | None
+    pipeline: HeterogeneousEvaluation | None
+    notes: Sequence[Note]
+
+    @property
+    def regret(self) -> float | None:
+        """Relative regret of the best design, never negative; None where nothing is known or nothing was found."""
+        if self.result.best is None or self.optimum is None:
+            return None
+        return max(0.0, 1.0 - self.result.trials[self.result.best_number].values[0] / self.optimum.value)
+
+
+def find_answer(
+    result: SearchResult,
+    config: SearchConfig,
+    *,
+    scenario: Scenario,
+    space: SearchSpace,
+    constants: Constants,
+    work_dir: Path,
+    is_heterogeneous: bool,
+) -> SearchAnswer:
+    """Everything that is printed and recorded of a search."""
+    from phaze_opt.objective.notes import notes_about
+    from phaze_opt.objective.references import evaluate_references
+
+    return SearchAnswer(
+        result=result,
+        scenario=scenario,
+        space=space,
+        references=evaluate_references(scenario, space.axes.micro_batch, constants=constants),
+        optimum=find_optimum(result, config, scenario=scenario, space=space, constants=constants, work_dir=work_dir),
+        pipeline=find_pipeline(result, scenario, is_wanted=is_heterogeneous),
+        notes=notes_about(result.best, scenario=scenario, constants=constants, space=space),
+    )
 
 
 def find_optimum(
@@ -66,13 +124,6 @@ def find_optimum(
         )
         return None
     return truth if best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
-
-
-def regret_of(result: SearchResult, optimum: Truth | None) -> float | None:
-    """Relative regret of the best design, never negative; None where nothing is known or nothing was found."""
-    if result.best is None or optimum is None:
-        return None
-    return max(0.0, 1.0 - result.trials[result.best_number].values[0] / optimum.value)
 
 
 def find_pipeline(result: SearchResult, scenario: Scenario, *, is_wanted: bool) -> HeterogeneousEvaluation | None:

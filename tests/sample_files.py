@@ -1,0 +1,57 @@
+"""Files of a user's that many tests write: a machine that nobody sells, a space and a study that take seconds."""
+
+from __future__ import annotations
+
+ZEUS = """\
+name = "zeus-1"
+maker = "Olympus"
+style = "tiles"
+num_multiprocessors = 64
+peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
+cache_mb = 32
+hbm_gb = 48
+hbm_gb_per_s = 1200
+clock_ghz = 1.5
+network = "dgx-a100"
+"""
+ARRAYS = "num_tc = 256\ntc_width = 16\ntc_depth = 16\nnum_vc = 64\nvc_width = 128\n"
+
+
+def space_text(*, min_area_fraction: float = 0.3, **axes: list[int]) -> str:
+    """A space of a few chips; an axis not named has one value."""
+    one = {"num_tc": [4], "num_vc": [16], "tc_width": [32], "tc_depth": [32], "glb_mb": [8], "hbm_gb": [32]}
+    values = {**one, "micro_batch": [1], **axes}
+    lines = "".join(f"{name} = {value}\n" for name, value in values.items())
+    return f'name = "small"\narea_budget_mm2 = 279\nmin_area_fraction = {min_area_fraction}\n\n[axes]\n{lines}'
+
+
+def study_text(
+    *,
+    name: str = "small",
+    workloads: tuple[str, ...] = ("tiny",),
+    strategies: tuple[str, ...] = ("random",),
+    evaluations: int = 2,
+    seeds: int = 1,
+    truth: str = "enumerate",
+) -> str:
+    """A study of the space in ``space.toml`` beside it."""
+    return f"""\
+[study]
+name = "{name}"
+description = "A few strategies on a small space."
+workloads = {list(workloads)}
+strategies = {list(strategies)}
+seeds = {seeds}
+budget = {{ evaluations = {evaluations} }}
+
+[cluster]
+devices = 8
+global_batch = 32
+
+[space]
+file = "space.toml"
+
+[statistics]
+bootstrap = 200
+truth = "{truth}"
+"""
