@@ -86,7 +86,7 @@ def of_figure(figure: Figure) -> dict[str, Any]:
 
 
 def rounded(value: float) -> float | None:
-    return float(f"{value:.4g}") if math.isfinite(value) else None
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def baseline_mape(dataset: Dataset, baselines: dict[str, Baseline]) -> float | None:
