@@ -86,7 +86,7 @@ test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -m slow
 
 endurance: $(VENV)/.installed-dev
-	MUTANTS=2000 TRUNCATIONS=1000 KILLS=30 $(PYTEST) -m "slow or not slow" tests/endurance
+	MUTANTS=2000 TRUNCATIONS=1000 KILLS=30 LONG_TRIALS=100000 $(PYTEST) -m "slow or not slow" tests/endurance
 
 ROUNDS ?= 10
 

@@ -1,6 +1,7 @@
 """kill -9, SIGTERM and Ctrl-C at random moments: what is resumed ends as what was never disturbed, byte for byte.
 
-KILLS says how many must land on each command, 3 unless given; RECORD=folder keeps the counts as JSON.
+KILLS says how many must land on each command, 3 unless given; RECORD=folder keeps the counts as JSON. LONG_TRIALS are
+those of a study of cheap trials that is killed ten times.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -20,6 +24,8 @@ from killed_commands import CASES, LONG_COMMANDS, PATIENCE_S, Campaign, content,
 UndisturbedRun = Callable[[str], tuple[dict[str, object], float]]
 """What a command leaves and how long it takes, s."""
 NUM_KILLS = int(os.environ.get("KILLS", "3"))
+NUM_LONG_TRIALS = int(os.environ.get("LONG_TRIALS", "5000"))
+NUM_LONG_KILLS = 10
 
 
 @pytest.mark.slow
@@ -48,6 +54,37 @@ def test_killed_commands_resume_to_the_same(
         campaign.different += [path for path in {*found, *expected} if found.get(path) != expected.get(path)]
     keep(campaign)
     assert campaign.num_equal == campaign.num_rounds, campaign.different
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_a_long_study_killed_ten_times_is_the_same(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    began_s = time.monotonic()
+    assert start_long(whole).wait() == 0
+    longest_s = (time.monotonic() - began_s) / NUM_LONG_KILLS
+    rng = random.Random("long")
+    num_landed = 0
+    while num_landed < NUM_LONG_KILLS:
+        process = start_long(killed)
+        try:
+            assert process.wait(rng.uniform(0.2, 2 * longest_s)) == 0  # the moment is what is drawn
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            num_landed += 1
+    assert start_long(killed).wait() == 0
+    expected = content(whole)
+    assert len(expected) > 10
+    assert content(killed) == expected
+    keep(Campaign("long study", landed={"SIGKILL": num_landed}, num_rounds=1, num_equal=1))
+
+
+def start_long(directory: Path) -> subprocess.Popen[bytes]:
+    """A study of cheap trials, gone on with if it was begun."""
+    script = Path(__file__).with_name("long_study.py")
+    return subprocess.Popen([sys.executable, str(script), str(directory), str(NUM_LONG_TRIALS)])
 
 
 def make_stores(store: str, request: pytest.FixtureRequest) -> Iterator[str]:
