@@ -1,4 +1,4 @@
-"""The package as a whole: cheap to import, complete at the top, and as its README says."""
+"""The package as a whole: cheap to import, complete at the top, and as its documents say."""
 
 import re
 import shlex
@@ -13,11 +13,15 @@ import phaze_opt
 from phaze_opt.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+GROUPS = ("study", "network")
+"""Commands that have commands."""
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDES = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if path.parent.name != "decisions")
+"""What a user reads: README, CONTRIBUTING and the pages of docs/."""
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", GUIDES, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("name", phaze_opt.__all__)
@@ -39,23 +43,24 @@ def test_importing_the_package_loads_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_readme_names_real_commands_and_options():
-    lines = [line.strip().removeprefix("$ ") for line in README.splitlines() if "phaze-opt " in line]
-    commands = [shlex.split(line)[1:] for line in lines if line.startswith("phaze-opt ")]
-    assert commands
-    for words in commands:
+def test_documents_name_real_commands_and_options():
+    lines = re.findall(r"^(?:\$ |    )phaze-opt (.*?)\\?$", GUIDES, flags=re.MULTILINE)
+    options: dict[tuple[str, ...], set[str]] = {}
+    for words in (shlex.split(line, comments=True) for line in lines):
         assert words[0] in COMMANDS, words
-        command = words[: 2 if words[0] == "study" else 1]
+        command = tuple(words[: 2 if words[0] in GROUPS else 1])
+        options.setdefault(command, set()).update(word for word in words if word.startswith("--"))
+    assert len(options) > 10
+    for command, named in options.items():
         code = f"import sys\nfrom phaze_opt.cli.main import main\nmain({[*command, '--help']})"
         shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        for option in (word for word in words if word.startswith("--")):
-            assert option in shown, (command, option)
+        assert {option for option in named if option not in shown} == set(), command
 
 
-def test_the_python_of_the_readme_prints_what_it_says():
+def test_the_python_of_the_documents_prints_what_it_says():
     """What it says stands in backticks in the sentence after each program."""
     said = [
-        re.findall(r"`([^`]+)`", sentence) for sentence in re.findall(r"^It prints .*$", README, flags=re.MULTILINE)
+        re.findall(r"`([^`]+)`", sentence) for sentence in re.findall(r"^It prints .*$", GUIDES, flags=re.MULTILINE)
     ]
     for program, lines in zip(blocks("python"), said, strict=True):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -75,7 +80,7 @@ def test_a_wheel_carries_every_file_of_the_package():
 
 def test_documents_name_files_that_exist():
     """Scripts and modules by path or, where the text has said the room, by name; links between documents too."""
-    documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").rglob("README.md")]
+    documents = [*DOCUMENTS, *(ROOT / "experiments").rglob("README.md")]
     known = {path.name for room in ("phaze_opt", "tests", "experiments") for path in (ROOT / room).rglob("*.py")}
     for document in documents:
         text = document.read_text(encoding="utf-8")
@@ -95,3 +100,8 @@ def test_no_committed_file_names_an_address_or_a_machine():
         path = ROOT / name
         if path.suffix in {".py", ".md", ".toml", ".txt", ".json", ".csv", ".cfg", ".j2", ""} and path.is_file():
             assert not forbidden.search(path.read_text(encoding="utf-8", errors="ignore")), name
+
+
+def test_the_readme_is_a_door_and_not_the_house():
+    """One page: what it is, for whom, how to begin, where to read on."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
