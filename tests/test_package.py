@@ -18,6 +18,8 @@ GROUPS = ("study", "network")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDES = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if path.parent.name != "decisions")
 """What a user reads: README, CONTRIBUTING and the pages of docs/."""
+NO_NOTES = ("README.md", "history.md")
+"""Of docs/decisions: the index, and what is left of notes that no longer hold."""
 
 
 def blocks(language):
@@ -89,6 +91,17 @@ def test_documents_name_files_that_exist():
             assert name in known or any(place.is_file() for place in places), (document.name, name)
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
             assert (document.parent / target).exists(), (document.name, target)
+
+
+def test_the_index_of_decisions_lists_every_note_once():
+    """A note in a file of its own is a row; links to sections of a file name sections that are there."""
+    folder = ROOT / "docs" / "decisions"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    linked = [name for name in re.findall(r"\]\(([^)#/]+\.md)\)", text) if name != "history.md"]
+    assert sorted(linked) == sorted(path.name for path in folder.glob("*.md") if path.name not in NO_NOTES)
+    for name, section in re.findall(r"\]\(([^)#/]+\.md)#([^)]+)\)", text):
+        headings = re.findall(r"^#+ (.+)$", (folder / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert section in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}, section
 
 
 def test_no_committed_file_names_an_address_or_a_machine():

@@ -19,7 +19,7 @@ class Repeats(StrEnum):
     """What becomes of a proposal that a run proposed, or was told of, before.
 
     A repeated point takes a trial of the budget and teaches nothing. Density samplers that have converged repeat
-    themselves more often than not: with 60 trials TPE evaluates about 25 distinct points (experiments/samplers).
+    themselves more often than not: with a pruner TPE spends about 36 of 60 trials on points it knows (decision 0091).
 
     ALLOWED: it is proposed again.
     SIDESTEPPED: its trial is dropped and a point near it is taken instead.

@@ -66,8 +66,8 @@ class TrainingFamily:
     def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
         """Constants of the stacks, by least squares in which every set counts alike, however many rows it has.
 
-        A pull to the starts weighs as much as one row of the smallest set (decision 0176): three rows of ZeRO 3 must
-        not decide a constant alone.
+        A pull to the starts weighs as much as one row of the smallest set (decision 0176): few rows must not decide a
+        constant alone.
         """
         counts = Counter(row.dataset for row in rows)
         scale = (len(rows) / max(1, len(counts))) ** 0.5
