@@ -31,17 +31,20 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 
-OPTIONS = (
-    Option("bucket_mm2", 0.01, "width of an area bucket, mm^2", low=1e-6, high=1e6),
-    Option("stop_rule", True, "end when the best of the last buckets no longer rises; else sweep the whole space"),
-    Option("patience", 5, "buckets that the stop rule looks at", low=2, high=1_000_000),
-)
+
+@dataclass(frozen=True, slots=True)
+class PhazeOptions:
+    """Of `PhazeSweep`."""
+
+    bucket_mm2: float = option(0.01, "width of an area bucket, mm^2", low=1e-6, high=1e6)
+    stop_rule: bool = option(True, "end when the best of the last buckets no longer rises; else sweep the whole space")
+    patience: int = option(5, "buckets that the stop rule looks at", low=2, high=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,12 @@ class PhazeSweep:
         Raises:
             InputError: an option is unknown or out of range.
         """
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(PhazeOptions, self.name, context.options)
         return PhazeSweepRun(
             space=context.space,
             sign=1.0 if context.directions[0] == "maximize" else -1.0,
-            bucket_mm2=float(options["bucket_mm2"]),
-            patience=int(options["patience"]) if options["stop_rule"] else 0,
+            bucket_mm2=options.bucket_mm2,
+            patience=options.patience if options.stop_rule else 0,
         )
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.search.digamma.operators import Rates, breed, cross, exchange, mutate, redraw_hardware, scale_cores
-from phaze_opt.search.digamma.strategy import OPTIONS, DigammaStrategy
+from phaze_opt.search.digamma.operators import (
+    DigammaOptions,
+    breed,
+    cross,
+    exchange,
+    mutate,
+    redraw_hardware,
+    scale_cores,
+)
+from phaze_opt.search.digamma.strategy import DigammaStrategy
 from phaze_opt.search.genome import build_genome
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.samplers.random import RandomStrategy
@@ -24,7 +32,9 @@ from phaze_opt.units import GIBI, MEBI
 
 SPACE = tiny_space()
 GENOME = build_genome(SPACE)
-NEVER = Rates(0, 0, 0, 0, 0, 0, 0, num_sites=3)
+RATES = ("crossover_rate", "reorder_rate", "mutation_rate", "hardware_rate", "swap_rate", "grow_rate", "age_rate")
+NEVER = DigammaOptions(**dict.fromkeys(RATES, 0.0))
+ALWAYS = DigammaOptions(**dict.fromkeys(RATES, 1.0), mutation_sites=5)
 
 
 class TestDigamma(StrategyConformance):
@@ -46,7 +56,7 @@ def test_no_operator_leaves_the_ranges_or_touches_its_parents(seed: int) -> None
     rng = np.random.default_rng(seed)
     first, second = draw(seed), draw(seed + 100)
     before = first.copy(), second.copy()
-    child = breed(GENOME, first, second, rates=Rates(1, 1, 1, 1, 1, 1, 1, num_sites=5), rng=rng)
+    child = breed(GENOME, first, second, options=ALWAYS, rng=rng)
     assert (child >= 0).all()
     assert (child < np.array(GENOME.counts)).all()
     assert (first == before[0]).all()
@@ -54,7 +64,7 @@ def test_no_operator_leaves_the_ranges_or_touches_its_parents(seed: int) -> None
 
 
 def test_without_operators_a_child_is_its_first_parent() -> None:
-    assert (breed(GENOME, draw(1), draw(2), rates=NEVER, rng=np.random.default_rng(0)) == draw(1)).all()
+    assert (breed(GENOME, draw(1), draw(2), options=NEVER, rng=np.random.default_rng(0)) == draw(1)).all()
 
 
 def test_crossover_mixes_both_parents_evenly() -> None:
@@ -110,8 +120,7 @@ def test_growing_adds_cores_and_ageing_removes_them() -> None:
 
 
 def test_rates_are_those_of_the_paper() -> None:
-    defaults = {option.name: option.default for option in OPTIONS}
-    assert defaults == {
+    assert asdict(DigammaOptions()) == {
         "population": 20,
         "elite_share": 0.05,
         "parent_share": 0.4,

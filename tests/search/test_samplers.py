@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import optuna
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from phaze_opt.errors import InputError
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.samplers.grid import GridStrategy, golden_stride
 from phaze_opt.search.samplers.informed_sampler import has_hopeless_constraint
 from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
@@ -193,19 +193,19 @@ def test_grid_in_the_order_of_the_space() -> None:
     assert tuple(run.ask(5)) == tuple(SPACE.point(index) for index in range(5))
 
 
-OPTIONS = (
-    Option("count", 3, "a count", low=1, high=9),
-    Option("share", 0.5, "a share", low=0.0, high=1.0),
-    Option("kind", "a", "a word", choices=("a", "b")),
-    Option("exact", True, "a switch"),
-)
+@dataclass(frozen=True, slots=True)
+class SomeOptions:
+    count: int = option(3, "a count", low=1, high=9)
+    share: float = option(0.5, "a share", low=0.0, high=1.0)
+    kind: str = option("a", "a word", choices=("a", "b"))
+    exact: bool = option(True, "a switch")
 
 
 def test_options_have_defaults_and_take_values() -> None:
-    assert resolve_options("s", {}, known=OPTIONS) == {"count": 3, "share": 0.5, "kind": "a", "exact": True}
-    resolved = resolve_options("s", {"count": 9, "share": 1, "exact": False}, known=OPTIONS)
-    assert resolved == {"count": 9, "share": 1.0, "kind": "a", "exact": False}
-    assert type(resolved["share"]) is float
+    assert resolve_options(SomeOptions, "s", {}) == SomeOptions(count=3, share=0.5, kind="a", exact=True)
+    resolved = resolve_options(SomeOptions, "s", {"count": 9, "share": 1, "exact": False})
+    assert resolved == SomeOptions(count=9, share=1.0, kind="a", exact=False)
+    assert type(resolved.share) is float
 
 
 @pytest.mark.parametrize(
@@ -224,6 +224,6 @@ def test_options_have_defaults_and_take_values() -> None:
 )
 def test_wrong_options_are_refused_by_name(name: str, value: float | str, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
-        resolve_options("mine", {name: value}, known=OPTIONS)
+        resolve_options(SomeOptions, "mine", {name: value})
     assert name in str(caught.value)
     assert "mine" in str(caught.value)

@@ -10,7 +10,7 @@ from phaze_opt.search.samplers.cma_es import CmaEsStrategy
 from phaze_opt.search.samplers.sampler_run import SamplerRun
 from phaze_opt.search.samplers.tpe import TPEStrategy
 from phaze_opt.search.spotlight.columns import draw_columns
-from phaze_opt.search.spotlight.spotlight_random import SpotlightRandomStrategy
+from phaze_opt.search.spotlight.spotlight import SpotlightRandomStrategy
 from phaze_opt.search.strategy import Strategy, StrategyContext
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space

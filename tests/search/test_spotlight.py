@@ -15,11 +15,14 @@ from phaze_opt.search.probe import PhaseView
 from phaze_opt.search.spotlight.columns import columns_of, draw_columns
 from phaze_opt.search.spotlight.features import DomainFeatures, effective_macs, raw_features
 from phaze_opt.search.spotlight.ledger import CostLedger
-from phaze_opt.search.spotlight.spotlight import SpotlightStrategy
-from phaze_opt.search.spotlight.spotlight_fixed import SpotlightFixedStrategy, least_imbalance
-from phaze_opt.search.spotlight.spotlight_ga import GeneticRun
-from phaze_opt.search.spotlight.spotlight_random import SpotlightRandomStrategy
-from phaze_opt.search.spotlight.spotlight_vanilla import SpotlightVanillaStrategy
+from phaze_opt.search.spotlight.spotlight import (
+    SpotlightFixedStrategy,
+    SpotlightRandomStrategy,
+    SpotlightStrategy,
+    SpotlightVanillaStrategy,
+    least_imbalance,
+)
+from phaze_opt.search.spotlight.spotlight_ga import GeneticOptions, GeneticRun
 from phaze_opt.search.spotlight.surrogate import fit_surrogate
 from phaze_opt.search.spotlight.workload_totals import WorkloadTotals, sum_phases
 from phaze_opt.search.strategy import Outcome, Strategy, StrategyContext, StrategyRun
@@ -236,7 +239,7 @@ def test_fixed_dataflows_mean_arrays_as_square_as_there_are() -> None:
 
 def test_children_without_mutation_have_genes_of_points_told() -> None:
     codec = Codec(SPACE)
-    run = GeneticRun(context=context(), population=20, crossover=0.8, mutation=0.0, parents=0.9)
+    run = GeneticRun(context(), GeneticOptions(population=20, crossover=0.8, mutation=0.0, parents=0.9))
     first = fill(run, 20)
     ranked = sorted(first, key=lambda point: -power_law(point))
     genes = [codec.encode(point) for point in ranked]
@@ -248,7 +251,7 @@ def test_children_without_mutation_have_genes_of_points_told() -> None:
 
 
 def test_genetic_ranking_changes_once_a_generation() -> None:
-    run = GeneticRun(context=context(), population=20, crossover=0.8, mutation=0.05, parents=0.2)
+    run = GeneticRun(context(), GeneticOptions(population=20, crossover=0.8, mutation=0.05, parents=0.2))
     fill(run, 16)
     assert run._ranking == []
     fill(run, 4)

@@ -27,22 +27,27 @@ import numpy as np
 from phaze_opt.search.confuciux.policy import SequencePolicy
 from phaze_opt.search.genome import Genes, Genome, build_genome, propose_new
 from phaze_opt.search.merit import Archive
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.point import DesignPoint
 
-OPTIONS = (
-    Option("policy_share", 0.3, "share of the evaluations that the policy proposes", low=0.0, high=1.0),
-    Option("learning_rate", 0.5, "step of the policy's gradient ascent", low=0.0, high=100.0),
-    Option("entropy_weight", 0.02, "how much the policy is kept from settling", low=0.0, high=10.0),
-    Option(
-        "baseline_decay", 0.8, "weight of the past in the mean reward that a reward is compared with", low=0.0, high=1.0
-    ),
-    Option("parents", 5, "best designs that the second stage breeds from", low=1, high=100_000),
-    Option("crossover_rate", 0.3, "share of children with two parents in the second stage", low=0.0, high=1.0),
-    Option("mutation_rate", 0.2, "chance of each gene to move; one moves at least", low=0.0, high=1.0),
-    Option("largest_step", 1, "values that a gene moves at most", low=1, high=100),
-)
+
+@dataclass(frozen=True, slots=True)
+class ConfuciuXOptions:
+    """Of `ConfuciuXStrategy`."""
+
+    policy_share: float = option(0.3, "share of the evaluations that the policy proposes", low=0.0, high=1.0)
+    learning_rate: float = option(0.5, "step of the policy's gradient ascent", low=0.0, high=100.0)
+    entropy_weight: float = option(0.02, "how much the policy is kept from settling", low=0.0, high=10.0)
+    baseline_decay: float = option(
+        0.8, "weight of the past in the mean reward that a reward is compared with", low=0.0, high=1.0
+    )
+    parents: int = option(5, "best designs that the second stage breeds from", low=1, high=100_000)
+    crossover_rate: float = option(0.3, "share of children with two parents in the second stage", low=0.0, high=1.0)
+    mutation_rate: float = option(0.2, "chance of each gene to move; one moves at least", low=0.0, high=1.0)
+    largest_step: int = option(1, "values that a gene moves at most", low=1, high=100)
+
+
 ATTEMPTS = 24
 """Proposals made, by the stage and then at random, before a repeated one is accepted."""
 
@@ -60,21 +65,15 @@ class ConfuciuXStrategy:
         Raises:
             InputError: an option is unknown or out of range.
         """
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(ConfuciuXOptions, self.name, context.options)
         genome = build_genome(context.space)
         return ConfuciuXRun(
             genome=genome,
             policy=SequencePolicy(genome.counts),
             rng=np.random.default_rng(context.seed),
             archive=Archive(1.0 if context.directions[0] == "maximize" else -1.0),
-            num_by_policy=round(float(options["policy_share"]) * context.num_trials),
-            learning_rate=float(options["learning_rate"]),
-            entropy_weight=float(options["entropy_weight"]),
-            baseline_decay=float(options["baseline_decay"]),
-            num_parents=int(options["parents"]),
-            crossover_rate=float(options["crossover_rate"]),
-            mutation_rate=float(options["mutation_rate"]),
-            largest_step=int(options["largest_step"]),
+            num_by_policy=round(options.policy_share * context.num_trials),
+            options=options,
         )
 
 
@@ -88,8 +87,7 @@ class ConfuciuXRun:
         rng: the only source of randomness.
         archive: everything told.
         num_by_policy: outcomes after which the second stage begins.
-        learning_rate, entropy_weight, baseline_decay: of the policy.
-        num_parents, crossover_rate, mutation_rate, largest_step: of the second stage.
+        options: of the policy and of the second stage.
     """
 
     genome: Genome
@@ -97,13 +95,7 @@ class ConfuciuXRun:
     rng: np.random.Generator
     archive: Archive
     num_by_policy: int
-    learning_rate: float
-    entropy_weight: float
-    baseline_decay: float
-    num_parents: int
-    crossover_rate: float
-    mutation_rate: float
-    largest_step: int
+    options: ConfuciuXOptions
     _num_told: int = 0
     _baseline: float = 0.5
     _actions: dict[DesignPoint, tuple[int, ...]] = field(default_factory=dict)
@@ -141,10 +133,10 @@ class ConfuciuXRun:
         self.policy.reinforce(
             actions,
             advantage=reward - self._baseline,
-            entropy_weight=self.entropy_weight,
-            rate=self.learning_rate,
+            entropy_weight=self.options.entropy_weight,
+            rate=self.options.learning_rate,
         )
-        self._baseline += (1.0 - self.baseline_decay) * (reward - self._baseline)
+        self._baseline += (1.0 - self.options.baseline_decay) * (reward - self._baseline)
 
     def _by_policy(self) -> DesignPoint:
         """A design that the policy chooses; its actions are kept, for several sequences may mean one point."""
@@ -155,10 +147,10 @@ class ConfuciuXRun:
 
     def _child(self) -> DesignPoint:
         """A design near one of the best, or between two of them."""
-        parents = self.archive.best(self.num_parents)
+        parents = self.archive.best(self.options.parents)
         first, second = (self.genome.encode(parents[int(self.rng.integers(len(parents)))]) for _ in range(2))
         child = first
-        if self.rng.random() < self.crossover_rate:
+        if self.rng.random() < self.options.crossover_rate:
             child = np.where(self.rng.random(len(first)) < 0.5, first, second)
         return self.genome.decode(self._moved(child))
 
@@ -167,9 +159,11 @@ class ConfuciuXRun:
         moved = genes.copy()
         if not len(moved):
             return moved
-        chosen = self.rng.random(len(moved)) < self.mutation_rate
+        chosen = self.rng.random(len(moved)) < self.options.mutation_rate
         chosen[int(self.rng.integers(len(moved)))] = True
-        steps = self.rng.integers(1, self.largest_step + 1, size=len(moved)) * self.rng.choice((-1, 1), size=len(moved))
+        steps = self.rng.integers(1, self.options.largest_step + 1, size=len(moved)) * self.rng.choice(
+            (-1, 1), size=len(moved)
+        )
         return np.where(chosen, moved + steps, moved)
 
     def _at_random(self) -> DesignPoint:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_opt.search.genome import Genes, Genome
+from phaze_opt.search.options import option
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS
 
 HARDWARE = ("glb_mb", "tc_width", "tc_depth", TC_HALVINGS, VC_HALVINGS, "hbm_gb")
@@ -14,48 +15,43 @@ HARDWARE = ("glb_mb", "tc_width", "tc_depth", TC_HALVINGS, VC_HALVINGS, "hbm_gb"
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """How often each operator is applied to a child.
+class DigammaOptions:
+    """Sizes of a generation, and how often each operator is applied to a child; the rates are the paper's."""
 
-    Attributes:
-        crossover: chance of a second parent.
-        reorder: chance to exchange the shares of tensor and vector cores.
-        mutation: chance of a mutation, at ``num_sites`` genes.
-        hardware: chance to draw one hardware gene anew.
-        swap: chance to exchange the parallel dimensions, width and depth.
-        grow: chance of twice the cores of one type.
-        age: chance of half the cores of one type.
-        num_sites: genes that one mutation touches.
-    """
-
-    crossover: float
-    reorder: float
-    mutation: float
-    hardware: float
-    swap: float
-    grow: float
-    age: float
-    num_sites: int
+    population: int = option(20, "points a generation; the first one is random", low=2, high=100_000)
+    elite_share: float = option(0.05, "share of a generation that lives on unchanged, one at least", low=0.0, high=1.0)
+    parent_share: float = option(0.4, "share of a generation that has children, two at least", low=0.0, high=1.0)
+    crossover_rate: float = option(0.57, "share of children with two parents", low=0.0, high=1.0)
+    reorder_rate: float = option(
+        0.47, "share of children whose tensor and vector cores change places", low=0.0, high=1.0
+    )
+    mutation_rate: float = option(0.53, "share of children that are mutated", low=0.0, high=1.0)
+    mutation_sites: int = option(3, "genes that a mutation moves by one step", low=1, high=100)
+    hardware_rate: float = option(0.5, "share of children with a hardware gene drawn anew", low=0.0, high=1.0)
+    first_hardware_rate: float = option(1.0, "the same for children of the first generation", low=0.0, high=1.0)
+    swap_rate: float = option(0.1, "share of children whose array is turned round", low=0.0, high=1.0)
+    grow_rate: float = option(0.57, "share of children with twice the cores of one type", low=0.0, high=1.0)
+    age_rate: float = option(0.27, "share of children with half the cores of one type", low=0.0, high=1.0)
 
 
-def breed(genome: Genome, first: Genes, second: Genes, *, rates: Rates, rng: np.random.Generator) -> Genes:
+def breed(genome: Genome, first: Genes, second: Genes, *, options: DigammaOptions, rng: np.random.Generator) -> Genes:
     """A child of two parents: each operator in turn, by its rate.
 
     Returns:
         Genes within their ranges.
     """
-    child = cross(first, second, rng=rng) if rng.random() < rates.crossover else first.copy()
-    if rng.random() < rates.reorder:
+    child = cross(first, second, rng=rng) if rng.random() < options.crossover_rate else first.copy()
+    if rng.random() < options.reorder_rate:
         child = exchange(genome, child, TC_HALVINGS, VC_HALVINGS)
-    if rng.random() < rates.mutation:
-        child = mutate(genome, child, num_sites=rates.num_sites, rng=rng)
-    if rng.random() < rates.hardware:
+    if rng.random() < options.mutation_rate:
+        child = mutate(genome, child, num_sites=options.mutation_sites, rng=rng)
+    if rng.random() < options.hardware_rate:
         child = redraw_hardware(genome, child, rng=rng)
-    if rng.random() < rates.swap:
+    if rng.random() < options.swap_rate:
         child = exchange(genome, child, "tc_width", "tc_depth")
-    if rng.random() < rates.grow:
+    if rng.random() < options.grow_rate:
         child = scale_cores(genome, child, step=-1, rng=rng)
-    if rng.random() < rates.age:
+    if rng.random() < options.age_rate:
         child = scale_cores(genome, child, step=1, rng=rng)
     return child
 

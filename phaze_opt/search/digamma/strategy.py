@@ -28,27 +28,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from phaze_opt.search.digamma.operators import Rates, breed
+from phaze_opt.search.digamma.operators import DigammaOptions, breed
 from phaze_opt.search.genome import Genome, build_genome, propose_new
 from phaze_opt.search.merit import Archive
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import resolve_options
 from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.point import DesignPoint
 
-OPTIONS = (
-    Option("population", 20, "points a generation; the first one is random", low=2, high=100_000),
-    Option("elite_share", 0.05, "share of a generation that lives on unchanged, one at least", low=0.0, high=1.0),
-    Option("parent_share", 0.4, "share of a generation that has children, two at least", low=0.0, high=1.0),
-    Option("crossover_rate", 0.57, "share of children with two parents", low=0.0, high=1.0),
-    Option("reorder_rate", 0.47, "share of children whose tensor and vector cores change places", low=0.0, high=1.0),
-    Option("mutation_rate", 0.53, "share of children that are mutated", low=0.0, high=1.0),
-    Option("mutation_sites", 3, "genes that a mutation moves by one step", low=1, high=100),
-    Option("hardware_rate", 0.5, "share of children with a hardware gene drawn anew", low=0.0, high=1.0),
-    Option("first_hardware_rate", 1.0, "the same for children of the first generation", low=0.0, high=1.0),
-    Option("swap_rate", 0.1, "share of children whose array is turned round", low=0.0, high=1.0),
-    Option("grow_rate", 0.57, "share of children with twice the cores of one type", low=0.0, high=1.0),
-    Option("age_rate", 0.27, "share of children with half the cores of one type", low=0.0, high=1.0),
-)
 ATTEMPTS = 16
 """Children bred, and points drawn, before a repeated one is accepted."""
 
@@ -66,25 +52,14 @@ class DigammaStrategy:
         Raises:
             InputError: an option is unknown or out of range.
         """
-        options = resolve_options(self.name, context.options, known=OPTIONS)
-        size = int(options["population"])
+        options = resolve_options(DigammaOptions, self.name, context.options)
+        size = options.population
         return DigammaRun(
             genome=build_genome(context.space),
             rng=np.random.default_rng(context.seed),
-            rates=Rates(
-                crossover=float(options["crossover_rate"]),
-                reorder=float(options["reorder_rate"]),
-                mutation=float(options["mutation_rate"]),
-                hardware=float(options["hardware_rate"]),
-                swap=float(options["swap_rate"]),
-                grow=float(options["grow_rate"]),
-                age=float(options["age_rate"]),
-                num_sites=int(options["mutation_sites"]),
-            ),
-            first_hardware_rate=float(options["first_hardware_rate"]),
-            population_size=size,
-            num_elites=min(size - 1, max(1, round(float(options["elite_share"]) * size))),
-            num_parents=max(2, round(float(options["parent_share"]) * size)),
+            options=options,
+            num_elites=min(size - 1, max(1, round(options.elite_share * size))),
+            num_parents=max(2, round(options.parent_share * size)),
             archive=Archive(1.0 if context.directions[0] == "maximize" else -1.0),
         )
 
@@ -96,17 +71,14 @@ class DigammaRun:
     Attributes:
         genome: genes of the space.
         rng: the only source of randomness.
-        rates: of the operators.
-        first_hardware_rate: of hardware mutation in children of the first generation.
-        population_size, num_elites, num_parents: of a generation.
+        options: of the generations and the operators.
+        num_elites, num_parents: of a generation.
         archive: everything told.
     """
 
     genome: Genome
     rng: np.random.Generator
-    rates: Rates
-    first_hardware_rate: float
-    population_size: int
+    options: DigammaOptions
     num_elites: int
     num_parents: int
     archive: Archive
@@ -125,7 +97,7 @@ class DigammaRun:
         self.archive.add(outcomes)
         self._proposed.update(outcome.point for outcome in outcomes)
         self._cohort += [outcome.point for outcome in outcomes]
-        needed = self.population_size - (self.num_elites if self._population else 0)
+        needed = self.options.population - (self.num_elites if self._population else 0)
         if len(self._cohort) >= needed:
             self._turn_over()
 
@@ -133,7 +105,7 @@ class DigammaRun:
         """The next population: elites of the last one and the new cohort, best first."""
         elites = self._population[: self.num_elites]
         pool = list(dict.fromkeys((*elites, *self._cohort)))
-        self._population = self.archive.ranked(pool)[: self.population_size]
+        self._population = self.archive.ranked(pool)[: self.options.population]
         self._cohort = []
         self._num_generations += 1
 
@@ -141,10 +113,10 @@ class DigammaRun:
         """A child of two parents drawn from the best of the population."""
         parents = self._population[: self.num_parents]
         first, second = (self.genome.encode(parents[int(self.rng.integers(len(parents)))]) for _ in range(2))
-        rates = self.rates
+        options = self.options
         if self._num_generations == 1:
-            rates = replace(rates, hardware=self.first_hardware_rate)
-        return self.genome.decode(breed(self.genome, first, second, rates=rates, rng=self.rng))
+            options = replace(options, hardware_rate=options.first_hardware_rate)
+        return self.genome.decode(breed(self.genome, first, second, options=options, rng=self.rng))
 
     def _random_point(self) -> DesignPoint:
         """A kept point, each equally likely."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from phaze_opt.search.options import Option
+from phaze_opt.search.options import option
 from phaze_opt.space.codec import Codec, Parameter
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 CODEC, EXPONENTS, LIFTED = "codec", "exponents", "lifted"
-ENCODING_OPTION = Option(
-    "encoding",
-    CODEC,
-    "how points are encoded: codec proposes kept points only, exponents rejects the others, lifted moves them",
-    choices=(CODEC, EXPONENTS, LIFTED),
-)
+ENCODINGS = (CODEC, EXPONENTS, LIFTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +65,17 @@ def named(parameters: Sequence[Parameter], positions: Sequence[int]) -> dict[str
     return {known.name: known.low + position for known, position in pairs if known.count > 1}
 
 
+def encoding_option() -> Any:
+    """The option ``encoding`` of a strategy that proposes parameters."""
+    return option(
+        CODEC,
+        "how points are encoded: codec proposes kept points only, exponents rejects the others, lifted moves them",
+        choices=ENCODINGS,
+    )
+
+
 def build_encoding(name: str, space: SearchSpace) -> Encoding:
-    """The encoding of a name among the choices of `ENCODING_OPTION`; `resolve_options` has refused any other."""
+    """The encoding of a name among `ENCODINGS`; `resolve_options` has refused any other."""
     if name == EXPONENTS:
         from phaze_opt.search.encodings.exponents import ExponentEncoding
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.search.options import resolve_options
+from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun, Verdict
 from phaze_opt.space.point import DesignPoint
 
@@ -36,7 +36,7 @@ class CriticalPathPruner:
         Raises:
             InputError: an option is given; it has none.
         """
-        resolve_options(self.name, context.options, known=(), kind="pruner")
+        resolve_options(NoOptions, self.name, context.options, kind="pruner")
         return CriticalPathRun(context)
 
 

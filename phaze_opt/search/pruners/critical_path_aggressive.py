@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun
 from phaze_opt.search.pruners.critical_path import CriticalPathRun
 
-OPTIONS = (Option("margin", 0.1, "share of its bound that a point is not trusted to reach", low=0.0, high=0.99),)
+
+@dataclass(frozen=True, slots=True)
+class AggressiveOptions:
+    """Of `AggressiveCriticalPathPruner`."""
+
+    margin: float = option(0.1, "share of its bound that a point is not trusted to reach", low=0.0, high=0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +33,5 @@ class AggressiveCriticalPathPruner:
         Raises:
             InputError: an option is unknown, or the margin is no share.
         """
-        options = resolve_options(self.name, context.options, known=OPTIONS, kind="pruner")
-        return CriticalPathRun(context, margin=float(options["margin"]))
+        options = resolve_options(AggressiveOptions, self.name, context.options, kind="pruner")
+        return CriticalPathRun(context, margin=options.margin)

@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.search.encodings.encoding import ENCODING_OPTION, build_encoding
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.encodings.encoding import build_encoding, encoding_option
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import CmaEsSampler
 
-OPTIONS = (
-    Option("startup_trials", 1, "random trials before the evolution begins", low=1, high=100_000),
-    Option("population", 0, "points a generation; 0 for 4 + 3 ln(number of axes)", low=0, high=10_000),
-    Option("with_margin", True, "keep a margin of probability on every value of a few-valued axis"),
-    Option("avoid_repeats", True, "tell a point proposed before again at no cost, instead of proposing it twice"),
-    ENCODING_OPTION,
-)
+
+@dataclass(frozen=True, slots=True)
+class CmaEsOptions:
+    """Of `CmaEsStrategy`."""
+
+    startup_trials: int = option(1, "random trials before the evolution begins", low=1, high=100_000)
+    population: int = option(0, "points a generation; 0 for 4 + 3 ln(number of axes)", low=0, high=10_000)
+    with_margin: bool = option(True, "keep a margin of probability on every value of a few-valued axis")
+    avoid_repeats: bool = option(True, "tell a point proposed before again at no cost, instead of proposing it twice")
+    encoding: str = encoding_option()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +44,13 @@ class CmaEsStrategy:
         from phaze_opt.search.samplers.sampler_run import InfeasibleValue, start_sampler
         from phaze_opt.search.samplers.unseen import Repeats
 
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(CmaEsOptions, self.name, context.options)
         return start_sampler(
             context,
             self.build_sampler(context),
-            codec=build_encoding(str(options["encoding"]), context.space),
+            codec=build_encoding(options.encoding, context.space),
             infeasible=InfeasibleValue.PENALISED,
-            repeats=Repeats.RETOLD if options["avoid_repeats"] else Repeats.ALLOWED,
+            repeats=Repeats.RETOLD if options.avoid_repeats else Repeats.ALLOWED,
         )
 
     def build_sampler(self, context: StrategyContext) -> CmaEsSampler:
@@ -56,13 +59,13 @@ class CmaEsStrategy:
 
         from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(CmaEsOptions, self.name, context.options)
         # The margin is experimental in Optuna; we opt in knowingly.
         with quiet_optuna():
             return optuna.samplers.CmaEsSampler(
-                n_startup_trials=int(options["startup_trials"]),
-                popsize=int(options["population"]) or None,
-                with_margin=bool(options["with_margin"]),
+                n_startup_trials=options.startup_trials,
+                popsize=options.population or None,
+                with_margin=options.with_margin,
                 warn_independent_sampling=False,
                 seed=context.seed,
             )

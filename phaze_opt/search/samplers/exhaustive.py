@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phaze_opt.search.options import resolve_options
+from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.samplers.grid import ENUMERATES, GridRun, golden_stride
 from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
 
@@ -28,5 +28,5 @@ class ExhaustiveStrategy:
         Raises:
             InputError: an option is given; it has none.
         """
-        resolve_options(self.name, context.options, known=())
+        resolve_options(NoOptions, self.name, context.options)
         return GridRun(space=context.space, stride=golden_stride(context.space.size))

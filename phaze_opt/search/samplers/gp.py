@@ -8,16 +8,19 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import PluginError
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-OPTIONS = (
-    Option("startup_trials", 10, "random trials before the model is used", low=1, high=100_000),
-    Option("deterministic", True, "model the objective without noise"),
-)
+
+@dataclass(frozen=True, slots=True)
+class GPOptions:
+    """Of `GPStrategy`."""
+
+    startup_trials: int = option(10, "random trials before the model is used", low=1, high=100_000)
+    deterministic: bool = option(True, "model the objective without noise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,13 @@ class GPStrategy:
         from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
         from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(GPOptions, self.name, context.options)
         # deterministic_objective is experimental in Optuna; our objective has no noise.
         with quiet_optuna():
             sampler = optuna.samplers.GPSampler(
                 independent_sampler=KeptPointSampler(context.space, seed=context.seed),
-                n_startup_trials=int(options["startup_trials"]),
-                deterministic_objective=bool(options["deterministic"]),
+                n_startup_trials=options.startup_trials,
+                deterministic_objective=options.deterministic,
                 warn_independent_sampling=False,
                 seed=context.seed,
             )

@@ -8,17 +8,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.decode import decode_points
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
-OPTIONS = (
-    Option(
-        "order", "spread", "evenly spread at every moment, or in the order of the space", choices=("spread", "space")
-    ),
-)
+
+@dataclass(frozen=True, slots=True)
+class GridOptions:
+    """Of `GridStrategy`."""
+
+    order: str = option(
+        "spread", "evenly spread at every moment, or in the order of the space", choices=("spread", "space")
+    )
+
+
 ENUMERATES = ANY_GOAL | {Capability.EXHAUSTS, Capability.FIXED_ORDER}
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
@@ -41,8 +46,8 @@ class GridStrategy:
         Raises:
             InputError: an option is unknown or not a choice.
         """
-        options = resolve_options(self.name, context.options, known=OPTIONS)
-        stride = 1 if options["order"] == "space" else golden_stride(context.space.size)
+        options = resolve_options(GridOptions, self.name, context.options)
+        stride = 1 if options.order == "space" else golden_stride(context.space.size)
         return GridRun(space=context.space, stride=stride)
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import NSGAIISampler
 
-OPTIONS = (
+
+@dataclass(frozen=True, slots=True)
+class NSGA2Options:
+    """Of `NSGA2Strategy`."""
+
     # Optuna's default of 50 would spend a search of 60 trials on the random first generation.
-    Option("population", 16, "points a generation; the first one is random", low=2, high=100_000),
-    Option("crossover_probability", 0.9, "share of children with two parents", low=0.0, high=1.0),
-    Option("swapping_probability", 0.5, "chance that a child takes an axis from its second parent", low=0.0, high=1.0),
-)
+    population: int = option(16, "points a generation; the first one is random", low=2, high=100_000)
+    crossover_probability: float = option(0.9, "share of children with two parents", low=0.0, high=1.0)
+    swapping_probability: float = option(
+        0.5, "chance that a child takes an axis from its second parent", low=0.0, high=1.0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +45,10 @@ class NSGA2Strategy:
         """The Optuna sampler of a context."""
         import optuna
 
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(NSGA2Options, self.name, context.options)
         return optuna.samplers.NSGAIISampler(
-            population_size=int(options["population"]),
-            crossover_prob=float(options["crossover_probability"]),
-            swapping_prob=float(options["swapping_probability"]),
+            population_size=options.population,
+            crossover_prob=options.crossover_probability,
+            swapping_prob=options.swapping_probability,
             seed=context.seed,
         )

@@ -5,19 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import NSGAIIISampler
 
-OPTIONS = (
+
+@dataclass(frozen=True, slots=True)
+class NSGA3Options:
+    """Of `NSGA3Strategy`."""
+
     # As for nsga2; with three objectives and three divisions there are ten reference points to serve.
-    Option("population", 16, "points a generation; the first one is random", low=2, high=100_000),
-    Option("crossover_probability", 0.9, "share of children with two parents", low=0.0, high=1.0),
-    Option("swapping_probability", 0.5, "chance that a child takes an axis from its second parent", low=0.0, high=1.0),
-    Option("divisions", 3, "parts that each objective is divided into to lay out reference points", low=1, high=64),
-)
+    population: int = option(16, "points a generation; the first one is random", low=2, high=100_000)
+    crossover_probability: float = option(0.9, "share of children with two parents", low=0.0, high=1.0)
+    swapping_probability: float = option(
+        0.5, "chance that a child takes an axis from its second parent", low=0.0, high=1.0
+    )
+    divisions: int = option(3, "parts that each objective is divided into to lay out reference points", low=1, high=64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +56,13 @@ class NSGA3Strategy:
 
         from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(NSGA3Options, self.name, context.options)
         # NSGAIIISampler is experimental in Optuna; we opt in knowingly.
         with quiet_optuna():
             return optuna.samplers.NSGAIIISampler(
-                population_size=int(options["population"]),
-                crossover_prob=float(options["crossover_probability"]),
-                swapping_prob=float(options["swapping_probability"]),
-                dividing_parameter=int(options["divisions"]),
+                population_size=options.population,
+                crossover_prob=options.crossover_probability,
+                swapping_prob=options.swapping_probability,
+                dividing_parameter=options.divisions,
                 seed=context.seed,
             )

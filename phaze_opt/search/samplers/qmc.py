@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import QMCSampler
 
-OPTIONS = (
-    Option("sequence", "sobol", "which sequence", choices=("sobol", "halton")),
-    Option("scramble", True, "randomise the sequence by the seed; without it every seed gives the same points"),
-)
+
+@dataclass(frozen=True, slots=True)
+class QMCOptions:
+    """Of `QMCStrategy`."""
+
+    sequence: str = option("sobol", "which sequence", choices=("sobol", "halton"))
+    scramble: bool = option(True, "randomise the sequence by the seed; without it every seed gives the same points")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,12 @@ class QMCStrategy:
 
         from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(QMCOptions, self.name, context.options)
         # QMCSampler as a whole is experimental in some releases of Optuna; we opt in knowingly.
         with quiet_optuna():
             return optuna.samplers.QMCSampler(
-                qmc_type=str(options["sequence"]),
-                scramble=bool(options["scramble"]),
+                qmc_type=options.sequence,
+                scramble=options.scramble,
                 warn_asynchronous_seeding=False,
                 warn_independent_sampling=False,
                 seed=context.seed,

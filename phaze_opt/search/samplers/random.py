@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phaze_opt.search.encodings.encoding import ENCODING_OPTION, build_encoding
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.encodings.encoding import ENCODINGS, build_encoding
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 KEPT = "kept"
-OPTIONS = (
-    Option(
-        "encoding",
+
+
+@dataclass(frozen=True, slots=True)
+class RandomOptions:
+    """Of `RandomStrategy`."""
+
+    encoding: str = option(
         KEPT,
         "kept draws every kept point alike; any other draws the parameters of that encoding alike",
-        choices=(KEPT, *ENCODING_OPTION.choices),
-    ),
-)
+        choices=(KEPT, *ENCODINGS),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class RandomStrategy:
         from phaze_opt.search.samplers.sampler_run import start_sampler
         from phaze_opt.space.codec import Codec
 
-        name = str(resolve_options(self.name, context.options, known=OPTIONS)["encoding"])
+        name = resolve_options(RandomOptions, self.name, context.options).encoding
         if name == KEPT:
             codec = Codec(context.space)
             return start_sampler(context, KeptPointSampler(context.space, codec=codec, seed=context.seed), codec=codec)

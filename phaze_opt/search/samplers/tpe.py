@@ -5,20 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.search.encodings.encoding import ENCODING_OPTION, build_encoding
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.encodings.encoding import build_encoding, encoding_option
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import TPESampler
 
-OPTIONS = (
-    Option("startup_trials", 10, "random trials before the model is used", low=1, high=100_000),
-    Option("candidates", 24, "points drawn from the good density, of which the best is proposed", low=1, high=10_000),
-    Option("multivariate", True, "model the axes jointly rather than one by one"),
-    Option("avoid_repeats", True, "take a point beside it instead of proposing a point twice"),
-    ENCODING_OPTION,
-)
+
+@dataclass(frozen=True, slots=True)
+class TPEOptions:
+    """Of `TPEStrategy`."""
+
+    startup_trials: int = option(10, "random trials before the model is used", low=1, high=100_000)
+    candidates: int = option(
+        24, "points drawn from the good density, of which the best is proposed", low=1, high=10_000
+    )
+    multivariate: bool = option(True, "model the axes jointly rather than one by one")
+    avoid_repeats: bool = option(True, "take a point beside it instead of proposing a point twice")
+    encoding: str = encoding_option()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +42,23 @@ class TPEStrategy:
         from phaze_opt.search.samplers.sampler_run import start_sampler
         from phaze_opt.search.samplers.unseen import Repeats
 
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(TPEOptions, self.name, context.options)
         return start_sampler(
             context,
             self.build_sampler(context),
-            codec=build_encoding(str(options["encoding"]), context.space),
-            repeats=Repeats.SIDESTEPPED if options["avoid_repeats"] else Repeats.ALLOWED,
+            codec=build_encoding(options.encoding, context.space),
+            repeats=Repeats.SIDESTEPPED if options.avoid_repeats else Repeats.ALLOWED,
         )
 
     def build_sampler(self, context: StrategyContext) -> TPESampler:
         """The Optuna sampler of a context; points still being evaluated count as bad (constant liar)."""
         from phaze_opt.search.samplers.decided_tpe import DecidedTPESampler
 
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(TPEOptions, self.name, context.options)
         return DecidedTPESampler(
-            n_startup_trials=int(options["startup_trials"]),
-            n_ei_candidates=int(options["candidates"]),
-            multivariate=bool(options["multivariate"]),
+            n_startup_trials=options.startup_trials,
+            n_ei_candidates=options.candidates,
+            multivariate=options.multivariate,
             constant_liar=True,
             seed=context.seed,
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.record.near_ties import comparable_scores
 from phaze_opt.search.genome import propose_new
-from phaze_opt.search.options import Option, OptionValue
+from phaze_opt.search.options import option
 from phaze_opt.search.spotlight.columns import columns_of, draw_columns, take_rows
 from phaze_opt.search.spotlight.ledger import CostLedger
 from phaze_opt.search.spotlight.surrogate import fit_surrogate
@@ -19,13 +19,21 @@ from phaze_opt.space.decode import PointColumns
 from phaze_opt.space.point import DesignPoint
 
 FeatureMap = Callable[[PointColumns], NDArray[np.float64]]
-DABO_OPTIONS = (
-    Option("warm_up", 10, "random points before the model is used", low=1, high=100_000),
-    Option("candidates", 1000, "random points of which the best are proposed", low=1, high=1_000_000),
-    Option("explore", 0.1, "probability of a random point instead", low=0.0, high=1.0),
-    Option("kappa", 1.0, "standard deviations below the mean cost that candidates are ranked by", low=0.0, high=100.0),
-    Option("refit_every", 10, "valid points proposed from one ranking before the next fit", low=1, high=100_000),
-)
+
+
+@dataclass(frozen=True, slots=True)
+class DaboOptions:
+    """Of `spotlight` and its variants; the defaults are the paper's."""
+
+    warm_up: int = option(10, "random points before the model is used", low=1, high=100_000)
+    candidates: int = option(1000, "random points of which the best are proposed", low=1, high=1_000_000)
+    explore: float = option(0.1, "probability of a random point instead", low=0.0, high=1.0)
+    kappa: float = option(
+        1.0, "standard deviations below the mean cost that candidates are ranked by", low=0.0, high=100.0
+    )
+    refit_every: int = option(10, "valid points proposed from one ranking before the next fit", low=1, high=100_000)
+
+
 _STREAM = 0xDAB0
 _MAX_DRAWS = 64
 """Draws of an allowed new point before a repeated one will do."""
@@ -42,13 +50,13 @@ class DaboRun:
 
     Attributes:
         context: of the search.
-        options: values of `DABO_OPTIONS`.
+        options: of the loop.
         make_features: gives the features, once the first point is known.
         is_allowed: which points may be proposed.
     """
 
     context: StrategyContext
-    options: dict[str, OptionValue]
+    options: DaboOptions
     make_features: Callable[[StrategyContext, DesignPoint], FeatureMap]
     is_allowed: Callable[[PointColumns], NDArray[np.bool_]] = allow_all
     _rng: np.random.Generator = field(init=False)
@@ -73,13 +81,13 @@ class DaboRun:
         self._ledger.note(outcomes)
         self._asked.update(outcome.point for outcome in outcomes)
         self._num_told += sum(1 for outcome in outcomes if not outcome.is_pruned)
-        if self._ledger.num_feasible - self._num_feasible_at_fit >= int(self.options["refit_every"]):
+        if self._ledger.num_feasible - self._num_feasible_at_fit >= self.options.refit_every:
             self._queue.clear()
 
     def _next(self) -> DesignPoint:
         """One proposal."""
-        is_warm = self._num_told >= min(int(self.options["warm_up"]), self.context.num_trials)
-        if not is_warm or not self._ledger.num_feasible or self._rng.random() < float(self.options["explore"]):
+        is_warm = self._num_told >= min(self.options.warm_up, self.context.num_trials)
+        if not is_warm or not self._ledger.num_feasible or self._rng.random() < self.options.explore:
             return self._draw()
         if not self._queue:
             self._queue = self._rank()
@@ -114,11 +122,11 @@ class DaboRun:
             self._features = self.make_features(self.context, points[0])
         self._num_feasible_at_fit = self._ledger.num_feasible
         surrogate = fit_surrogate(self._features(columns_of(points)), self._ledger.costs())
-        columns = self._candidates(int(self.options["candidates"]))
+        columns = self._candidates(self.options.candidates)
         if not len(columns):
             return []
         mean, deviation = surrogate.predict(self._features(columns))
-        bound = comparable_scores(mean - float(self.options["kappa"]) * deviation)
+        bound = comparable_scores(mean - self.options.kappa * deviation)
         order = np.argsort(bound, kind="stable")
-        kept = max(4 * int(self.options["refit_every"]), 64)
+        kept = max(4 * self.options.refit_every, 64)
         return list(dict.fromkeys(columns.point(int(row)) for row in order[:kept]))

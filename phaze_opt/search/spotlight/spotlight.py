@@ -1,15 +1,20 @@
-"""Strategy ``spotlight``: domain-aware Bayesian optimisation (daBO; Sakhuja et al., HPCA 2023)."""
+"""Domain-aware Bayesian optimisation (Sakhuja et al., HPCA 2023): ``spotlight`` and the paper's variants of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phaze_opt.search.options import resolve_options
-from phaze_opt.search.spotlight.dabo import DABO_OPTIONS, DaboRun, FeatureMap
-from phaze_opt.search.spotlight.features import DomainFeatures
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.search.options import NoOptions, resolve_options
+from phaze_opt.search.spotlight.dabo import DaboOptions, DaboRun, FeatureMap
+from phaze_opt.search.spotlight.features import DomainFeatures, raw_features
 from phaze_opt.search.spotlight.workload_totals import probe_totals
 from phaze_opt.search.strategy import ONE_GOAL, Capability, StrategyContext, StrategyRun
+from phaze_opt.space.decode import PointColumns
 from phaze_opt.space.point import DesignPoint
+from phaze_opt.space.search_space import SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,99 @@ class SpotlightStrategy:
         Raises:
             InputError: an option is unknown or out of range.
         """
-        options = resolve_options(self.name, context.options, known=DABO_OPTIONS)
+        options = resolve_options(DaboOptions, self.name, context.options)
         return DaboRun(context=context, options=options, make_features=make_domain_features)
 
 
 def make_domain_features(context: StrategyContext, point: DesignPoint) -> FeatureMap:
     """The domain features of a search, by one probe of its first point."""
     return DomainFeatures(probe_totals(context.probe, point))
+
+
+@dataclass(frozen=True, slots=True)
+class SpotlightVanillaStrategy:
+    """Spotlight-V: the loop of ``spotlight`` over the logarithms of the raw parameters; it probes nothing."""
+
+    name: str = field(default="spotlight-vanilla", init=False)
+    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is unknown or out of range.
+        """
+        options = resolve_options(DaboOptions, self.name, context.options)
+        return DaboRun(context=context, options=options, make_features=lambda _context, _point: raw_features)
+
+
+@dataclass(frozen=True, slots=True)
+class SpotlightRandomStrategy:
+    """Spotlight-R: every kept point with the same probability, none again while others are easily found.
+
+    Beside ``random``, which draws with replacement from another stream of the same seed, it is a second sample of the
+    same baseline.
+    """
+
+    name: str = field(default="spotlight-random", init=False)
+    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is unknown or out of range.
+        """
+        resolve_options(NoOptions, self.name, context.options)
+        options = DaboOptions(explore=1.0)
+        return DaboRun(context=context, options=options, make_features=lambda _context, _point: raw_features)
+
+
+@dataclass(frozen=True, slots=True)
+class SpotlightFixedStrategy:
+    """Spotlight-F, restated: the loop of ``spotlight`` over the designs whose array is as square as the space allows.
+
+    Spotlight-F lets the search choose tile sizes but not how loops unroll over the array. Here the estimator tries
+    every dataflow of every design, so no strategy chooses one; what a fixed unrolling takes from a hardware search is
+    the choice of the array's shape, and that is what this variant gives up.
+    """
+
+    name: str = field(default="spotlight-fixed", init=False)
+    capabilities: frozenset[Capability] = field(default=ONE_GOAL | {Capability.PROBES}, init=False)
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is unknown or out of range.
+        """
+        options = resolve_options(DaboOptions, self.name, context.options)
+        return DaboRun(
+            context=context,
+            options=options,
+            make_features=make_domain_features,
+            is_allowed=SquareArrays(least_imbalance(context.space)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SquareArrays:
+    """Allows points whose array is at most so far from square.
+
+    Attributes:
+        imbalance: largest |ln(width / depth)|.
+    """
+
+    imbalance: float
+
+    def __call__(self, columns: PointColumns) -> NDArray[np.bool_]:
+        """Which points are allowed."""
+        return np.abs(np.log(columns.tc_width / columns.tc_depth)) <= self.imbalance * (1.0 + 1e-9) + 1e-9
+
+
+def least_imbalance(space: SearchSpace) -> float:
+    """Smallest |ln(width / depth)| of any kept point."""
+    axes, shape = space.axes, space.axes.shape
+    is_kept = (np.diff(space.kept.starts).reshape(shape) > 0).any(axis=(0, 3))
+    imbalance = np.abs(np.log(np.divide.outer(np.array(axes.tc_width), np.array(axes.tc_depth))))
+    return float(imbalance[is_kept].min())

@@ -8,19 +8,26 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from phaze_opt.search.genome import propose_new
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.spotlight.columns import draw_columns
 from phaze_opt.search.spotlight.ledger import CostLedger
 from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.point import DesignPoint
 
-OPTIONS = (
-    Option("population", 20, "points a generation", low=2, high=10_000),
-    Option("crossover", 0.8, "probability that a child has two parents", low=0.0, high=1.0),
-    Option("mutation", 0.05, "probability that a gene is drawn afresh", low=0.0, high=1.0),
-    Option("parents", 0.2, "success probability of the geometric distribution of a parent's rank", low=0.001, high=1.0),
-)
+
+@dataclass(frozen=True, slots=True)
+class GeneticOptions:
+    """Of `SpotlightGAStrategy`."""
+
+    population: int = option(20, "points a generation", low=2, high=10_000)
+    crossover: float = option(0.8, "probability that a child has two parents", low=0.0, high=1.0)
+    mutation: float = option(0.05, "probability that a gene is drawn afresh", low=0.0, high=1.0)
+    parents: float = option(
+        0.2, "success probability of the geometric distribution of a parent's rank", low=0.001, high=1.0
+    )
+
+
 _STREAM = 0x6A
 _MAX_CHILDREN = 64
 """Children bred for one new point before a random one is taken."""
@@ -42,14 +49,7 @@ class SpotlightGAStrategy:
         Raises:
             InputError: an option is unknown or out of range.
         """
-        options = resolve_options(self.name, context.options, known=OPTIONS)
-        return GeneticRun(
-            context=context,
-            population=int(options["population"]),
-            crossover=float(options["crossover"]),
-            mutation=float(options["mutation"]),
-            parents=float(options["parents"]),
-        )
+        return GeneticRun(context, resolve_options(GeneticOptions, self.name, context.options))
 
 
 @dataclass(slots=True)
@@ -58,17 +58,11 @@ class GeneticRun:
 
     Attributes:
         context: of the search.
-        population: points a generation; the first is random.
-        crossover: probability that a child takes each gene from either of two parents, not all from one.
-        mutation: probability that a gene is drawn afresh.
-        parents: success probability of the geometric distribution of a parent's rank.
+        options: of a generation.
     """
 
     context: StrategyContext
-    population: int
-    crossover: float
-    mutation: float
-    parents: float
+    options: GeneticOptions
     _rng: np.random.Generator = field(init=False)
     _codec: Codec = field(init=False)
     _ledger: CostLedger = field(init=False)
@@ -91,9 +85,9 @@ class GeneticRun:
         """Note outcomes and rank a full generation; what a pruner dropped counts by its bound and fills no place."""
         self._ledger.note(outcomes)
         self._asked.update(outcome.point for outcome in outcomes)
-        before = self._num_told // self.population
+        before = self._num_told // self.options.population
         self._num_told += sum(1 for outcome in outcomes if not outcome.is_pruned)
-        if self._num_told // self.population > before and self._ledger.num_feasible:
+        if self._num_told // self.options.population > before and self._ledger.num_feasible:
             order = np.argsort(self._ledger.costs(), kind="stable")
             self._ranking = [self._ledger.points[row] for row in order]
 
@@ -104,14 +98,14 @@ class GeneticRun:
     def _child(self) -> DesignPoint:
         """One child of one or two parents."""
         genes = self._codec.encode(self._parent())
-        if self._rng.random() < self.crossover:
+        if self._rng.random() < self.options.crossover:
             other = self._codec.encode(self._parent())
             genes = {name: other[name] if self._rng.random() < 0.5 else value for name, value in genes.items()}
         for known in self._codec.parameters():
-            if self._rng.random() < self.mutation:
+            if self._rng.random() < self.options.mutation:
                 genes[known.name] = known.low + int(self._rng.integers(known.count))
         return self._codec.decode(genes)
 
     def _parent(self) -> DesignPoint:
         """The point of a geometrically distributed rank."""
-        return self._ranking[min(int(self._rng.geometric(self.parents)) - 1, len(self._ranking) - 1)]
+        return self._ranking[min(int(self._rng.geometric(self.options.parents)) - 1, len(self._ranking) - 1)]

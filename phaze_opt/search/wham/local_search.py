@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from phaze_opt.search.options import option
 from phaze_opt.search.wham.annotation import AnnotatedGraph, CoreCounts, StageKey, annotate
 from phaze_opt.search.wham.dimension_pruner import Shape, prune_dimensions
 from phaze_opt.search.wham.growth import GraphMemory, Grower
@@ -20,18 +21,15 @@ TINY_S = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
-class LocalOptions:
-    """How a local search goes about.
+class WhamOptions:
+    """How far the search looks, locally and beyond."""
 
-    Attributes:
-        hysteresis: levels that the metric may worsen before a subtree of dimensions, or a way down, is dropped.
-        ends: grown designs of one array shape that are bounded.
-        top_k: designs kept for every stage and tensor width.
-    """
-
-    hysteresis: int
-    ends: int
-    top_k: int
+    top_k: int = option(3, "designs kept for every stage and tensor width", low=1, high=100)
+    hysteresis: int = option(1, "levels that the metric may worsen before a way is given up", low=0, high=10)
+    ends: int = option(1, "grown designs of one array shape that are bounded", low=1, high=16)
+    max_probes: int = option(300, "architectures looked at without evaluating them", low=1, high=1_000_000)
+    outer_loop: bool = option(True, "search GLB sizes and HBM capacities too; without it those of the start are kept")
+    refine: bool = option(True, "probe the designs around the best one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class LocalSearch:
     space: SearchSpace
     scout: Scout
     metric: Metric
-    options: LocalOptions
+    options: WhamOptions
     glb: int
     hbm: int
     annotations: dict[Shape, Annotation] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from phaze_opt.search.wham.dimension_pruner import Shape
-from phaze_opt.search.wham.local_search import Annotation, LocalDesign, LocalOptions, LocalSearch
+from phaze_opt.search.wham.local_search import Annotation, LocalDesign, LocalSearch, WhamOptions
 from phaze_opt.search.wham.metric import Metric
 from phaze_opt.search.wham.scout import Scout
 from phaze_opt.space.search_space import SearchSpace
@@ -39,7 +39,7 @@ class OuterLoop:
     space: SearchSpace
     scout: Scout
     metric: Metric
-    options: LocalOptions
+    options: WhamOptions
     annotations: dict[Shape, Annotation] = field(default_factory=dict)
     designs: list[LocalDesign] = field(default_factory=list)
 

@@ -6,25 +6,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import resolve_options
 from phaze_opt.search.samplers.grid import golden_stride
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.search.wham.edges import EdgeClimb
-from phaze_opt.search.wham.local_search import LocalOptions
+from phaze_opt.search.wham.local_search import WhamOptions
 from phaze_opt.search.wham.metric import Metric, metrics_of
 from phaze_opt.search.wham.neighbourhood import neighbours
 from phaze_opt.search.wham.outer_loop import OuterLoop
 from phaze_opt.search.wham.scout import Scout
 from phaze_opt.space.point import DesignPoint
 
-OPTIONS = (
-    Option("top_k", 3, "designs kept for every stage and tensor width", low=1, high=100),
-    Option("hysteresis", 1, "levels that the metric may worsen before a way is given up", low=0, high=10),
-    Option("ends", 1, "grown designs of one array shape that are bounded", low=1, high=16),
-    Option("max_probes", 300, "architectures looked at without evaluating them", low=1, high=1_000_000),
-    Option("outer_loop", True, "search GLB sizes and HBM capacities too; without it those of the start are kept"),
-    Option("refine", True, "probe the designs around the best one"),
-)
 ROUNDING = 1e-9
 
 
@@ -57,18 +49,16 @@ class WhamStrategy:
         Raises:
             InputError: an option is unknown or out of range.
         """
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(WhamOptions, self.name, context.options)
         scout = None
         if context.probe is not None:
-            limit = min(int(options["max_probes"]), context.probe.num_left)
+            limit = min(options.max_probes, context.probe.num_left)
             scout = Scout(context.probe, context.space.axes.micro_batch, limit)
         return WhamRun(
             context=context,
             scout=scout,
             metrics=metrics_of(context.directions),
-            local=LocalOptions(int(options["hysteresis"]), int(options["ends"]), int(options["top_k"])),
-            is_looped=bool(options["outer_loop"]),
-            is_refined=bool(options["refine"]),
+            options=options,
         )
 
 
@@ -80,17 +70,13 @@ class WhamRun:
         context: what it started from.
         scout: probes and remembers; None without a probe.
         metrics: figures it is searched by, taken in turn.
-        local: options of local searches.
-        is_looped: search GLB and HBM too.
-        is_refined: look around the best designs.
+        options: how far it looks.
     """
 
     context: StrategyContext
     scout: Scout | None
     metrics: tuple[Metric, ...]
-    local: LocalOptions
-    is_looped: bool
-    is_refined: bool
+    options: WhamOptions
     _values: dict[DesignPoint, tuple[float, ...]] = field(default_factory=dict)
     _proposed: set[DesignPoint] = field(default_factory=set)
     _open: dict[DesignPoint, None] = field(default_factory=dict)
@@ -105,7 +91,7 @@ class WhamRun:
             self._is_searched = True
             self._search()
         # Without probes there is nothing to look around with, and with a pruner thousands of asks follow.
-        if self.is_refined and (self.scout is None or self.scout.num_left > 0):
+        if self.options.refine and (self.scout is None or self.scout.num_left > 0):
             for column in range(len(self.metrics)):
                 self._refine(column)
         points: list[DesignPoint] = []
@@ -132,11 +118,11 @@ class WhamRun:
         glb, hbm = self._origin()
         for number, metric in enumerate(self.metrics, start=1):
             share = total * number // len(self.metrics)
-            self.scout.limit = share * 3 // 4 if self.is_refined else share
-            OuterLoop(self.context.space, self.scout, metric, self.local).run(
-                glb=glb, hbm=hbm, is_looped=self.is_looped
+            self.scout.limit = share * 3 // 4 if self.options.refine else share
+            OuterLoop(self.context.space, self.scout, metric, self.options).run(
+                glb=glb, hbm=hbm, is_looped=self.options.outer_loop
             )
-            self.scout.limit = share * 5 // 6 if self.is_refined else share
+            self.scout.limit = share * 5 // 6 if self.options.refine else share
             self._climb_edges(metric)
         self.scout.limit = total
         self._open_looked_at()
@@ -145,8 +131,8 @@ class WhamRun:
         """Designs of few cores, from what is best so far; part of the loop, as they want a buffer of their own."""
         assert self.scout is not None
         best = self._best_known(self.scout.bounds, metric)
-        if best is not None and self.is_looped:
-            EdgeClimb(self.context.space, self.scout, metric, self.local.hysteresis).climb(best)
+        if best is not None and self.options.outer_loop:
+            EdgeClimb(self.context.space, self.scout, metric, self.options.hysteresis).climb(best)
 
     def _origin(self) -> tuple[int, int]:
         """Positions of GLB and HBM to start from: those of the best starting point, else the middle and the largest."""
@@ -173,7 +159,7 @@ class WhamRun:
             if best is None or (self.scout is not None and self.scout.num_left == 0):
                 return
             expanded.add(replace(best, micro_batch=1))
-            around = neighbours(self.context.space, best, is_buffer_fixed=not self.is_looped)
+            around = neighbours(self.context.space, best, is_buffer_fixed=not self.options.outer_loop)
             if self.scout is None:
                 self._open.update(dict.fromkeys(point for point in around if point not in self._proposed))
                 return

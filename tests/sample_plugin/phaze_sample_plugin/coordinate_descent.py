@@ -7,12 +7,17 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
-OPTIONS = (Option("restart_share", 0.2, "share of proposals that are random points", low=0.0, high=1.0),)
+
+@dataclass(frozen=True, slots=True)
+class DescentOptions:
+    """Of `CoordinateDescent`."""
+
+    restart_share: float = option(0.2, "share of proposals that are random points", low=0.0, high=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +31,12 @@ class CoordinateDescent:
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run."""
-        options = resolve_options(self.name, context.options, known=OPTIONS)
+        options = resolve_options(DescentOptions, self.name, context.options)
         return DescentRun(
             space=context.space,
             sign=1.0 if context.directions[0] == "maximize" else -1.0,
             rng=np.random.default_rng(context.seed),
-            restart_share=float(options["restart_share"]),
+            restart_share=options.restart_share,
         )
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from phaze_opt.search.options import Option, resolve_options
+from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun, Verdict
 from phaze_opt.space.point import DesignPoint
 
-OPTIONS = (
-    Option("min_gain", 0.01, "gain over an incumbent, by the bound, that is worth an evaluation", low=0.0, high=1e3),
-)
+
+@dataclass(frozen=True, slots=True)
+class WorthwhileOptions:
+    """Of `WorthwhilePruner`."""
+
+    min_gain: float = option(0.01, "gain over an incumbent, by the bound, worth an evaluation", low=0.0, high=1e3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,8 @@ class WorthwhilePruner:
 
     def start(self, context: PrunerContext) -> PrunerRun:
         """Begin a run."""
-        options = resolve_options(self.name, context.options, known=OPTIONS)
-        return WorthwhileRun(context, min_gain=float(options["min_gain"]))
+        options = resolve_options(WorthwhileOptions, self.name, context.options, kind="pruner")
+        return WorthwhileRun(context, min_gain=options.min_gain)
 
 
 @dataclass(slots=True)
