@@ -81,8 +81,7 @@ def resolve_options(
 def _checked(who: str, entry: Field[Any], value: OptionValue) -> OptionValue:
     """The value, widened from int to float where needed, if type and range allow it."""
     rule: _Rule = entry.metadata[_RULE]
-    default: OptionValue = entry.default
-    wanted = type(default)
+    wanted: type[object] = type(entry.default)
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:

@@ -87,7 +87,10 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
         message = f"no data set is named '{like}'; {suggest(like, DATASET_SCHEMAS)}"
         raise InputError(message, source="--dataset")
     records = _records(read_text_file(path, kind=KIND, max_bytes=MAX_BYTES), source=source)
-    line, header = next(records)
+    line, header = next(records, (1, []))
+    if not header:
+        message = f"holds nothing but commas and blanks; give {KIND}"
+        raise InputError(message, source=source)
     stem = path.stem
     schema = DATASET_SCHEMAS.get(like or stem) or guess_schema(header)
     _check_header(header, schema, source=source, line=line)

@@ -81,6 +81,7 @@ def test_values_are_those_of_the_file():
         ([HEADER, 'A,"gelu,8,8,fp16,1'], ":2: is not valid CSV"),
         ([HEADER, 'A,"gelu"x,8,8,fp16,1'], ":2: is not valid CSV"),
         ([""], ": is empty; give a CSV file of measurements"),
+        ([",,,"], ": holds nothing but commas and blanks; give a CSV file of measurements"),
     ],
 )  # fmt: skip
 def test_faults_name_line_and_column(tmp_path, lines, expected):
