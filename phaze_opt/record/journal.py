@@ -60,7 +60,16 @@ def parse_line(line: bytes | str) -> dict[str, Any]:
     if zlib.crc32(body) != int(end.group(1), 16):
         message = "the line's checksum does not hold"
         raise ValueError(message)
-    value: dict[str, Any] = json.loads(body)
+    value: dict[str, Any] = json.loads(body, parse_int=_integer)
+    return value
+
+
+def _integer(digits: str) -> int:
+    """A whole number of 64 bits; nothing that is kept has more."""
+    value = int(digits)
+    if value.bit_length() > 63:
+        message = f"a whole number of {len(digits)} digits is in no journal"
+        raise ValueError(message)
     return value
 
 
@@ -122,7 +131,7 @@ def _parse_unchecked(line: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is no JSON object.
     """
-    value = json.loads(line)
+    value = json.loads(line, parse_int=_integer)
     if not isinstance(value, dict) or _KEY in value:  # a checksum that stands elsewhere, or in another encoding
         message = "the line is no object of an earlier version"
         raise ValueError(message)

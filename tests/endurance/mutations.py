@@ -74,7 +74,10 @@ def mutate(data: bytes, kind: Kind, rng: random.Random) -> bytes:
     plain = BYTES if is_binary else BYTES + TEXT
     for _ in range(2 if rng.random() < 0.25 else 1):
         change = rng.choice(structured[kind] if rng.random() < 0.6 else plain)
-        data = change(data, rng)
+        try:
+            data = change(data, rng)
+        except Exception:  # what an earlier change left can no longer be opened to be changed
+            data = data[:-1]
     return data
 
 

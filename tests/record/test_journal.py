@@ -20,7 +20,7 @@ from phaze_opt.record.journal import (
 
 VALUES = [{"number": number, "text": 'é\n"}{', "value": number / 3} for number in range(5)]
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
@@ -32,6 +32,11 @@ def test_a_line_is_read_as_it_was_written(value):
     assert line.count("\n") == 1
     assert parse_line(line) == value
     assert json.loads(line).pop("crc32")
+
+
+def test_no_line_holds_more_than_64_bits():
+    with pytest.raises(ValueError, match="a whole number of 30 digits is in no journal"):
+        parse_line(format_line({"number": 10**29}))
 
 
 @given(st.data())
