@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.cli.search_answer import SearchAnswer
+from phaze_opt.cli.search_run import page_of
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.page import write_search_report
 from phaze_opt.search.config import SearchConfig
@@ -25,16 +26,16 @@ def write_artifacts(answer: SearchAnswer, config: SearchConfig) -> dict[str, Pat
         InputError: the directory of the search cannot be written.
     """
     result, scenario = answer.result, answer.scenario
-    directory = config.work_dir / result.search_id / "report"
     return write_search_report(
         result,
-        directory,
+        page_of(answer, config).parent,
         title=f"{', '.join(model.name for model in scenario.models)} on {scenario.cluster.num_devices:,} accelerators",
         goal=config.goal.value,
         references=answer.references,
         extra_figures=_best_figures(result, scenario),
         space_size=answer.space.size,
         optimum=answer.optimum,
+        pipeline=answer.pipeline,
         notes=answer.notes,
     )
 

@@ -118,14 +118,6 @@ def print_result(result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | Non
     screen.print(f"  phaze-opt certify --check '{result.directory}'", soft_wrap=True)
 
 
-def print_record(session: CertificateTrackingSession) -> None:
-    """Where the proof is recorded."""
-    if session.url_hint:
-        screen = out()
-        screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
-        screen.print(f"  {session.url_hint}", soft_wrap=True)
-
-
 def warn_unproved(claim: Claim) -> None:
     """A yellow line for a proof that ended above its tolerance."""
     from phaze_opt.report.certificate import unproved_sentence

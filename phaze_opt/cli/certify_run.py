@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from phaze_opt.cli.certify_extras import find_runner_up
-from phaze_opt.cli.certify_output import interrupted_to_json, print_record, print_result, result_to_json, warn_unproved
+from phaze_opt.cli.certify_output import interrupted_to_json, print_result, result_to_json, warn_unproved
 from phaze_opt.cli.certify_progress import proof_display
 from phaze_opt.cli.certify_robust import analyse, print_robust, robust_metrics, robust_to_json
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.interrupts import PROOF_KEPT
-from phaze_opt.cli.output import console, print_json, print_notes, spared, working
+from phaze_opt.cli.output import console, print_json, print_notes, print_run, spared, working
 from phaze_opt.record.interrupts import kernels_interruptible
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class ProofRun:
                 data |= {"notes": notes_to_json(notes), "robust": worlds}
                 print_json({**data, "report": None if page is None else str(page)})
             else:
-                print_record(self.session)
+                print_run(self.session)
         claim = result.certificate.claim
         warn_unproved(claim)
         if not claim.is_feasible:

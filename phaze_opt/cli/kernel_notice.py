@@ -1,4 +1,4 @@
-"""Says that kernels are being compiled, which takes a while after an installation and never again."""
+"""Says that kernels are being compiled: each once after an installation, by the first command that needs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ QUIET_VARIABLE = "PHAZE_OPT_QUIET"
 LOGGER = "phaze_opt.record.compiled"
 EVERY = 10
 """Kernels between two lines on a terminal."""
-FIRST = "compiling kernels, once after an installation or an update: a minute or so, later commands start at once"
+FIRST = "compiling kernels that were not needed before: once after an installation or an update, a minute at most"
 
 
 class KernelNotice(logging.Handler):

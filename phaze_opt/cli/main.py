@@ -189,6 +189,8 @@ def main(arguments: list[str] | None = None, *, signals: StopSignals | None = No
         signals: what hears Ctrl-C and its like; nothing does unless given.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    command = COMMANDS.get(arguments[0] if arguments else "")
+    kept = NOTHING_KEPT if command is None else command.kept
     escape_logged_names()
     say_compilation()
     try:
@@ -198,15 +200,14 @@ def main(arguments: list[str] | None = None, *, signals: StopSignals | None = No
     except CommandInterruptedError as interruption:
         _fail(f"interrupted; {interruption}", EXIT_INTERRUPTED)
     except (typer.Abort, KeyboardInterrupt):
-        _fail(f"interrupted; {NOTHING_KEPT}", EXIT_INTERRUPTED)
+        _fail(f"interrupted; {kept}", EXIT_INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(EXIT_FAULT)
     except Exception as error:
         if signals is not None and signals.received:
             # Libraries made another error of the interruption.
-            entry = COMMANDS.get(arguments[0] if arguments else "")
-            _fail(f"interrupted; {NOTHING_KEPT if entry is None else entry.kept}", EXIT_INTERRUPTED)
+            _fail(f"interrupted; {kept}", EXIT_INTERRUPTED)
         if isinstance(error, USAGE_ERRORS) and not error.format_message():
             # A group without a command: click has printed the help.
             _exit(EXIT_BAD_INPUT)

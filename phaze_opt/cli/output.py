@@ -18,6 +18,7 @@ from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
     from phaze_opt.objective.notes import Note
+    from phaze_opt.track.protocol import RecordingSession
 
 
 class PlainConsole(Console):
@@ -59,6 +60,14 @@ def print_notes(notes: Sequence[Note]) -> None:
     """Print what an answer rests on, a sentence each behind it."""
     for note in notes:
         out().print(f"Note: {note.sentence}")
+
+
+def print_run(session: RecordingSession) -> None:
+    """Where the run can be looked at, once the store has it."""
+    if session.run_id and session.url_hint:
+        screen = out()
+        screen.print(f"Tracked as run {session.run_id}; open it with:", soft_wrap=True)
+        screen.print(f"  {session.url_hint}", soft_wrap=True)
 
 
 @contextmanager

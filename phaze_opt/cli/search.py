@@ -58,7 +58,7 @@ from phaze_opt.cli.search_options import (
     TrialsOption,
 )
 from phaze_opt.cli.search_output import common_reason, print_answer, print_record
-from phaze_opt.cli.search_run import open_session, record_and_deliver, run_with_progress
+from phaze_opt.cli.search_run import open_session, page_of, record_and_deliver, run_with_progress
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def search(
     try:
         delivery = record_and_deliver(session, answer, config)
     finally:
-        print_record(answer, session, is_json=json)
+        print_record(answer, session, page=page_of(answer, config), is_json=json)
     _conclude(result, delivery)
 
 

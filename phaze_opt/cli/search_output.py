@@ -6,9 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli.interrupts import TRIALS_KEPT
-from phaze_opt.cli.output import console, out, print_json, print_notes
+from phaze_opt.cli.output import console, out, print_json, print_notes, print_run
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from phaze_opt.cli.search_answer import SearchAnswer
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
@@ -102,15 +104,14 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
     print_notes(answer.notes)
 
 
-def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: bool) -> None:
+def print_record(answer: SearchAnswer, session: TrackingSession, *, page: Path, is_json: bool) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
     if is_json:
         print_json(answer_to_json(answer, session))
-    elif session.url_hint:
-        screen = out()
-        screen.print(f"Tracked as run {session.run_id or '(not yet delivered)'}; open it with:", soft_wrap=True)
-        screen.print(f"  {session.url_hint}", soft_wrap=True)
-        screen.print("The same as a page, with figures: report.html, in phaze-opt-runs and among the run's artifacts.")
+        return
+    print_run(session)
+    if session.tracking_uri and page.is_file():
+        out().print(f"The same as a page, with figures: {page}", soft_wrap=True)
 
 
 def inline_architecture(evaluation: Evaluation) -> str:

@@ -43,6 +43,11 @@ def run_with_progress(
         return run_search(config, scenario=scenario, space=space, observers=(session,), on_progress=tell)
 
 
+def page_of(answer: SearchAnswer, config: SearchConfig) -> Path:
+    """Where the page of a search is, once it is written."""
+    return config.work_dir / answer.result.search_id / "report" / "report.html"
+
+
 def record_and_deliver(session: TrackingSession, answer: SearchAnswer, config: SearchConfig) -> Delivery:
     """Write the page, hand it to the tracker and deliver what waits for its store; a missing page is a warning."""
     from phaze_opt.cli.artifacts import write_artifacts

@@ -112,10 +112,11 @@ def padding_note(answer: Answer) -> str:
             continue
         computed = placement.data_parallel * placement.num_micro_batches * member.micro_batch
         if computed > batch:
+            remedy = "a smaller micro-batch or another batch" if member.micro_batch > 1 else "another global batch"
             return (
                 f"Of the {computed:,} samples that an iteration computes ({placement.data_parallel:,} replicas x "
                 f"{placement.num_micro_batches:,} micro-batches of {member.micro_batch:,}) {computed - batch:,} are "
-                f"padding, as the global batch is {batch:,}; a smaller micro-batch or another batch wastes less."
+                f"padding, as the global batch is {batch:,}; {remedy} wastes less."
             )
     return ""
 

@@ -41,15 +41,22 @@ def design_table(evaluation: Evaluation) -> TableContent:
     """The accelerator and the workload it was evaluated on."""
     chip = evaluation.accelerator
     title = f"Design: {chip.name}" if chip.name else "Design"
+    samples = f"{evaluation.micro_batch} {'sample' if evaluation.micro_batch == 1 else 'samples'}"
     rows = (
         ("cores", describe_cores(chip)),
         ("memories", describe_memories(chip)),
         ("peak", f"{format_scaled(chip.peak_flops_per_s, 'FLOP/s')} at {chip.clock_hz / 1e9:.3g} GHz"),
         ("area, TDP", f"{format_number(evaluation.area_mm2)} mm2, {format_number(evaluation.tdp_w)} W"),
         ("model", f"{evaluation.model}, {evaluation.num_parameters:,} parameters"),
-        ("sequence, micro-batch", f"{evaluation.sequence_length} tokens, {evaluation.micro_batch} samples"),
+        ("sequence, micro-batch", f"{_sequences(evaluation)} tokens, {samples}"),
     )
     return pairs_table(title, rows, note=_machine_note(chip))
+
+
+def _sequences(evaluation: Evaluation) -> str:
+    """Tokens a sample, of each model."""
+    lengths = dict.fromkeys(member.sequence_length for member in evaluation.members or (evaluation,))
+    return ", ".join(f"{length}" for length in lengths)
 
 
 def _machine_note(chip: Accelerator) -> str:

@@ -20,6 +20,7 @@ from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.content import TableContent
 from phaze_opt.report.design import limits_sentence
 from phaze_opt.report.figures import search_figures
+from phaze_opt.report.heterogeneous import heterogeneous_contents
 from phaze_opt.report.tables import search_contents
 from phaze_opt.search.result import SearchResult
 from phaze_opt.study.result import Truth
@@ -27,14 +28,17 @@ from phaze_opt.study.result import Truth
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+
 TEMPLATE = "page.html.j2"
 REPORT_NAME = "report.html"
 FIGURES_FOLDER = "figures"
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-"""What a page may load: nothing from anywhere; its own scripts stand inline, and figures are saved as images."""
+"""What a page may load: nothing from anywhere. Its scripts stand inline, Plotly's parallel coordinates compile code of
+their own (regl), and figures are saved as images."""
 
 
 def render_page(
@@ -68,6 +72,7 @@ def write_search_report(
     extra_figures: Mapping[str, Figure] | None = None,
     space_size: int | None = None,
     optimum: Truth | None = None,
+    pipeline: HeterogeneousEvaluation | None = None,
     notes: Sequence[Note] = (),
 ) -> dict[str, Path]:
     """Write the page of a search and one page per figure.
@@ -81,6 +86,7 @@ def write_search_report(
         extra_figures: further figures by file name (schedule Gantt, pipeline timeline).
         space_size: points of the space, if known.
         optimum: the best value of the space, if a study or a certificate has it.
+        pipeline: the best one of one design per stage, if asked for.
         notes: what the answer rests on.
 
     Returns:
@@ -99,7 +105,10 @@ def write_search_report(
             title,
             figures=figures,
             library=library,
-            tables=search_contents(result, references=references, space_size=space_size, optimum=optimum),
+            tables=[
+                *search_contents(result, references=references, space_size=space_size, optimum=optimum),
+                *([] if pipeline is None else heterogeneous_contents(pipeline)),
+            ],
             lead="\n".join(
                 [
                     "Nothing feasible was found." if result.best is None else limits_sentence(result.best),

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.address import SERVERS, Address, parse_address
+from phaze_opt.record.address import HIDDEN, SERVERS, Address, parse_address
 from phaze_opt.record.input_files import check_directory, is_directory
 from phaze_opt.track.protocol import TrackerConfig
 
@@ -79,8 +79,9 @@ class Destination:
 
     @property
     def ui_command(self) -> str:
-        """The command that delivers what waits, and opens the store if it is a database."""
-        options = [] if self.is_default else [f"--tracking-uri '{self.shown}'"]
+        """The command that delivers what waits, and opens the store if it is a database; ADDRESS where it is secret."""
+        address = "ADDRESS" if HIDDEN in self.shown else f"'{self.shown}'"
+        options = [] if self.is_default else [f"--tracking-uri {address}"]
         options += [] if self.work_dir == Path.cwd() else [f"--work-dir '{self.work_dir}'"]
         return " ".join(["phaze-opt ui", *options])
 

@@ -20,6 +20,7 @@ from typing import final
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.objective.serialize import evaluation_to_json
+from phaze_opt.record.address import HIDDEN
 from phaze_opt.record.journal import JournalWriter, open_journal
 from phaze_opt.record.whole_file import replace_file, replacing
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted
@@ -148,7 +149,7 @@ class MLflowSession:
         """``phaze-opt ui ...`` for a database, the run's address for a server."""
         if not self._destination.is_server:
             return self._destination.ui_command
-        base, state = self._destination.shown.rstrip("/"), self._state
+        base, state = self._destination.shown.replace(f"{HIDDEN}@", "").rstrip("/"), self._state
         return base if not state.run_id else f"{base}/#/experiments/{state.experiment_id}/runs/{state.run_id}"
 
     def observe(self, event: SearchEvent) -> None:

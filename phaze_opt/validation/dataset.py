@@ -177,7 +177,7 @@ def _read_folder(
         raise InputError(message, source=shorten_path(folder)) from error
     known = {file.stem: file for file in files if file.suffix.lower() == ".csv" and _is_known(file)}
     if not known:
-        message = f"holds no CSV file of measurements; name files as the published sets ({_few(DATASET_SCHEMAS)})"
+        message = "holds no CSV file of measurements; give one whose columns docs/validation.md names"
         raise InputError(message, source=shorten_path(folder))
     for name in names:
         if name not in known:

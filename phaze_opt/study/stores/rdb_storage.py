@@ -51,8 +51,11 @@ def open_rdb_storage(address: Address, *, heartbeat_s: int = HEARTBEAT_S, grace_
 
     try:
         return _open(address, heartbeat_s=heartbeat_s, grace_s=grace_s)
-    except (ImportError, NoSuchModuleError) as error:
-        message = f"the database needs a driver ({error}); install phaze-opt[postgres], or give postgresql://HOST/NAME"
+    except NoSuchModuleError as error:
+        message = f"no such database is known ({error}); give postgresql://USER@HOST/DATABASE"
+        raise InputError(message, source=f"--storage {address.shown}") from error
+    except ImportError as error:
+        message = f"--storage {address.shown}: its driver is missing ({error}); phaze-opt[postgres] brings PostgreSQL's"
         raise PluginError(message) from error
     except (ArgumentError, ValueError) as error:
         message = "is no address of a database; give postgresql://USER@HOST/DATABASE"
