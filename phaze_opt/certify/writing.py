@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import sys
@@ -64,7 +63,7 @@ def write_certificate(proof: Proof, directory: Path, *, wall_s: float) -> Certif
     Raises:
         InputError: it cannot be written.
     """
-    part = directory.with_name(f".{directory.name}.{os.getpid()}")
+    part = _part(directory)
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -77,13 +76,19 @@ def write_certificate(proof: Proof, directory: Path, *, wall_s: float) -> Certif
 
 
 def put_back(directory: Path) -> None:
-    """Undo a move that a kill left half done, so that what the directory held is there again."""
+    """Undo what a kill left half done, written or moved, so that what the directory held is there again."""
+    shutil.rmtree(_part(directory), ignore_errors=True)
     aside = _aside(directory)
     if aside.exists():
         if directory.exists():
             shutil.rmtree(aside)
         else:
             aside.replace(directory)
+
+
+def _part(directory: Path) -> Path:
+    """Where a certificate is written before it takes its name; one process at a time has the directory's lock."""
+    return directory.with_name(f".{directory.name}.part")
 
 
 def _swap(part: Path, directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ def open_dask_client(address: str, *, num_workers: int) -> Iterator[Client]:
             LocalCluster(n_workers=num_workers, threads_per_worker=1, dashboard_address=None) as cluster,
             Client(cluster) as client,
         ):
+            client.run(ignore_ctrl_c)
             yield client
         return
     try:
@@ -57,6 +59,11 @@ def open_dask_client(address: str, *, num_workers: int) -> Iterator[Client]:
         raise InputError(message, source=f"--dask {address}") from error
     with client:
         yield client
+
+
+def ignore_ctrl_c() -> None:
+    """In a worker of this machine: Ctrl-C reaches all processes of a terminal, and the command ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

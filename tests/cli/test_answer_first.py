@@ -6,8 +6,7 @@ import pytest
 from command_runs import run
 
 from phaze_opt.errors import InputError
-from phaze_opt.report import page
-from phaze_opt.report import validation_page as validation
+from phaze_opt.report import certificate_page, page, validation_page
 
 SMALL = (
     "num_tc = [1, 2]\nnum_vc = [1, 2]\ntc_width = [8]\ntc_depth = [8]\nglb_mb = [4]\nhbm_gb = [32]\nmicro_batch = [1]\n"
@@ -83,9 +82,5 @@ def fail_pages(monkeypatch):
         message = "cannot be written: No space left on device; choose another place"
         raise InputError(message, source=str(path))
 
-    monkeypatch.setattr(page, "write_text", write_text)
-    from phaze_opt.report import certificate_page
-
-    for module in (validation, certificate_page):
-        if hasattr(module, "write_text"):
-            monkeypatch.setattr(module, "write_text", write_text)
+    for module in (page, validation_page, certificate_page):
+        monkeypatch.setattr(module, "write_text", write_text)

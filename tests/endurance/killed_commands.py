@@ -30,8 +30,8 @@ CASES = (
     *(("study", jobs, store) for store in ("postgresql", "dask") for jobs in (1, 2)),
 )
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-TIMES = {"wall_s", "overhead_s", "digest", "crc32", "charged_s", "written_s", "created", "started"}
-"""Keys whose values differ from run to run: times, and the digests of what holds them."""
+TIMES = {"wall_s", "overhead_s", "digest", "crc32", "charged_s", "written_s", "created", "started", "jobs"}
+"""Keys whose values differ from run to run: times, the digests of what holds them, processes asked for."""
 KEPT = ("phaze-opt-runs", "phaze-opt-certificates", "phaze-opt-studies")
 
 
@@ -102,7 +102,10 @@ def disturb(command: str, directory: Path, campaign: Campaign, *, longest_s: flo
 
 
 def send(process: subprocess.Popen[str], one: signal.Signals, rng: random.Random) -> None:
-    """Ctrl-C goes to all of the group, SIGTERM to the command, kill -9 to it or to one of its workers."""
+    """Ctrl-C goes to all of the group, SIGTERM to the command, kill -9 to it or to one of its workers.
+
+    Python's own resource tracker is left alone: its place is taken with a traceback of Python's.
+    """
     if one is signal.SIGINT:
         os.killpg(process.pid, one)
         return
@@ -116,7 +119,8 @@ def send(process: subprocess.Popen[str], one: signal.Signals, rng: random.Random
 
 def children_of(pid: int) -> list[int]:
     try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [child for child in children if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()]
     except OSError:
         return []
 
