@@ -20,7 +20,7 @@ from phaze_opt.report.figures import (
     pareto_figure,
     search_figures,
 )
-from phaze_opt.report.page import render_page, write_search_report
+from phaze_opt.report.page import CONTENT_POLICY, render_page, write_search_report
 from phaze_opt.search.result import SearchResult
 
 
@@ -67,6 +67,10 @@ def test_area_marks_the_best_and_both_references(trials, references) -> None:
     for name, reference in references.items():
         assert trace(figure, name).y == (reference.throughput_samples_per_s,)
     assert {note.text for note in figure.layout.annotations} == {"best", *references}
+
+
+def test_the_content_policy_lets_parallel_coordinates_compile_code() -> None:
+    assert "script-src 'unsafe-inline' 'unsafe-eval';" in CONTENT_POLICY
 
 
 def test_parallel_coordinates_have_one_line_per_feasible_trial_best_drawn_last(trials) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from phaze_opt.report.page import render_page
+
 pytestmark = [pytest.mark.ui, pytest.mark.timeout(900)]
 
 PHONE = {"width": 375, "height": 812}
@@ -60,3 +62,16 @@ def test_every_figure_is_drawn_on_paper_without_scrolling(page, report: str) -> 
     page.wait_for_timeout(1000)
     widths = page.evaluate(f"[{first}, {first}.querySelector('.main-svg')].map(item => item.clientWidth)")
     assert widths[0] == pytest.approx(widths[1], abs=2), "after printing a figure has the width of the page again"
+
+
+def test_the_content_policy_lets_parallel_coordinates_draw(page, tmp_path: Path) -> None:
+    """They compile code of their own; where that is refused, Plotly says that the browser has no WebGL."""
+    from plotly.graph_objects import Figure, Parcoords
+
+    lines = Figure(Parcoords(dimensions=[{"label": name, "values": [1, 2, 3]} for name in "ab"]))
+    path = tmp_path / "page.html"
+    path.write_text(render_page("lines", figures={"lines": lines}), encoding="utf-8")
+    page.goto(path.as_uri(), wait_until="load")
+    page.locator(".parcoords").first.wait_for(state="attached")
+    page.wait_for_timeout(1000)
+    assert "WebGL is not supported" not in page.locator("body").inner_text()
