@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from toy_study import CONFIG, ENGINE, Unloadable, build_toy, die_on_bert, faulty
 
 from phaze_opt.errors import InputError, PluginError, SolverError
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.journal import format_line, parse_line, read_value, write_value
 from phaze_opt.search.run import run_search
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, Setting, Workload
@@ -186,6 +188,36 @@ def test_a_changed_plan_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert caught.value.source == str(plan)
     plan.unlink()
     assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == table(first)
+
+
+@pytest.mark.parametrize("key", ["constants", "provenance", "conditions", "entries"])
+@pytest.mark.parametrize("value", [1, "x", None, [1], "again"])
+def test_a_plan_of_another_form_with_its_checksum_is_refused(key: str, value: object, tmp_path: Path) -> None:
+    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+    plan = read_value(first.directory / "study.json", kind="a plan")
+    assert plan is not None
+    if key == "entries":
+        plan["constants"] = {name: {**data, "entries": value} for name, data in plan["constants"].items()}
+    else:
+        plan[key] = plan[key] * 1000 if value == "again" and isinstance(plan[key], list) else value
+    write_value(first.directory / "study.json", plan)
+    with pytest.raises(InputError, match="holds no plan that this version understands"):
+        load_study(first.directory)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("overhead_s", math.nan), ("probes", math.inf), ("values", [math.nan]), ("wall_s", -math.inf), ("point", [2] * 8)],
+)
+def test_a_search_of_odd_numbers_with_its_checksums_is_run_again(
+    place: str, value: object, undisturbed: list[object], tmp_path: Path
+) -> None:
+    first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
+    path = sorted((first.directory / "cells").glob("*.jsonl"))[0]
+    *trials, last = [parse_line(line) for line in path.read_text().splitlines()]
+    (last["summary"] if place in last["summary"] else trials[0])[place] = value
+    path.write_text("".join(format_line(line) for line in (*trials, last)))
+    assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == undisturbed
 
 
 def test_a_study_of_an_earlier_version_is_gone_on_with(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +106,7 @@ def read_cell(path: Path, cell: Cell) -> CellResult | None:
         return None
     try:
         return _parse_cell(journal, cell)
-    except (ValueError, KeyError, TypeError, IndexError, InputError):
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, InputError):
         _LOGGER.warning("%s is torn or was changed since it was written; its search is run again by --resume", path)
         return None
 
@@ -114,6 +116,7 @@ def _parse_cell(journal: JournalRead, cell: Cell) -> CellResult:
 
     Raises:
         ValueError: lines are missing or were changed.
+        InputError: a point is not of the condition's space.
     """
     lines = journal.values
     summary = lines[-1]["summary"]
@@ -121,11 +124,17 @@ def _parse_cell(journal: JournalRead, cell: Cell) -> CellResult:
     if (journal.num_faulty, len(trials), cell.key) != (0, summary["trials"], summary["cell"]):
         message = f"{len(trials)} of {summary['trials']} trials of {summary['cell']}"
         raise ValueError(message)
+    for trial in trials:
+        cell.condition.space.index(trial.point)
+    overhead_s = float(summary["overhead_s"])
+    if not all(map(math.isfinite, [overhead_s, *chain.from_iterable((one.wall_s, *one.values) for one in trials)])):
+        message = f"a time or a value of {summary['cell']} is not finite"
+        raise ValueError(message)
     return CellResult(
         cell=cell,
         trials=trials,
         **{name: int(summary[name]) for name in COUNTS},
-        overhead_s=float(summary["overhead_s"]),
+        overhead_s=overhead_s,
         is_exhausted=bool(summary["is_exhausted"]),
         search_id=str(summary["search_id"]),
     )

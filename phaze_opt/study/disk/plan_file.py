@@ -25,6 +25,7 @@ from phaze_opt.study.plan import Condition
 FORMAT = 1
 DISTRIBUTION = "phaze-opt"
 _Origins = dict[str, tuple[PluginOrigin, ...]]
+_Named = dict[str, Any]
 _LIBRARIES = ("numpy", "optuna", "highspy", "pyomo", "scipy", "scikit-learn")
 
 
@@ -104,9 +105,12 @@ def _parse_plan(plan: Mapping[str, Any]) -> StudyPlan:
         message = f"format {plan['format']} is not {FORMAT}"
         raise ValueError(message)
     config = from_plain(StudyConfig, plan["config"])
-    constants = {digest: _constants_from_json(data) for digest, data in plan["constants"].items()}
+    constants = {digest: _constants_from_json(data) for digest, data in from_plain(_Named, plan["constants"]).items()}
     settings = {setting.name: setting for setting in config.settings}
     workloads = {workload.name: workload for workload in config.workloads}
+    if len(plan["conditions"]) > len(settings) * len(workloads):
+        message = f"{len(plan['conditions'])} conditions of {len(settings)} settings and {len(workloads)} workloads"
+        raise ValueError(message)
     conditions = tuple(
         Condition(
             settings[data["setting"]],
@@ -123,7 +127,7 @@ def _parse_plan(plan: Mapping[str, Any]) -> StudyPlan:
         conditions=conditions,
         evaluations_digests={key: str(data["evaluations_digest"]) for key, data in by_key.items()},
         problem_digests={key: str(data["problem_digest"]) for key, data in by_key.items()},
-        provenance={str(key): str(value) for key, value in plan["provenance"].items()},
+        provenance=from_plain(dict[str, str], plan["provenance"]),
         plugins=from_plain(_Origins, plan.get("plugins", {})),
     )
 
@@ -174,7 +178,4 @@ def _constants_to_json(constants: Constants) -> dict[str, Any]:
 
 
 def _constants_from_json(data: Mapping[str, Any]) -> Constants:
-    return Constants(
-        {key: from_plain(Constant, entry) for key, entry in data["entries"].items()},
-        {key: from_plain(Option, entry) for key, entry in data["options"].items()},
-    )
+    return Constants(from_plain(dict[str, Constant], data["entries"]), from_plain(dict[str, Option], data["options"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import Observers
 from phaze_opt.search.result import TrialRecord, rank
@@ -93,7 +94,9 @@ class Narrator:
         for trial in result.trials:
             if trial.point not in known:
                 found = self.store.known(digest, trial.point)
-                assert found is not None, f"{self.directory.path}: evaluation of {trial.point} is lost"
+                if found is None:
+                    message = f"no evaluation is kept of {trial.point}; run the study again with --resume"
+                    raise InputError(message, source=str(self.directory.cell(result.cell)))
                 known[trial.point] = found.evaluation
         self._told.notify(
             CellFinished(
