@@ -116,7 +116,6 @@ def _parse_cell(journal: JournalRead, cell: Cell) -> CellResult:
 
     Raises:
         ValueError: lines are missing or were changed.
-        InputError: a point is not of the condition's space.
     """
     lines = journal.values
     summary = lines[-1]["summary"]
@@ -124,8 +123,6 @@ def _parse_cell(journal: JournalRead, cell: Cell) -> CellResult:
     if (journal.num_faulty, len(trials), cell.key) != (0, summary["trials"], summary["cell"]):
         message = f"{len(trials)} of {summary['trials']} trials of {summary['cell']}"
         raise ValueError(message)
-    for trial in trials:
-        cell.condition.space.index(trial.point)
     overhead_s = float(summary["overhead_s"])
     if not all(map(math.isfinite, [overhead_s, *chain.from_iterable((one.wall_s, *one.values) for one in trials)])):
         message = f"a time or a value of {summary['cell']} is not finite"

@@ -95,7 +95,9 @@ class Narrator:
             if trial.point not in known:
                 found = self.store.known(digest, trial.point)
                 if found is None:
-                    message = f"no evaluation is kept of {trial.point}; run the study again with --resume"
+                    message = (
+                        f"no evaluation is kept of {trial.point}; remove this file and run the study with --resume"
+                    )
                     raise InputError(message, source=str(self.directory.cell(result.cell)))
                 known[trial.point] = found.evaluation
         self._told.notify(
