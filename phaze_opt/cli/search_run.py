@@ -45,7 +45,9 @@ def run_with_progress(
 
 def page_of(answer: SearchAnswer, config: SearchConfig) -> Path:
     """Where the page of a search is, once it is written."""
-    return config.work_dir / answer.result.search_id / "report" / "report.html"
+    from phaze_opt.report.page import REPORT_NAME
+
+    return config.work_dir / answer.result.search_id / "report" / REPORT_NAME
 
 
 def record_and_deliver(session: TrackingSession, answer: SearchAnswer, config: SearchConfig) -> Delivery:
