@@ -92,7 +92,7 @@ def layer_instances(
             num_tc=design.num_tc,
             num_vc=design.num_vc,
             exclusivity=exclusivity,
-            floor_s=float(estimates.hbm_bytes[0, columns].sum()) / design.hbm_bandwidth_bytes_per_s,
+            floor_s=float(estimates.traffic_bytes[0, columns].sum()) / design.hbm_bandwidth_bytes_per_s,
         )
         instances.append(Instance(compile_structure(core_types, graph.edges), problem))
     return instances

@@ -63,7 +63,7 @@ def phase_floor_s(phase: CompiledPhase, estimates: Estimates, table: Accelerator
         needs = np.array([core in {kind, CoreType.TC_AND_VC} for core in phase.core_types])
         work = np.minimum(spread, one / count[:, None])[:, needs].sum(axis=1)
         bound = np.maximum(bound, work)
-    traffic = estimates.hbm_bytes[:, phase.columns].sum(axis=1)
+    traffic = estimates.traffic_bytes[:, phase.columns].sum(axis=1)
     return np.maximum(bound, traffic / table.hbm_bandwidth_bytes_per_s)
 
 

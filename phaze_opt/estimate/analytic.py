@@ -38,7 +38,7 @@ class _Prices:
     matmuls: MatmulPrices
     row_of: NDArray[np.intp]
     buffer_of: NDArray[np.intp]
-    hbm_bytes: Floats
+    traffic_bytes: Floats
 
 
 class AnalyticEstimator:
@@ -112,14 +112,14 @@ class AnalyticEstimator:
             one_core_cycles=compiled.add_up(prices.matmuls.one_core_cycles),
             glb_bytes=compiled.add_up(prices.matmuls.glb_bytes),
             l2_bytes=compiled.add_up(prices.matmuls.l2_bytes),
-            hbm_bytes=prices.hbm_bytes,
+            traffic_bytes=prices.traffic_bytes,
             lane_cycles=self._lane_cycles(compiled),
             macs=compiled.macs,
             on_tc=compiled.on_tc,
         )
         energies, threads = self._energies(accelerators), num_threads(len(accelerators) * len(compiled))
         result = combine(work, rates, energies, self._options.backend, threads=threads)
-        return Estimates(result.one_core_s, result.spread_s, result.energy_j, result.hbm_bytes)
+        return Estimates(result.one_core_s, result.spread_s, result.energy_j, result.traffic_bytes)
 
     def explain(
         self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator
@@ -141,8 +141,8 @@ class AnalyticEstimator:
             cycle_s=float(rates.cycle_s[0]),
             num_macs=accelerator.num_macs,
             vector_s=self._lane_cycles(compiled) * rates.spread_lane_s[0],
-            hbm_s=prices.hbm_bytes[0] * rates.spread_byte_s[0],
-            hbm_bytes=prices.hbm_bytes[0],
+            hbm_s=prices.traffic_bytes[0] * rates.spread_byte_s[0],
+            traffic_bytes=prices.traffic_bytes[0],
         )
         return explain_operators(compiled, prices.matmuls, resources)
 
@@ -156,10 +156,10 @@ class AnalyticEstimator:
         rows, row_of = build_array_rows(table, self._options.glb_limit, reference_glb_bytes=reference)
         buffers = distinct_rows(table.glb_bytes, table.dtype_bytes)
         glb_bytes, dtype_bytes = table.glb_bytes[buffers.first], table.dtype_bytes[buffers.first]
-        hbm_bytes = operator_hbm_bytes(compiled, glb_bytes, dtype_bytes, backend=self._options.backend)
+        traffic_bytes = operator_traffic_bytes(compiled, glb_bytes, dtype_bytes, backend=self._options.backend)
         threads = num_threads(len(table) * len(compiled))
         matmuls = price_matmuls(compiled.shapes, rows, self._options, threads=threads)
-        return _Prices(matmuls, row_of, buffers.inverse, hbm_bytes)
+        return _Prices(matmuls, row_of, buffers.inverse, traffic_bytes)
 
     def _energies(self, table: AcceleratorTable) -> ChipEnergies:
         """Joules per unit of work on each accelerator."""
@@ -173,7 +173,7 @@ class AnalyticEstimator:
         )
 
 
-def operator_hbm_bytes(
+def operator_traffic_bytes(
     compiled: CompiledOperators, glb_bytes: NDArray[np.int64], dtype_bytes: NDArray[np.int64], *, backend: Backend
 ) -> Floats:
     """HBM bytes of every operator for every buffer, shape (num_buffers, num_operators).
@@ -183,8 +183,8 @@ def operator_hbm_bytes(
     """
     elements = np.maximum(1, glb_bytes // (2 * dtype_bytes))
     tiled = compiled.add_up(tiled_traffic_elements(compiled.shapes, elements, backend)) * dtype_bytes[:, None]
-    excess = np.maximum(0.0, compiled.hbm_bytes - compiled.tiled_elements * dtype_bytes[:, None])
-    return np.where(compiled.is_tiled, tiled + excess, compiled.hbm_bytes)
+    excess = np.maximum(0.0, compiled.traffic_bytes - compiled.tiled_elements * dtype_bytes[:, None])
+    return np.where(compiled.is_tiled, tiled + excess, compiled.traffic_bytes)
 
 
 def chip_rates(table: AcceleratorTable) -> ChipRates:

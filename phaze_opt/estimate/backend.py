@@ -59,7 +59,7 @@ class Workload:
     one_core_cycles: Floats
     glb_bytes: Floats
     l2_bytes: Floats
-    hbm_bytes: Floats
+    traffic_bytes: Floats
     lane_cycles: Floats
     macs: Floats
     on_tc: NDArray[np.bool_]
@@ -72,7 +72,7 @@ class Combined:
     one_core_s: Floats
     spread_s: Floats
     energy_j: Floats
-    hbm_bytes: Floats
+    traffic_bytes: Floats
 
 
 def price_matmuls(
@@ -162,7 +162,7 @@ def _combine_compiled(work: Workload, rates: ChipRates, energies: ChipEnergies, 
 
     shape = (len(work.row_of), len(work.macs))
     results = kernels.Results(np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape))
-    tables = (work.cycles, work.one_core_cycles, work.glb_bytes, work.l2_bytes, work.hbm_bytes)
+    tables = (work.cycles, work.one_core_cycles, work.glb_bytes, work.l2_bytes, work.traffic_bytes)
     columns = kernels.OperatorColumns(work.lane_cycles, work.macs, work.on_tc.astype(np.float64))
     rate_table = np.stack([getattr(rates, field.name) for field in fields(rates)], axis=1)
     energy_table = np.stack([getattr(energies, field.name) for field in fields(energies)], axis=1)
@@ -180,7 +180,7 @@ def _combine_compiled(work: Workload, rates: ChipRates, energies: ChipEnergies, 
             for start, stop in pairwise(cuts)
         ]
     )
-    return Combined(results.one_core_s, results.spread_s, results.energy_j, results.hbm_bytes)
+    return Combined(results.one_core_s, results.spread_s, results.energy_j, results.traffic_bytes)
 
 
 def _combine_numpy(work: Workload, rates: ChipRates, energies: ChipEnergies) -> Combined:
@@ -189,7 +189,7 @@ def _combine_numpy(work: Workload, rates: ChipRates, energies: ChipEnergies) -> 
     combined = Combined(*(np.empty(shape) for _ in range(4)))
     for start in range(0, shape[0], matmul_oracle.CHUNK_ROWS):
         chunk = slice(start, start + matmul_oracle.CHUNK_ROWS)
-        row, moved = work.row_of[chunk], work.hbm_bytes[work.buffer_of[chunk]]
+        row, moved = work.row_of[chunk], work.traffic_bytes[work.buffer_of[chunk]]
 
         def rate(column: Floats, chunk: slice = chunk) -> Floats:
             return column[chunk, None]
@@ -207,7 +207,7 @@ def _combine_numpy(work: Workload, rates: ChipRates, energies: ChipEnergies) -> 
         )
         combined.spread_s[chunk] = np.maximum.reduce(latencies)
         combined.one_core_s[chunk] = np.maximum.reduce(alone)
-        combined.hbm_bytes[chunk] = moved
+        combined.traffic_bytes[chunk] = moved
         combined.energy_j[chunk] = (
             work.macs * rate(energies.mac_j)
             + work.l2_bytes[row] * rate(energies.l2_byte_j)

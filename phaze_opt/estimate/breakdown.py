@@ -23,7 +23,7 @@ class Resources:
     num_macs: int
     vector_s: Floats
     hbm_s: Floats
-    hbm_bytes: Floats
+    traffic_bytes: Floats
 
 
 def explain_operators(
@@ -69,7 +69,7 @@ def explain_operators(
             bound=bounds[column],
             parts_s=tuple(zip(_PARTS, map(float, parts[column]), strict=True)),
             dataflow=flows[column],
-            hbm_bytes=float(resources.hbm_bytes[column]),
+            traffic_bytes=float(resources.traffic_bytes[column]),
         )
         for column, operator in enumerate(compiled.operators)
     )

@@ -36,9 +36,9 @@ def operator_seconds(compiled: CompiledOperators, machine: MachineModel) -> NDAr
     batch, m, n, k = (column.astype(np.float64) for column in (shapes.batch, shapes.m, shapes.n, shapes.k))
     products = compiled.add_up(matmul_terms(batch, m, n, k, machine).busy_s[None, :])[0]
     vector_rate = machine.hbm_bandwidth_bytes_per_s * machine.vector_memory_efficiency
-    excess = np.maximum(0.0, compiled.hbm_bytes - compiled.tiled_elements * machine.element_bytes)
-    attention = attention_s(2.0 * compiled.macs, compiled.hbm_bytes, machine)
-    moved = compiled.hbm_bytes / vector_rate
+    excess = np.maximum(0.0, compiled.traffic_bytes - compiled.tiled_elements * machine.element_bytes)
+    attention = attention_s(2.0 * compiled.macs, compiled.traffic_bytes, machine)
+    moved = compiled.traffic_bytes / vector_rate
     has_products = compiled.macs > 0
     is_attention = np.array([o.kind is OperatorKind.ATTENTION for o in compiled.operators], dtype=np.bool_)
     busy = np.where(is_attention, attention, np.where(has_products, products + excess / vector_rate, moved))

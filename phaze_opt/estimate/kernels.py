@@ -27,7 +27,7 @@ class RowTables(NamedTuple):
     one_core_cycles: Floats
     glb_bytes: Floats
     l2_bytes: Floats
-    hbm_bytes: Floats
+    traffic_bytes: Floats
 
 
 class OperatorColumns(NamedTuple):
@@ -44,7 +44,7 @@ class Results(NamedTuple):
     one_core_s: Floats
     spread_s: Floats
     energy_j: Floats
-    hbm_bytes: Floats
+    traffic_bytes: Floats
 
 
 @compiled
@@ -90,7 +90,7 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
     work, macs, on_tc = columns.lane_cycles, columns.macs, columns.on_tc
     count = len(macs)
     for a in range(len(tables.row_of)):
-        moved = tables.hbm_bytes[tables.buffer_of[a]]
+        moved = tables.traffic_bytes[tables.buffer_of[a]]
         row = tables.row_of[a]
         spread_s, one_core_s, energy_j = results.spread_s[a], results.one_core_s[a], results.energy_j[a]
         byte_s, tc_byte_s, vc_byte_s = rates[a, 3], rates[a, 4], rates[a, 5]
@@ -111,4 +111,4 @@ def combine(tables: RowTables, columns: OperatorColumns, rates: Floats, energies
         )
         for o in range(count):
             energy_j[o] = macs[o] * mac_j + l2[o] * l2_j + glb[o] * glb_j + moved[o] * hbm_j + work[o] * lane_j
-        results.hbm_bytes[a] = moved
+        results.traffic_bytes[a] = moved

@@ -45,7 +45,7 @@ class CompiledOperators(Sequence[Operator]):
         terms: for j = 0, 1 ...: (operators that have a j-th matmul, its index into ``shapes``).
         macs: multiply-accumulates, shape (num_operators,).
         vector_elements: elements by `VECTOR_KINDS`, shape (num_operators, num_kinds); 0 off the cores.
-        hbm_bytes: compulsory HBM bytes, shape (num_operators,); 0 off the cores.
+        traffic_bytes: compulsory HBM bytes, shape (num_operators,); 0 off the cores.
         tiled_elements: for MATMUL operators the operand elements, whose traffic is tiled; else 0.
         is_tiled, on_tc: flags, shape (num_operators,).
     """
@@ -55,7 +55,7 @@ class CompiledOperators(Sequence[Operator]):
     terms: tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...]
     macs: NDArray[np.float64]
     vector_elements: NDArray[np.float64]
-    hbm_bytes: NDArray[np.float64]
+    traffic_bytes: NDArray[np.float64]
     tiled_elements: NDArray[np.float64]
     is_tiled: NDArray[np.bool_]
     on_tc: NDArray[np.bool_]
@@ -101,7 +101,7 @@ def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
         terms=tuple((np.array(owners, np.intp), np.array(matmuls, np.intp)) for owners, matmuls in terms),
         macs=np.array([operator.macs for operator in operators], dtype=np.float64),
         vector_elements=_vector_elements(operators),
-        hbm_bytes=np.array([o.hbm_bytes * (o.core_type not in _OFF_CORE) for o in operators], dtype=np.float64),
+        traffic_bytes=np.array([o.traffic_bytes * (o.core_type not in _OFF_CORE) for o in operators], dtype=np.float64),
         tiled_elements=np.where(tiled, elements, 0.0),
         is_tiled=tiled,
         on_tc=np.array([o.core_type in (CoreType.TC, CoreType.TC_AND_VC) for o in operators], dtype=np.bool_),

@@ -37,13 +37,13 @@ class Estimates:
         one_core_s: latency on one core of the operator's type(s), shape (num_accelerators, num_operators), s.
         spread_s: latency spread over all cores of its type(s), same shape, s; never above ``one_core_s``.
         energy_j: dynamic energy of one execution, same shape, J.
-        hbm_bytes: HBM traffic when spread, same shape, bytes.
+        traffic_bytes: HBM traffic when spread, same shape, bytes.
     """
 
     one_core_s: NDArray[np.float64]
     spread_s: NDArray[np.float64]
     energy_j: NDArray[np.float64]
-    hbm_bytes: NDArray[np.float64]
+    traffic_bytes: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class OperatorBreakdown:
     bound: Bound
     parts_s: tuple[tuple[Bound, float], ...]
     dataflow: str
-    hbm_bytes: float
+    traffic_bytes: float
 
 
 @runtime_checkable

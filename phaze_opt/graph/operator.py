@@ -186,7 +186,7 @@ class Operator:
         return 2 * self.macs
 
     @property
-    def hbm_bytes(self) -> float:
+    def traffic_bytes(self) -> float:
         """Compulsory HBM traffic: bytes read plus bytes written."""
         return self.bytes_read + self.bytes_written
 

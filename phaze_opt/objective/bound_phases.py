@@ -124,7 +124,7 @@ class PhasePools:
 
     def _bound(self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable) -> tuple[Floats, Choices]:
         """Bounds of one problem, and the entries behind them."""
-        traffic = bound_kernels.column_sums(estimates.hbm_bytes, phase.columns)
+        traffic = bound_kernels.column_sums(estimates.traffic_bytes, phase.columns)
         return self.pool(phase).bounds_and_choices(
             estimates.one_core_s[:, phase.columns],
             estimates.spread_s[:, phase.columns],

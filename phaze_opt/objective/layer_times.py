@@ -46,7 +46,7 @@ class OptionTimes:
 
 def phase_costs(phase: CompiledPhase, estimates: Estimates, accelerator: Accelerator) -> PhaseCosts:
     """Pick one problem's latencies out of the estimates of all operators (row 0)."""
-    traffic = float(estimates.hbm_bytes[0, phase.columns].sum())
+    traffic = float(estimates.traffic_bytes[0, phase.columns].sum())
     return PhaseCosts(
         one_core_s=estimates.one_core_s[0, phase.columns],
         spread_s=estimates.spread_s[0, phase.columns],

@@ -95,7 +95,7 @@ class _Pricer:
         scenario, micro_batch = objective.scenario, self.case.micro_batch
         power = tdp_w(accelerator, scenario.cluster.network, objective.constants)
         latencies = [objective.estimate(accelerator, micro_batch, index=i) for i in range(len(scenario.models))]
-        arrays = (array for e in latencies for array in (e.one_core_s, e.spread_s, e.hbm_bytes))
+        arrays = (array for e in latencies for array in (e.one_core_s, e.spread_s, e.traffic_bytes))
         digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).digest()
         is_capped = scenario.max_tdp_w is not None
         key = (replace(accelerator, name=""), scenario, digest, power if is_capped else None)

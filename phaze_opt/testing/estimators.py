@@ -212,10 +212,10 @@ class EstimatorConformance:
         peak = np.array([a.peak_flops_per_s for a in accelerators])[:, None]
         bandwidth = np.array([a.hbm_bandwidth_bytes_per_s for a in accelerators])[:, None]
         flops = np.array([float(operator.matmul_flops) for operator in operators])
-        num_bytes = np.array([operator.hbm_bytes for operator in operators])
+        num_bytes = np.array([operator.traffic_bytes for operator in operators])
         assert _never_above(np.maximum(flops / peak, num_bytes / bandwidth), result.spread_s)
         assert _never_above(result.spread_s, result.one_core_s)
-        assert _never_above(num_bytes, result.hbm_bytes)
+        assert _never_above(num_bytes, result.traffic_bytes)
 
     @pytest.mark.parametrize("edge", ["batch", "m", "n", "k"])
     @pytest.mark.parametrize("factor", [1, 2])
@@ -336,7 +336,7 @@ class EstimatorConformance:
         first = estimator.estimate(operators, table)
         kept = copy.deepcopy(first)
         first.spread_s[:] = -1.0
-        first.hbm_bytes[:] = -1.0
+        first.traffic_bytes[:] = -1.0
         assert _same(estimator.estimate(operators, table), kept)
         assert operators == before[0]
         for field in fields(AcceleratorTable):

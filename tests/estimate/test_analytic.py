@@ -122,12 +122,12 @@ def test_roofline_and_shares(chip, operator):
     lane_cycles = sum(work.elements * constants.value(f"vector_cycles.{work.kind}") for work in operator.vector_works)
     roofline_s = max(
         operator.matmul_flops / chip.peak_flops_per_s,
-        operator.hbm_bytes / chip.hbm_bandwidth_bytes_per_s,
+        operator.traffic_bytes / chip.hbm_bandwidth_bytes_per_s,
         lane_cycles / (chip.num_lanes * chip.clock_hz),
     )
     assert result.spread_s[0, 0] >= roofline_s * (1 - 1e-12)
     assert result.one_core_s[0, 0] >= result.spread_s[0, 0]
-    assert result.hbm_bytes[0, 0] >= operator.hbm_bytes * (1 - 1e-12)
+    assert result.traffic_bytes[0, 0] >= operator.traffic_bytes * (1 - 1e-12)
 
 
 @settings(max_examples=100, deadline=None)
@@ -142,7 +142,7 @@ def test_parts_sum_to_latency(chip, operator):
     assert set(parts) == set(Bound) - {Bound.LAUNCH}
     assert min(parts.values()) >= -1e-9 * breakdown.latency_s
     assert parts[Bound.COMPUTE] == pytest.approx(operator.matmul_flops / chip.peak_flops_per_s)
-    assert breakdown.hbm_bytes == pytest.approx(result.hbm_bytes[0, 0])
+    assert breakdown.traffic_bytes == pytest.approx(result.traffic_bytes[0, 0])
 
 
 def test_explain_names_what_binds():
@@ -178,7 +178,7 @@ def test_one_core_has_its_share_of_memory():
     for operator in (plain, fused):
         result = estimate(operator)
         assert result.one_core_s[0, 0] == pytest.approx(8 * result.spread_s[0, 0], rel=1e-12)
-        assert result.spread_s[0, 0] == pytest.approx(operator.hbm_bytes / 800e9, rel=1e-12)
+        assert result.spread_s[0, 0] == pytest.approx(operator.traffic_bytes / 800e9, rel=1e-12)
 
 
 def test_fused_epilogue_is_the_maximum_of_both():
@@ -201,7 +201,7 @@ def test_fused_attention_adds_its_matmuls_and_moves_only_its_operands():
     apart = [estimate(tensor_operator(shape), **quick) for shape in (scores, values)]
     together = estimate(attention, **quick)
     assert together.spread_s[0, 0] == pytest.approx(sum(one.spread_s[0, 0] for one in apart), rel=1e-12)
-    assert together.hbm_bytes[0, 0] == num_bytes
+    assert together.traffic_bytes[0, 0] == num_bytes
     vector_bound = estimate(attention, hbm_bandwidth_bytes_per_s=1e15).spread_s[0, 0]
     assert vector_bound == pytest.approx(max(together.spread_s[0, 0], 16 * 512 * 512 * 8 / 256 / 1.05e9), rel=1e-12)
 

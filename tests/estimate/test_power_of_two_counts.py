@@ -50,7 +50,7 @@ def figures(options: EstimatorOptions) -> dict[str, str]:
     }
     estimates = AnalyticEstimator(options=options).estimate(operators, table)
     assert len(table) == 29_360
-    return digests | {name: _digest(getattr(estimates, name)) for name in ("one_core_s", "spread_s", "hbm_bytes")}
+    return digests | {name: _digest(getattr(estimates, name)) for name in ("one_core_s", "spread_s", "traffic_bytes")}
 
 
 def _digest(values: np.ndarray) -> str:

@@ -47,7 +47,7 @@ TWISTS = {
     "test_finite_and_not_negative": lambda r, o, t: replace(r, energy_j=r.energy_j - 1e-9),
     "test_never_below_the_roofline": lambda r, o, t: replace(r, spread_s=r.spread_s * 0.2),
     "test_monotone_in_flops": scale(lambda o, t: 1 / (1 + np.array([x.macs for x in o], dtype=float)) ** 2),
-    "test_monotone_in_vector_work_and_bytes": scale(lambda o, t: 1 / (1 + np.array([x.hbm_bytes for x in o])) ** 2),
+    "test_monotone_in_vector_work_and_bytes": scale(lambda o, t: 1 / (1 + np.array([x.traffic_bytes for x in o])) ** 2),
     "test_never_slower_with_faster_parts": scale(lambda o, t: (t.clock_hz / 1e9)[:, None] ** 3),
     "test_spread_never_slower_with_more_cores": scale(lambda o, t: t.num_tc[:, None] ** 3.0),
     "test_double_clock_halves_compute_bound_time": lambda r, o, t: replace(r, spread_s=r.spread_s + 1e-6),

@@ -153,7 +153,7 @@ def test_each_level_moves_fewer_bytes_and_keeps_the_same(name: str, t: int) -> N
         build_model_graph(load_model(name), TrainingSpec(1, 512, 8), tensor_parallel=t, fusion=level).layers[1]
         for level in (FusionLevel.NONE, FusionLevel.ELEMENTWISE, FusionLevel.EPILOGUE)
     ]
-    traffic = [sum(op.hbm_bytes for graph in block.phases for op in graph.operators) for block in blocks]
+    traffic = [sum(op.traffic_bytes for graph in block.phases for op in graph.operators) for block in blocks]
     # A llama block has no bias and no dropout to chain.
     assert traffic[0] == traffic[1] if name.startswith("llama") else traffic[0] > traffic[1]
     assert traffic[1] > traffic[2]

@@ -121,7 +121,7 @@ def test_parameters_add_up(model, training, t, fusion) -> None:
     for layer in graph.layers:
         (update,) = layer.update.operators
         assert sum(work.elements for work in update.vector_works) == layer.num_parameters
-        assert update.hbm_bytes == layer.num_parameters * {"adam": 28, "sgd": 6}[training.optimizer]
+        assert update.traffic_bytes == layer.num_parameters * {"adam": 28, "sgd": 6}[training.optimizer]
 
 
 @many
@@ -149,7 +149,7 @@ def test_fusion_preserves_work_and_never_adds_traffic(model, training, t) -> Non
         assert vector_elements(after) == vector_elements(before)
         for graph_before, graph_after in zip(before.phases, after.phases, strict=True):
             assert total((graph_after,), "macs") == total((graph_before,), "macs")
-            assert total((graph_after,), "hbm_bytes") <= total((graph_before,), "hbm_bytes")
+            assert total((graph_after,), "traffic_bytes") <= total((graph_before,), "traffic_bytes")
             assert len(graph_after) <= len(graph_before)
             collectives = [[op.collective for op in g.operators if op.collective] for g in (graph_before, graph_after)]
             assert collectives[0] == collectives[1]
@@ -180,7 +180,7 @@ def test_fused_operators_are_a_matmul_with_vector_work_or_vector_work(model, tra
                     assert len(op.matmuls) == 1
                     assert (op.core_type is CoreType.TC_AND_VC) == bool(op.vector_works)
                 if op.kind in {OperatorKind.COLLECTIVE, OperatorKind.VIEW}:
-                    assert op.hbm_bytes == 0
+                    assert op.traffic_bytes == 0
 
 
 @many
@@ -191,7 +191,7 @@ def test_matmul_traffic_covers_its_operands(model, training, t, fusion) -> None:
         for graph in layer.phases:
             for op in graph.operators:
                 if op.kind is OperatorKind.MATMUL:
-                    assert op.hbm_bytes >= training.dtype_bytes * op.matmuls[0].operand_elements()
+                    assert op.traffic_bytes >= training.dtype_bytes * op.matmuls[0].operand_elements()
 
 
 @many

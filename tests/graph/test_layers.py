@@ -105,7 +105,7 @@ def test_fused_attention_writes_no_scores() -> None:
     for attention in AttentionForm:
         training = TrainingSpec(1, TOKENS, 8, attention=attention)
         block = build_model_graph(load_model("gpt3-175b"), training, tensor_parallel=1).layers[1]
-        traffic[attention] = sum(op.hbm_bytes for op in block.forward.operators)
+        traffic[attention] = sum(op.traffic_bytes for op in block.forward.operators)
     # Unfused: scores out and in, probabilities out and in, dropped probabilities out and in, and the one-byte mask.
     extra = 6 * scores_bytes + scores_bytes / 2
     assert traffic[AttentionForm.UNFUSED] - traffic[AttentionForm.FUSED] == extra

@@ -148,7 +148,7 @@ def test_totals_by_hand() -> None:
     totals = sum_phases(views, POINT)
     assert totals.mac_seconds == pytest.approx(3 * 0.5 / 2 * 8 * 128 * 64)
     assert totals.lane_seconds == pytest.approx(3 * 0.5 / 2 * 4 * 128)
-    assert totals.hbm_bytes == pytest.approx(3 * 0.01 / 2 * 800e9)
+    assert totals.traffic_bytes == pytest.approx(3 * 0.01 / 2 * 800e9)
     assert totals.update_bytes == pytest.approx(3 * 0.01 * 800e9)
 
 

@@ -69,7 +69,7 @@ class RowBounds:
             else:
                 total += self._block_bound(block, spread[:, chosen], single[:, chosen], self._entries[:, self._slot])
                 self._slot += 1
-        floor = self._estimates.hbm_bytes[:, phase.columns].sum(axis=1) / self._bandwidth
+        floor = self._estimates.traffic_bytes[:, phase.columns].sum(axis=1) / self._bandwidth
         makespan: Floats = np.maximum(total, floor)
         return makespan
 

@@ -138,7 +138,7 @@ class SolutionCheck:
         for schedule in solved.schedules:
             column = PHASES.index(schedule.phase)
             graph = sharded.phases[schedule.layer][column]
-            traffic = float(chip.estimates.hbm_bytes[0, graph.columns].sum())
+            traffic = float(chip.estimates.traffic_bytes[0, graph.columns].sum())
             latencies = PhaseLatencies(
                 one_core_s=chip.estimates.one_core_s[0, graph.columns],
                 spread_s=chip.estimates.spread_s[0, graph.columns],

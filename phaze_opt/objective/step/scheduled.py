@@ -68,7 +68,7 @@ class ScheduledTimes:
             for operator, is_own in zip(graph.operators, is_run, strict=True)
         )
         estimates = self._estimator.estimate(graph.operators, self._table)
-        traffic = float(estimates.hbm_bytes[0][is_run].sum())
+        traffic = float(estimates.traffic_bytes[0][is_run].sum())
         result = solve_compiled(
             compile_structure(core_types, graph.edges),
             _row(estimates.one_core_s),

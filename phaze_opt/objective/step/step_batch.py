@@ -111,7 +111,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
 def _update_bytes(step: CompiledStep) -> float:
     """Bytes that the optimizer moves for a parameter of a block."""
     graph = step.layers[BLOCK].graph
-    return sum(operator.hbm_bytes for operator in graph.update.operators) / max(1, graph.num_parameters)
+    return sum(operator.traffic_bytes for operator in graph.update.operators) / max(1, graph.num_parameters)
 
 
 def _num_islands(step: CompiledStep, network: Network) -> int:

@@ -110,7 +110,7 @@ def _weighted(totals: WorkloadTotals, columns: PointColumns, table: AcceleratorT
     """Time of the workload if every unit were busy, and its pressure on the memory."""
     tensor_s = totals.mac_seconds / effective_macs(table)
     vector_s = totals.lane_seconds / (columns.num_vc * columns.vc_width)
-    memory_s = totals.hbm_bytes / table.hbm_bandwidth_bytes_per_s
+    memory_s = totals.traffic_bytes / table.hbm_bandwidth_bytes_per_s
     devices = np.maximum(1.0, np.ceil(totals.update_bytes / columns.hbm_bytes))
     tiny = 1e-30
     return [

@@ -21,14 +21,14 @@ class WorkloadTotals:
     Attributes:
         mac_seconds: time of tensor-core operators x multiply-accumulate units of the probed chip.
         lane_seconds: time of vector operators x its lanes.
-        hbm_bytes: HBM traffic of the forward and backward passes.
+        traffic_bytes: HBM traffic of the forward and backward passes.
         update_bytes: HBM traffic of the optimizer's update of the whole model, per iteration: weights, gradients and
             moments are read and written once, so it stands for the bytes that must be held.
     """
 
     mac_seconds: float
     lane_seconds: float
-    hbm_bytes: float
+    traffic_bytes: float
     update_bytes: float
 
 
@@ -50,7 +50,7 @@ def sum_phases(phases: Sequence[PhaseView], point: DesignPoint) -> WorkloadTotal
     bandwidth = float(hbm_bandwidth_table(np.array([point.hbm_bytes]), constants=load_constants(), hbm_form=None)[0])
     macs = point.num_tc * point.tc_width * point.tc_depth
     lanes = point.num_vc * point.vc_width
-    mac_seconds = lane_seconds = hbm_bytes = update_bytes = 0.0
+    mac_seconds = lane_seconds = traffic_bytes = update_bytes = 0.0
     for view in phases:
         if view.tensor_parallel != smallest:
             continue
@@ -58,11 +58,11 @@ def sum_phases(phases: Sequence[PhaseView], point: DesignPoint) -> WorkloadTotal
         if view.phase is Phase.UPDATE:
             update_bytes += moved
             continue
-        hbm_bytes += moved / point.micro_batch
+        traffic_bytes += moved / point.micro_batch
         for core_type, spread_s in zip(view.core_types, view.spread_s, strict=True):
             share_s = view.repeats * float(spread_s) / point.micro_batch
             if core_type in (CoreType.TC, CoreType.TC_AND_VC):
                 mac_seconds += share_s * macs
             elif core_type is CoreType.VC:
                 lane_seconds += share_s * lanes
-    return WorkloadTotals(mac_seconds, lane_seconds, hbm_bytes, update_bytes)
+    return WorkloadTotals(mac_seconds, lane_seconds, traffic_bytes, update_bytes)

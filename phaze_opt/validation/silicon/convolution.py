@@ -74,7 +74,7 @@ def price_layers(layers: Sequence[Convolution], chip: Accelerator) -> LayerCosts
         latency_s=estimates.spread_s[0],
         energy_j=estimates.energy_j[0],
         glb_bytes=compiled.add_up(prices.glb_bytes)[0],
-        dram_bytes=estimates.hbm_bytes[0],
+        dram_bytes=estimates.traffic_bytes[0],
     )
 
 

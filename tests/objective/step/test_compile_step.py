@@ -33,7 +33,7 @@ SEQUENCE = 2048
 
 def operator_seconds(operators: object) -> np.ndarray:
     """Any times will do: here FLOPs and bytes at made-up rates."""
-    return np.array([2e-14 * operator.macs + 5e-13 * operator.hbm_bytes for operator in operators])
+    return np.array([2e-14 * operator.macs + 5e-13 * operator.traffic_bytes for operator in operators])
 
 
 def compiled(name: str, plan: ParallelPlan, *, batch: int = 64, stack: TrainingStack = IDEAL_STACK) -> CompiledStep:

@@ -217,7 +217,7 @@ def test_a_step_without_overlap_takes_the_messages_time_beside_its_compute(
     plan: ParallelPlan, micro_batches: int
 ) -> None:
     step = compiled(plan, micro_batches)
-    busy = np.array([1e-12 * (operator.macs + operator.hbm_bytes) for operator in step.operators])
+    busy = np.array([1e-12 * (operator.macs + operator.traffic_bytes) for operator in step.operators])
     found = price_step(step, serial_times(step, busy), LINKS)
     alone = price_step(
         replace(step, plan=replace(plan, data=1, zero=0, state_shards=0)), serial_times(step, busy), LINKS

@@ -53,7 +53,7 @@ NOTHING = FittedConstants({})
 
 def seconds_of(operators):
     """Times at made-up rates."""
-    return np.array([3e-15 * operator.macs + 5e-13 * operator.hbm_bytes for operator in operators])
+    return np.array([3e-15 * operator.macs + 5e-13 * operator.traffic_bytes for operator in operators])
 
 
 def priced(plan, *, stack=BARE, batch=8, network=NODES, scale=1.0):

@@ -49,7 +49,7 @@ class RooflineEstimator:
             one_core_s=one_core,
             spread_s=np.maximum(np.maximum(compute, vector), memory),
             energy_j=np.broadcast_to(picojoules * 1e-12, one_core.shape).copy(),
-            hbm_bytes=np.broadcast_to(traffic, one_core.shape).copy(),
+            traffic_bytes=np.broadcast_to(traffic, one_core.shape).copy(),
         )
 
     def explain(self, operators: Sequence[Operator], accelerator: Accelerator) -> tuple[OperatorBreakdown, ...]:
@@ -73,7 +73,7 @@ class RooflineEstimator:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """MACs, lane cycles and HBM bytes, each of shape (num_operators,)."""
         macs = np.array([operator.macs for operator in operators], dtype=np.float64)
-        traffic = np.array([operator.hbm_bytes for operator in operators], dtype=np.float64)
+        traffic = np.array([operator.traffic_bytes for operator in operators], dtype=np.float64)
         cycles = np.array(
             [
                 sum(
