@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.numbers import integer, relative_gap
@@ -50,6 +49,7 @@ from phaze_opt.cli.output import console, print_json
 from phaze_opt.cli.scenario import build_scenario, build_space, load_models
 from phaze_opt.cli.search_config import one_of, runs_directory
 from phaze_opt.errors import InputError
+from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.objective.scenario import Scenario
@@ -203,7 +203,7 @@ def certify(
         common=common,
         constants=constants,
     )
-    goal = parse_choice(Goal, objective, option="--objective")
+    goal = parse_word(Goal, objective, source="--objective")
     runs_directory(work_dir)
     check_file_to_write(report, option="--report", example="certificate.html")
     options = CertifyOptions(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.options import DEFAULT_ESTIMATOR, DEFAULT_SCHEDULE_GAP
 from phaze_opt.cli.output import console, out, print_json
 from phaze_opt.cli.plan_options import DEFAULT_TOP, PlanTexts, parse_choices, training_length
 from phaze_opt.cli.plan_software import choose_software, notes_on, with_gradients
 from phaze_opt.errors import InputError
+from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.device import ComputePath, Device
@@ -119,8 +119,8 @@ def _training(request: EvaluateRequest) -> TrainingSpec:
         micro_batch=1,
         sequence_length=training_length(request.model, request.sequence_length),
         global_batch=request.global_batch,
-        optimizer=parse_choice(Optimizer, request.optimizer, option="--optimizer"),
-        attention=parse_choice(AttentionForm, request.attention, option="--attention"),
+        optimizer=parse_word(Optimizer, request.optimizer, source="--optimizer"),
+        attention=parse_word(AttentionForm, request.attention, source="--attention"),
     )
 
 
@@ -249,7 +249,7 @@ def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, 
     clock = ScheduledTimes(
         accelerator,
         estimator=load_estimator(request.estimator),
-        exclusivity=parse_choice(Exclusivity, request.exclusivity, option="--exclusivity"),
+        exclusivity=parse_word(Exclusivity, request.exclusivity, source="--exclusivity"),
         options=ScheduleOptions(mip_gap=request.schedule_gap),
     )
     return clock, accelerator.peak_flops_per_s, float(accelerator.hbm_bytes), accelerator.name or "designed chips"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.network_output import design_to_json, draw, levels_to_json, print_design
 from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer, positive
@@ -28,6 +27,7 @@ from phaze_opt.cli.output import print_json
 from phaze_opt.cli.plan_options import training_length
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import shorten
+from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.network import Network
@@ -166,7 +166,7 @@ def optimise(
     from phaze_opt.objective.step.network_design import design_network
     from phaze_opt.units import gb_per_s_to_bytes_per_s
 
-    way = None if chunking is None else parse_choice(Chunking, chunking, option="--chunking")
+    way = None if chunking is None else parse_word(Chunking, chunking, source="--chunking")
     check_file_to_write(output, option="--out", example="network.toml")
     step = _compile(
         model,
@@ -224,7 +224,7 @@ def _compile(
         micro_batch=micro_batch,
         sequence_length=training_length(model, sequence_length),
         global_batch=global_batch,
-        optimizer=parse_choice(Optimizer, optimizer, option="--optimizer"),
+        optimizer=parse_word(Optimizer, optimizer, source="--optimizer"),
     )
     plan = ParallelPlan(tensor=tensor, pipeline=pipeline, data=replicas, micro_batch=micro_batch)
     obstacle = plan_obstacle(model, training, plan)

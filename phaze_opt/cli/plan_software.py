@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.choices import parse_choice
 from phaze_opt.errors import InputError
+from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ def choose_software(
         message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
         raise InputError(message, source="--software")
     if name == IDEAL_STACK.name:
-        form = parse_choice(AttentionForm, attention, option="--attention")
+        form = parse_word(AttentionForm, attention, source="--attention")
         return ChosenSoftware(replace(IDEAL_STACK, attention=form), is_chosen=False)
     stack = load_stack(name, fitted)
     if attention not in (DEFAULT_ATTENTION, stack.attention.value):

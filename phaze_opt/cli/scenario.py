@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.numbers import MAX_COUNT, MAX_HBM_GB, MAX_MICRO_BATCH, parse_integers
 from phaze_opt.cli.options import DEFAULT_ESTIMATOR, DEFAULT_HBM_GB, DEFAULT_MICRO_BATCHES, DEFAULT_SCHEDULE_GAP
 from phaze_opt.errors import InputError
+from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
@@ -72,13 +72,13 @@ def build_scenario(
         cluster=Cluster(num_devices=devices, network=load_network(network, num_devices=devices, constants=constants)),
         global_batch=global_batch,
         sequence_length=sequence_length,
-        optimizer=parse_choice(Optimizer, optimizer, option="--optimizer"),
-        attention=parse_choice(AttentionForm, attention, option="--attention"),
-        exclusivity=parse_choice(Exclusivity, exclusivity, option="--exclusivity"),
-        recompute=parse_choice(RecomputePolicy, recompute, option="--recompute"),
+        optimizer=parse_word(Optimizer, optimizer, source="--optimizer"),
+        attention=parse_word(AttentionForm, attention, source="--attention"),
+        exclusivity=parse_word(Exclusivity, exclusivity, source="--exclusivity"),
+        recompute=parse_word(RecomputePolicy, recompute, source="--recompute"),
         tensor_parallel=parse_integers(tensor_parallel, option="--tensor-parallel", high=MAX_COUNT),
         is_sequence_parallel=is_sequence_parallel,
-        common=parse_choice(CommonMean, common, option="--common"),
+        common=parse_word(CommonMean, common, source="--common"),
         max_area_mm2=max_area_mm2,
         max_tdp_w=max_tdp_w,
         estimator=_check_estimator(estimator),

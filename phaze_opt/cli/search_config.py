@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.choices import parse_choice
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import check_directory
+from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.search.config import SearchConfig
@@ -41,7 +41,7 @@ def build_config(
         pruner_options=parse_assignments(pruner_options, option="--pruner-option"),
         num_starts=starts,
         dask=dask,
-        goal=parse_choice(Goal, objective, option="--objective"),
+        goal=parse_word(Goal, objective, source="--objective"),
         num_trials=num_trials,
         seed=seed,
         batch=batch,

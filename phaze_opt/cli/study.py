@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.choices import parse_choice
 from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.numbers import integer
 from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption
 from phaze_opt.cli.output import console, out, print_json, spared, working
+from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.study.config import StudyConfig
@@ -124,7 +124,7 @@ def run(
     from phaze_opt.track.guard import open_study_tracker
     from phaze_opt.track.protocol import TrackerConfig, TrialRuns
 
-    trials = parse_choice(TrialRuns, track_trials, option="--track-trials")
+    trials = parse_word(TrialRuns, track_trials, source="--track-trials")
     config = read_study(file)
     if restart and not resume:
         console().print("--restart goes on with what is there, as --resume does", markup=False)

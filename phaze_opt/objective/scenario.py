@@ -6,23 +6,35 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.build import sharding_obstacle
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.network import Cluster, Network
+from phaze_opt.objective.scenario_options import (
+    DEFAULT_HBM_GB,
+    DEFAULT_MICRO_BATCHES,
+    ScenarioOptions,
+    SpaceOptions,
+)
 from phaze_opt.placement.problem import RecomputePolicy
-from phaze_opt.plugins import PluginGroup, load_plugin
+from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+from phaze_opt.record.spelling import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
+from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import MAX_SAMPLES, AttentionForm, Optimizer, TrainingSpec
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096
 """A model that admits longer sequences is still evaluated at this length unless told otherwise."""
-
-
-DEFAULT_ESTIMATOR = "analytic"
+LIMITED_NODES = 200
+"""Branch-and-bound nodes of each schedule's ILP wherever a gap is accepted; proving a schedule takes what it takes."""
+NO_NODE_LIMIT = 0
+DEFAULTS = ScenarioOptions()
+DEFAULT_ESTIMATOR = DEFAULTS.estimator
 """The estimator of designed chips with ideal operators; it has no constants beside the package's."""
 
 
@@ -62,18 +74,18 @@ class Scenario:
     cluster: Cluster
     global_batch: int
     sequence_length: int | None = None
-    optimizer: Optimizer = Optimizer.ADAM
-    attention: AttentionForm = AttentionForm.FUSED
-    exclusivity: Exclusivity = Exclusivity.CHIP
-    recompute: RecomputePolicy = RecomputePolicy.AUTO
-    is_sequence_parallel: bool = True
-    tensor_parallel: tuple[int, ...] = (1, 2, 4, 8)
+    optimizer: Optimizer = Optimizer(DEFAULTS.optimizer)
+    attention: AttentionForm = AttentionForm(DEFAULTS.attention)
+    exclusivity: Exclusivity = Exclusivity(DEFAULTS.exclusivity)
+    recompute: RecomputePolicy = RecomputePolicy(DEFAULTS.recompute)
+    is_sequence_parallel: bool = DEFAULTS.sequence_parallel
+    tensor_parallel: tuple[int, ...] = DEFAULTS.tensor_parallel
     common: CommonMean = CommonMean.ARITHMETIC
     max_area_mm2: float | None = None
     max_tdp_w: float | None = None
     estimator: str = DEFAULT_ESTIMATOR
-    schedule_gap: float = 0.01
-    schedule_nodes: int = 200
+    schedule_gap: float = DEFAULTS.schedule_gap
+    schedule_nodes: int = LIMITED_NODES
 
     def __post_init__(self) -> None:
         """Check that there is something to train and somewhere to train it."""
@@ -164,3 +176,60 @@ def _fitted_digests(estimator: str) -> tuple[str, ...]:
         return ()
     plugin = load_plugin(PluginGroup.ESTIMATORS, estimator)
     return (plugin.fitted_digest,) if isinstance(plugin, FittedEstimator) else ()
+
+
+def build_scenario(
+    options: ScenarioOptions, models: tuple[ModelSpec, ...], *, network: Network, common: CommonMean
+) -> Scenario:
+    """The scenario that options describe.
+
+    Args:
+        options: as given on the command line or in a study file.
+        models: what is trained.
+        network: the one that the options name, built for their devices.
+        common: the mean over models.
+
+    Raises:
+        InputError: an option breaks a rule; the message names it.
+    """
+    return Scenario(
+        models=models,
+        cluster=Cluster(num_devices=options.devices, network=network),
+        global_batch=options.global_batch,
+        sequence_length=options.sequence_length,
+        optimizer=parse_word(Optimizer, options.optimizer, source="--optimizer"),
+        attention=parse_word(AttentionForm, options.attention, source="--attention"),
+        exclusivity=parse_word(Exclusivity, options.exclusivity, source="--exclusivity"),
+        recompute=parse_word(RecomputePolicy, options.recompute, source="--recompute"),
+        is_sequence_parallel=options.sequence_parallel,
+        tensor_parallel=options.tensor_parallel,
+        common=common,
+        max_area_mm2=options.max_area_mm2,
+        max_tdp_w=options.max_tdp_w,
+        estimator=_check_estimator(options.estimator),
+        schedule_gap=options.schedule_gap,
+        schedule_nodes=LIMITED_NODES if options.schedule_gap > 0 else NO_NODE_LIMIT,
+    )
+
+
+def _check_estimator(name: str) -> str:
+    """The name of an estimator that is installed."""
+    known = [entry.name for entry in list_plugins(PluginGroup.ESTIMATORS)]
+    if name not in known:
+        message = f"no estimator is named '{name}'; {suggest(name, known)}"
+        raise InputError(message, source="--estimator")
+    return name
+
+
+def build_space(options: SpaceOptions) -> SearchSpace:
+    """Phaze's space joined with micro-batches and HBM sizes, or the space of a TOML file.
+
+    Raises:
+        InputError: a value breaks a rule, or the file is faulty.
+    """
+    batches = options.micro_batch
+    capacities = tuple(gib_to_bytes(size) for size in options.hbm_gb)
+    if options.space:
+        return load_space(Path(options.space), hbm_bytes=capacities, micro_batches=batches)
+    own = tuple(gib_to_bytes(size) for size in DEFAULT_HBM_GB)
+    return phaze_space(hbm_bytes=capacities or own, micro_batches=batches or DEFAULT_MICRO_BATCHES)

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from enum import StrEnum
+from typing import TypeVar
+
+from phaze_opt.errors import InputError
+
+_WordT = TypeVar("_WordT", bound=StrEnum)
 
 LEAST_BEGINNING, MOST_BEGINNINGS = 3, 4
 """Letters that count as the beginning of a name, and names with that beginning that are suggested."""
@@ -43,3 +49,16 @@ def near(name: str, known: Iterable[str], *, most: int = 1, likeness: float = LE
     fits = (each for each in known if 2 * min(len(each), len(text)) >= likeness * (len(each) + len(text)))
     lowered = {candidate.lower(): candidate for candidate in fits}
     return [lowered[key] for key in difflib.get_close_matches(text, lowered, n=most, cutoff=likeness)]
+
+
+def parse_word(words: type[_WordT], text: str, *, source: str) -> _WordT:
+    """A member of a closed set by its value.
+
+    Raises:
+        InputError: there is none; a near miss is suggested.
+    """
+    try:
+        return words(text)
+    except ValueError:
+        message = f"'{text}' is unknown; {suggest(text, list(words))}"
+        raise InputError(message, source=source) from None

@@ -1,0 +1,216 @@
+"""The options of a scenario and of a space, each declared once: a field with its default, help, flag, kind and limits.
+
+All that reads or lists these options derives from the fields, in the order they stand here:
+
+- the command line: `cli.options` makes a typer option of every field (``flag``, ``help``, ``panel``, ``shown``);
+- study files: ``declarations(ScenarioOptions)`` gives every key (the field's name), the table it belongs to (``table``;
+  empty of what a study file does not have), its kind and, of words, the enumeration that holds them (``words()``).
+  ``default`` is the study's default too; `is_required` says that a command line has to state it;
+- `objective.scenario.build_scenario` and `build_space` make a `Scenario` and a `SearchSpace` of the values.
+
+To add an option: add a field here, its meaning to `Scenario`, and pass it on in `build_scenario`. Nothing heavy is
+imported here, so that ``--help`` stays quick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import Enum, StrEnum
+from pkgutil import resolve_name
+from typing import Any
+
+WORKLOAD = "Workload and cluster"
+CHOICES = "Training and scheduling choices"
+BUDGETS = "Budgets"
+SPACE = "Space"
+
+MAX_COUNT = 10**9
+"""Largest count an option takes unless it says otherwise; products of such counts stay within 64 bits."""
+MAX_MICRO_BATCH = 1 << 16
+MAX_HBM_GB = 1 << 20
+DEFAULT_MICRO_BATCHES = (1, 2, 4, 8)
+DEFAULT_HBM_GB = (32, 64, 80)
+_DECLARATION = "declaration"
+
+
+class Kind(Enum):
+    """What the text of an option is read as.
+
+    COUNT is an integer within limits, COUNTS are several of them (ascending, distinct; none where nothing was said),
+    AMOUNT a positive number, GAP a number from 0 to below 1, WORD one of a closed set or of the plug-ins' names, TEXT
+    and PATH what they say, TEXTS several texts, SWITCH yes or no.
+    """
+
+    COUNT = "count"
+    COUNTS = "counts"
+    AMOUNT = "amount"
+    GAP = "gap"
+    WORD = "word"
+    TEXT = "text"
+    TEXTS = "texts"
+    PATH = "path"
+    SWITCH = "switch"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """All that is known of one option.
+
+    Attributes:
+        help: one line on what it does.
+        kind: how its text is read.
+        panel: heading of the command line's help.
+        flag: on the command line; that of a switch that is on by default comes with its ``--no-`` form.
+        shown: the default in words, where the value does not tell; empty for the value itself.
+        low, high: limits of a count.
+        enumeration: ``module:name`` of the closed set that holds a word; empty if there is none.
+        is_required: whether a command line must state it.
+        table: of a study file; empty if study files do not have it.
+        name: of the field; filled in by `declarations`.
+        default: of the field; filled in by `declarations`.
+    """
+
+    help: str
+    kind: Kind
+    panel: str = ""
+    flag: str = ""
+    shown: str = ""
+    low: int = 1
+    high: int = MAX_COUNT
+    enumeration: str = ""
+    is_required: bool = False
+    table: str = ""
+    name: str = ""
+    default: Any = None
+
+    def words(self) -> type[StrEnum]:
+        """The closed set of a word; imports the module that defines it."""
+        found: type[StrEnum] = resolve_name(self.enumeration)
+        return found
+
+
+def declared(default: Any, help: str, kind: Kind, **more: Any) -> Any:  # noqa: A002
+    """A field of a frozen dataclass of options; ``more`` are attributes of `Declaration`."""
+    return field(default=default, metadata={_DECLARATION: Declaration(help, kind, **more)})
+
+
+def declarations(options: type) -> dict[str, Declaration]:
+    """The declarations of a dataclass of options by field, in order, with names, defaults and flags filled in."""
+    from dataclasses import replace
+
+    found = {}
+    for each in fields(options):
+        known: Declaration = each.metadata[_DECLARATION]
+        flag = known.flag or f"--{each.name.replace('_', '-')}"
+        found[each.name] = replace(known, name=each.name, default=each.default, flag=flag)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioOptions:
+    """What a user says of a scenario beside its models; `objective.scenario.Scenario` has the meanings."""
+
+    devices: int = declared(
+        1024, "Accelerators in the cluster.", Kind.COUNT, panel=WORKLOAD, table="cluster", is_required=True
+    )
+    global_batch: int = declared(
+        4096, "Samples an iteration, over all replicas.", Kind.COUNT, panel=WORKLOAD, table="cluster", is_required=True
+    )
+    sequence_length: int | None = declared(
+        None,
+        "Tokens a sample; by default the model's own maximum, at most 4096.",
+        Kind.COUNT,
+        panel=WORKLOAD,
+        table="training",
+    )
+    network: str = declared(
+        "two-level",
+        "A network by name (see `phaze-opt network list`), or a file.",
+        Kind.TEXT,
+        panel=WORKLOAD,
+        table="cluster",
+    )
+    optimizer: str = declared(
+        "adam",
+        "adam or sgd.",
+        Kind.WORD,
+        panel=CHOICES,
+        table="training",
+        enumeration="phaze_opt.workload.training:Optimizer",
+    )
+    attention: str = declared(
+        "fused",
+        "fused or unfused.",
+        Kind.WORD,
+        panel=CHOICES,
+        table="training",
+        enumeration="phaze_opt.workload.training:AttentionForm",
+    )
+    exclusivity: str = declared(
+        "chip",
+        "What an operator spread over all cores excludes: chip (everything) or type (its core types).",
+        Kind.WORD,
+        panel=CHOICES,
+        table="training",
+        enumeration="phaze_opt.schedule.problem:Exclusivity",
+    )
+    recompute: str = declared(
+        "auto",
+        "auto (per stage, where needed), never or always.",
+        Kind.WORD,
+        panel=CHOICES,
+        table="training",
+        enumeration="phaze_opt.placement.problem:RecomputePolicy",
+    )
+    tensor_parallel: tuple[int, ...] = declared(
+        (1, 2, 4, 8), "Tensor-parallel degrees that placement may choose.", Kind.COUNTS, panel=CHOICES, table="training"
+    )
+    sequence_parallel: bool = declared(
+        True, "Shard norms and residuals over the tensor group too.", Kind.SWITCH, panel=CHOICES, table="training"
+    )
+    estimator: str = declared(
+        "analytic",
+        "What prices operators: analytic (ideal arrays, lanes and memory), calibrated (with the efficiencies "
+        "fitted to real machines), or a plug-in's.",
+        Kind.WORD,
+        panel=CHOICES,
+    )
+    schedule_gap: float = declared(
+        0.01,
+        "Solve a schedule's ILP only above this relative gap; 0 proves every schedule, however long it takes.",
+        Kind.GAP,
+        panel=CHOICES,
+        table="training",
+    )
+    max_area_mm2: float | None = declared(
+        None, "Area budget of a chip, mm2.", Kind.AMOUNT, panel=BUDGETS, table="budgets"
+    )
+    max_tdp_w: float | None = declared(None, "TDP budget of a chip, W.", Kind.AMOUNT, panel=BUDGETS, table="budgets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceOptions:
+    """What a user says of a space: nothing means Phaze's, with the defaults above joined."""
+
+    micro_batch: tuple[int, ...] = declared(
+        (),
+        "Micro-batches to search, samples.",
+        Kind.COUNTS,
+        panel=SPACE,
+        table="space",
+        high=MAX_MICRO_BATCH,
+        shown=f"{','.join(map(str, DEFAULT_MICRO_BATCHES))}, or those of --space",
+    )
+    hbm_gb: tuple[int, ...] = declared(
+        (),
+        "HBM capacities to search, GB.",
+        Kind.COUNTS,
+        panel=SPACE,
+        table="space",
+        flag="--hbm",
+        high=MAX_HBM_GB,
+        shown=f"{','.join(map(str, DEFAULT_HBM_GB))}, or those of --space",
+    )
+    space: str = declared(
+        "", "A space of your own (TOML) in place of Phaze's.", Kind.TEXT, panel=SPACE, table="space", flag="--space"
+    )
