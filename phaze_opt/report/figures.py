@@ -13,7 +13,7 @@ from phaze_opt.objective.experts import is_expert
 from phaze_opt.report.design import CAUSES
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
 from phaze_opt.report.text import describe_cores, describe_memories, format_number, format_time
-from phaze_opt.search.result import TrialRecord
+from phaze_opt.search.trial import Trial
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MAX_HOVERED = 5000
 """Trials beyond which points carry no hover text, so that pages stay light."""
 
 
-def history_figure(trials: Sequence[TrialRecord], *, goal: str) -> Figure:
+def history_figure(trials: Sequence[Trial[Evaluation]], *, goal: str) -> Figure:
     """Every trial and the best so far, by trial number; infeasible trials as ticks on the axis."""
     import plotly.graph_objects as go
 
@@ -52,7 +52,7 @@ def history_figure(trials: Sequence[TrialRecord], *, goal: str) -> Figure:
     return apply_style(figure, "Search history")
 
 
-def _add_infeasible(figure: Figure, trials: Sequence[TrialRecord], *, level: float) -> None:
+def _add_infeasible(figure: Figure, trials: Sequence[Trial[Evaluation]], *, level: float) -> None:
     infeasible = [record for record in trials if not record.values]
     if not infeasible:
         return
@@ -64,7 +64,7 @@ def _add_infeasible(figure: Figure, trials: Sequence[TrialRecord], *, level: flo
     )  # fmt: skip
 
 
-def area_throughput_figure(trials: Sequence[TrialRecord], *, references: Mapping[str, Evaluation]) -> Figure:
+def area_throughput_figure(trials: Sequence[Trial[Evaluation]], *, references: Mapping[str, Evaluation]) -> Figure:
     """Throughput over area, coloured by TDP; the best design ringed, the references as diamonds."""
     import plotly.graph_objects as go
 
@@ -117,7 +117,7 @@ def _add_mark(
     )  # fmt: skip
 
 
-def pareto_figure(trials: Sequence[TrialRecord], *, front: Sequence[TrialRecord]) -> Figure:
+def pareto_figure(trials: Sequence[Trial[Evaluation]], *, front: Sequence[Trial[Evaluation]]) -> Figure:
     """Throughput over TDP, coloured by area; the designs of the front are ringed."""
     import plotly.graph_objects as go
 
@@ -143,7 +143,7 @@ def pareto_figure(trials: Sequence[TrialRecord], *, front: Sequence[TrialRecord]
     return apply_style(figure, "Pareto front: throughput up, TDP and area down")
 
 
-def parallel_coordinates_figure(trials: Sequence[TrialRecord]) -> Figure:
+def parallel_coordinates_figure(trials: Sequence[Trial[Evaluation]]) -> Figure:
     """One line per feasible trial through its parameters (powers of two evenly spaced), coloured by throughput."""
     import plotly.graph_objects as go
 
@@ -204,11 +204,11 @@ def breakdown_figure(evaluations: Mapping[str, Evaluation]) -> Figure:
 
 
 def search_figures(
-    trials: Sequence[TrialRecord],
+    trials: Sequence[Trial[Evaluation]],
     *,
     goal: str,
     references: Mapping[str, Evaluation],
-    front: Sequence[TrialRecord] = (),
+    front: Sequence[Trial[Evaluation]] = (),
     best: Evaluation | None = None,
 ) -> dict[str, Figure]:
     """The figures of a search by file name; those that would be empty are left out."""
@@ -236,7 +236,7 @@ def describe_design(design: Evaluation) -> str:
     )
 
 
-def _hovers(records: Sequence[TrialRecord]) -> list[str] | None:
+def _hovers(records: Sequence[Trial[Evaluation]]) -> list[str] | None:
     if len(records) > MAX_HOVERED:
         return None
     return [f"trial {record.number}<br>{describe_design(record.evaluation)}" for record in records]

@@ -11,7 +11,8 @@ from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.design import PROVEN_GAP
 from phaze_opt.report.text import format_mib, format_number, format_share, format_time
-from phaze_opt.search.result import SearchResult, TrialRecord, rank
+from phaze_opt.search.result import SearchResult
+from phaze_opt.search.trial import Trial, rank
 from phaze_opt.study.result import Truth, TruthKind
 from phaze_opt.units import bytes_to_gib
 
@@ -117,13 +118,13 @@ def runners_up_table(result: SearchResult) -> TableContent:
     return TableContent(title, columns, tuple(_record_row(record) for record in records), note, emphasised)
 
 
-def best_records(records: Sequence[TrialRecord], count: int = NUM_RUNNERS_UP) -> tuple[TrialRecord, ...]:
+def best_records(records: Sequence[Trial[Evaluation]], count: int = NUM_RUNNERS_UP) -> tuple[Trial[Evaluation], ...]:
     """The best distinct feasible trials by their first objective."""
     feasible = [record for record in records if record.values and not record.is_repeat]
     return tuple(sorted(feasible, key=rank)[:count])
 
 
-def _record_row(record: TrialRecord) -> tuple[str, ...]:
+def _record_row(record: Trial[Evaluation]) -> tuple[str, ...]:
     point, evaluation = record.point, record.evaluation
     return (
         str(record.number),

@@ -10,13 +10,13 @@ from phaze_opt.objective.evaluation import Evaluation, ScheduleQuality
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.input_files import shorten_path
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.search.result import TrialRecord
+from phaze_opt.search.trial import Trial
 
 ROUNDING = 1e-12
 """Relative difference between two evaluations of one point on one machine, or on two."""
 
 
-def confirm_winner(best: TrialRecord, objective: PointObjective, *, goal: Goal, journal: Path) -> None:
+def confirm_winner(best: Trial[Evaluation], objective: PointObjective, *, goal: Goal, journal: Path) -> None:
     """Evaluate the best trial's point again and compare.
 
     Where a schedule ended at its time limit, two evaluations may differ, and nothing is compared.

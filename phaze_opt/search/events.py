@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.space.point import DesignPoint
+from phaze_opt.search.trial import Trial
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -38,16 +38,10 @@ class SearchStarted:
 
 @dataclass(frozen=True, slots=True)
 class TrialFinished:
-    """One trial has its evaluation; ``values`` as in `search.strategy.Outcome`."""
+    """One trial has its evaluation."""
 
     search_id: str
-    number: int
-    point: DesignPoint
-    evaluation: Evaluation
-    values: tuple[float, ...]
-    wall_s: float
-    is_repeat: bool
-    is_resumed: bool
+    trial: Trial[Evaluation]
 
 
 @dataclass(frozen=True, slots=True)

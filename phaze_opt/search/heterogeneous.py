@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, evaluate_heterogeneous
-from phaze_opt.search.result import SearchResult, TrialRecord, rank
+from phaze_opt.search.result import SearchResult
+from phaze_opt.search.trial import Trial, rank
 from phaze_opt.space.point import DesignPoint
 
 DEFAULT_TOP_K = 6
@@ -34,7 +36,7 @@ def heterogeneous_of_search(
     return evaluate_heterogeneous(objective, points) if points else None
 
 
-def candidate_points(records: Sequence[TrialRecord], *, top_k: int = DEFAULT_TOP_K) -> tuple[DesignPoint, ...]:
+def candidate_points(records: Sequence[Trial[Evaluation]], *, top_k: int = DEFAULT_TOP_K) -> tuple[DesignPoint, ...]:
     """The best designs, those of least power among them, and the fastest for every layer kind; no architecture twice.
 
     The last are ranked by device seconds a sample of the layer's forward and backward pass; of equals the one of
@@ -43,7 +45,7 @@ def candidate_points(records: Sequence[TrialRecord], *, top_k: int = DEFAULT_TOP
     feasible = sorted((record for record in records if record.values and not record.is_repeat), key=rank)
     chosen: dict[DesignPoint, DesignPoint] = {}
 
-    def choose(record: TrialRecord) -> None:
+    def choose(record: Trial[Evaluation]) -> None:
         chosen.setdefault(replace(record.point, micro_batch=1), record.point)
 
     for record in feasible:
@@ -56,7 +58,7 @@ def candidate_points(records: Sequence[TrialRecord], *, top_k: int = DEFAULT_TOP
     return tuple(chosen.values())
 
 
-def _device_seconds(record: TrialRecord, layer: str) -> float:
+def _device_seconds(record: Trial[Evaluation], layer: str) -> float:
     """Forward and backward of one layer on all devices of a stage, a sample, s; infinite if it is not scheduled."""
     evaluation = record.evaluation
     passes = [item.makespan_s for item in evaluation.schedules if item.layer == layer and item.phase != "update"]

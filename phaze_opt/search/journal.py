@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
 from phaze_opt.plugins import PluginOrigin, changed_plugins
 from phaze_opt.record.input_files import shorten, shorten_path
@@ -20,8 +21,7 @@ from phaze_opt.record.journal import JournalRead, JournalWriter, mend_journal, o
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.record.whole_file import unwritable
-from phaze_opt.search.result import TrialRecord
-from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.search.trial import KnownEvaluation, Trial
 from phaze_opt.space.point import DesignPoint
 
 _LOGGER = logging.getLogger(__name__)
@@ -48,25 +48,8 @@ class KeptTrial:
     known: KnownEvaluation | None
 
 
-@dataclass(frozen=True, slots=True)
-class KeptSearch:
-    """What the journal of a search holds.
-
-    Attributes:
-        start: its start record, the configuration; empty if that line is lost.
-        trials: in the order of their lines.
-        num_faulty: lines that were torn or changed.
-        is_checked: False for a journal of a version before checksums.
-    """
-
-    start: Mapping[str, Any]
-    trials: tuple[KeptTrial, ...] = ()
-    num_faulty: int = 0
-    is_checked: bool = True
-
-
 @dataclass(slots=True)
-class Journal:
+class TrialFile:
     """Finished trials on disk.
 
     Attributes:
@@ -88,12 +71,12 @@ class Journal:
         """Whether a line read was this trial."""
         return (number, point) in self.trials
 
-    def append(self, record: TrialRecord) -> None:
+    def append(self, trial: Trial[Evaluation]) -> None:
         """Write one trial unless it was read from here; a failure stops the journal with a warning, never a search."""
-        if self._writer is None or (record.number, record.point) in self.trials:
+        if self._writer is None or (trial.number, trial.point) in self.trials:
             return
         try:
-            self._writer.append(_trial_line(record))
+            self._writer.append(_trial_line(trial))
         except OSError as error:
             _LOGGER.warning("%s: cannot write (%s); this search goes on but cannot be resumed", self.path, error)
             self._writer.close()
@@ -103,7 +86,7 @@ class Journal:
 @contextmanager
 def keep_journal(
     directory: Path, *, start: Mapping[str, object], is_resumed: bool, plugins: Sequence[PluginOrigin] = ()
-) -> Iterator[Journal]:
+) -> Iterator[TrialFile]:
     """The journal of a search while it runs; nobody else may run that search meanwhile.
 
     Args:
@@ -120,12 +103,11 @@ def keep_journal(
     with locked(directory / ".lock", busy=_BUSY):
         if is_resumed:
             _check_start(path, plugins)
-        kept = _kept(mend_journal(path)) if is_resumed else KeptSearch({})
-        journal = Journal(path)
-        _take_in(journal, kept)
+        journal = TrialFile(path)
+        has_start = is_resumed and _take_in(journal, mend_journal(path))
         try:
             journal._writer = open_journal(path, is_fresh=not is_resumed)
-            if not kept.start:
+            if not has_start:
                 journal._writer.append({"format": FORMAT, **start, _PLUGINS: to_plain(_Origins, tuple(plugins))})
         except OSError as error:
             if journal._writer is not None:
@@ -170,53 +152,40 @@ def _origins(start: Mapping[str, Any]) -> tuple[PluginOrigin, ...]:
         return ()
 
 
-def _take_in(journal: Journal, kept: KeptSearch) -> None:
-    """Go on with the trials that an earlier run kept; lines that do not hold are said and left out."""
-    for trial in kept.trials:
-        journal.trials.add((trial.number, trial.point))
-        if trial.known is not None:
-            journal.entries[trial.point] = trial.known
-    if not kept.is_checked:
-        _LOGGER.warning("%s: written before journals had checksums; what it holds is taken as it is", journal.path)
-    if kept.num_faulty:
-        _LOGGER.warning(
-            "%s: lines torn or changed since they were written: %d; their trials are evaluated again",
-            journal.path,
-            kept.num_faulty,
-        )
+def _take_in(journal: TrialFile, read: JournalRead) -> bool:
+    """Go on with the trials that an earlier run kept; lines that do not hold are said and left out.
 
-
-def read_search(directory: Path) -> KeptSearch:
-    """What the journal of a search holds, whether it runs or has ended.
-
-    Raises:
-        InputError: the file cannot be read.
+    Returns:
+        Whether the start record is among the lines.
     """
-    return _kept(read_journal(directory / JOURNAL_FILE))
-
-
-def _kept(read: JournalRead) -> KeptSearch:
-    start: Mapping[str, Any] = {}
-    trials = []
+    has_start = False
     num_faulty = read.num_faulty
     for value in read.values:
         if "format" in value:
-            start = {key: entry for key, entry in value.items() if key != "format"}
-            continue
-        trial = parse_trial(value)
-        if trial is None:
+            has_start = len(value) > 1
+        elif (trial := parse_trial(value)) is None:
             num_faulty += 1
         else:
-            trials.append(trial)
-    return KeptSearch(start, tuple(trials), num_faulty=num_faulty, is_checked=read.is_checked)
+            journal.trials.add((trial.number, trial.point))
+            if trial.known is not None:
+                journal.entries[trial.point] = trial.known
+    if not read.is_checked:
+        _LOGGER.warning("%s: written before journals had checksums; what it holds is taken as it is", journal.path)
+    if num_faulty:
+        _LOGGER.warning(
+            "%s: lines torn or changed since they were written: %d; their trials are evaluated again",
+            journal.path,
+            num_faulty,
+        )
+    return has_start
 
 
-def _trial_line(record: TrialRecord) -> dict[str, object]:
+def _trial_line(trial: Trial[Evaluation]) -> dict[str, object]:
     return {
-        "number": record.number,
-        "point": asdict(record.point),
-        "wall_s": record.wall_s,
-        "evaluation": None if record.is_repeat else evaluation_to_json(record.evaluation),
+        "number": trial.number,
+        "point": asdict(trial.point),
+        "wall_s": trial.wall_s,
+        "evaluation": None if trial.is_repeat else evaluation_to_json(trial.evaluation),
     }
 
 

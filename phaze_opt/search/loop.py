@@ -14,9 +14,9 @@ from phaze_opt.search.counting_probe import CountingProbe
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
 from phaze_opt.search.events import Observers, TrialFinished
 from phaze_opt.search.pruner import PrunerRun, Verdict
-from phaze_opt.search.result import SearchProgress, SearchResult, TrialRecord, rank
+from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.strategy import Outcome, StrategyRun
-from phaze_opt.search.trial_log import TrialLog
+from phaze_opt.search.trial import Trial, TrialLog, rank
 from phaze_opt.space.point import DesignPoint
 
 MAX_PRUNED_IN_A_ROW = 1000
@@ -76,12 +76,12 @@ class SearchLoop:
     start_points: tuple[DesignPoint, ...] = ()
     judging: Judging | None = None
     probes: tuple[CountingProbe, ...] = ()
-    records: list[TrialRecord] = field(default_factory=list)
+    records: list[Trial[Evaluation]] = field(default_factory=list)
     is_interrupted: bool = False
     is_exhausted: bool = False
     overhead_s: float = 0.0
     _known: dict[DesignPoint, Evaluation] = field(default_factory=dict)
-    _best: TrialRecord | None = None
+    _best: Trial[Evaluation] | None = None
     _incumbents: tuple[tuple[float, ...], ...] = ()
 
     def run_to_end(self, evaluator: Evaluator) -> None:
@@ -229,13 +229,14 @@ class SearchLoop:
             known = self.log.known(point)
             assert known is not None
             evaluation, wall_s = known.evaluation, known.wall_s
-        record = TrialRecord(
+        record = Trial(
             number=number,
             point=point,
-            evaluation=evaluation,
             values=goal_values(self.config.goal, evaluation),
+            status=evaluation.status,
             wall_s=wall_s,
             is_repeat=is_repeat,
+            evaluation=evaluation,
             is_resumed=self.log.has_trial(number, point),
         )
         # The log first: a Ctrl-C between these lines then costs no finished evaluation.
@@ -246,7 +247,7 @@ class SearchLoop:
             self._note(record)
         self._announce(record)
 
-    def _note(self, record: TrialRecord) -> None:
+    def _note(self, record: Trial[Evaluation]) -> None:
         """Update the best trial and the values that pruners compare with."""
         if self._best is None or rank(record) < rank(self._best):
             self._best = record
@@ -255,20 +256,9 @@ class SearchLoop:
         if len(rows) - 1 in kept:
             self._incumbents = tuple(rows[row] for row in kept)
 
-    def _announce(self, record: TrialRecord) -> None:
+    def _announce(self, record: Trial[Evaluation]) -> None:
         """Tell observers and the progress display of a trial."""
-        self.observers.notify(
-            TrialFinished(
-                search_id=self.search_id,
-                number=record.number,
-                point=record.point,
-                evaluation=record.evaluation,
-                values=record.values,
-                wall_s=record.wall_s,
-                is_repeat=record.is_repeat,
-                is_resumed=record.is_resumed,
-            )
-        )
+        self.observers.notify(TrialFinished(self.search_id, record))
         if self.on_progress is not None:
             self.on_progress(SearchProgress(len(self.records), self.config.num_trials, record, self._best))
 
@@ -295,7 +285,7 @@ class SearchLoop:
             is_pruning_safe=self.judging is None or self.judging.is_safe,
         )
 
-    def _front(self) -> tuple[TrialRecord, ...]:
+    def _front(self) -> tuple[Trial[Evaluation], ...]:
         """Non-dominated feasible trials, largest first objective first."""
         feasible = [record for record in self.records if record.values and not record.is_repeat]
         rows = front_indices([record.values for record in feasible], goal_directions(self.config.goal))

@@ -5,36 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.space.point import DesignPoint
-
-
-@dataclass(frozen=True, slots=True)
-class TrialRecord:
-    """One finished trial.
-
-    Attributes:
-        number: from 0, in the order of proposals.
-        point: what was proposed.
-        evaluation: what it is worth.
-        values: objectives, empty if infeasible.
-        wall_s: time its evaluation took, as recorded when it was done; 0 for a repeat, s.
-        is_repeat: an earlier trial of this search had the same point.
-        is_resumed: taken from the journal of an earlier run.
-    """
-
-    number: int
-    point: DesignPoint
-    evaluation: Evaluation
-    values: tuple[float, ...]
-    wall_s: float
-    is_repeat: bool
-    is_resumed: bool
-
-
-def rank(record: TrialRecord) -> tuple[float, float, float, int]:
-    """Order of feasible trials, best first: first objective, then least area, least TDP, earliest."""
-    evaluation = record.evaluation
-    return -record.values[0], evaluation.area_mm2, evaluation.tdp_w, record.number
+from phaze_opt.search.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +14,8 @@ class SearchProgress:
 
     num_finished: int
     num_trials: int
-    latest: TrialRecord
-    best: TrialRecord | None
+    latest: Trial[Evaluation]
+    best: Trial[Evaluation] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +45,7 @@ class SearchResult:
     search_id: str
     best: Evaluation | None
     best_number: int
-    pareto_front: tuple[TrialRecord, ...]
+    pareto_front: tuple[Trial[Evaluation], ...]
     evaluations: int
     distinct_evaluations: int
     probes: int
@@ -85,5 +56,5 @@ class SearchResult:
     overhead_s: float
     is_interrupted: bool
     is_exhausted: bool
-    trials: tuple[TrialRecord, ...]
+    trials: tuple[Trial[Evaluation], ...]
     is_pruning_safe: bool = True

@@ -19,13 +19,13 @@ from phaze_opt.search.confirm import confirm_winner
 from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import Observers, SearchFinished, SearchObserver, SearchStarted
-from phaze_opt.search.journal import Journal, keep_journal
+from phaze_opt.search.journal import TrialFile, keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, PointBounder
 from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
-from phaze_opt.search.trial_log import TrialLog
+from phaze_opt.search.trial import TrialLog
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
@@ -78,7 +78,7 @@ def run_search(
     resolved = resolved_config(config, scenario=scenario, space=space)
     bounder = None if bounder_factory is None else cache(partial(bounder_factory, scenario))
     # The journal is opened, and begun anew unless resumed, only once every plug-in has taken its options.
-    loop = open_loop(config, identity, space=space, log=Journal(Path()), build_bounder=bounder)
+    loop = open_loop(config, identity, space=space, log=TrialFile(Path()), build_bounder=bounder)
     plugins = plugin_origins(_plugins_of(config, scenario))
     directory = config.work_dir / identity
     with keep_journal(directory, start=resolved, is_resumed=config.resume, plugins=plugins) as journal:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.search.trial import Trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.plan import Cell, Condition
@@ -16,27 +17,6 @@ COUNTS = ("probes", "pruned", "ilp_solves", "placements")
 """What a search counts beside its trials."""
 ROUNDING = 1e-9
 """Relative difference up to which a value that beats a truth only shows rounding."""
-
-
-@dataclass(frozen=True, slots=True)
-class StudyTrial:
-    """One finished trial of a cell.
-
-    Attributes:
-        number: from 0.
-        point: what was evaluated.
-        values: objectives in the order of the goal's directions; empty if infeasible.
-        status: value of `EvaluationStatus`.
-        wall_s: time of its evaluation when it was done, by this cell or another one; 0 for a repeat, s.
-        is_repeat: an earlier trial of this cell had the same point.
-    """
-
-    number: int
-    point: DesignPoint
-    values: tuple[float, ...]
-    status: str
-    wall_s: float
-    is_repeat: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +33,7 @@ class CellResult:
     """
 
     cell: Cell
-    trials: tuple[StudyTrial, ...]
+    trials: tuple[Trial[None], ...]
     probes: int
     pruned: int
     ilp_solves: int

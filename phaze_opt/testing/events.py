@@ -18,13 +18,14 @@ from phaze_opt.objective.evaluation import (
 )
 from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Stage
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
+from phaze_opt.search.trial import Trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
 from phaze_opt.study.disk.plan_file import plan_to_json
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.plan import Cell
-from phaze_opt.study.result import CellResult, StudyTrial
+from phaze_opt.study.result import CellResult
 from phaze_opt.units import GIBI, GIGA, MEBI
 
 GLOBAL_BATCH = 4096
@@ -167,9 +168,8 @@ def example_search(
         point = example_point(rng)
         evaluation = example_evaluation(point)
         values = (evaluation.throughput_samples_per_s,) if evaluation.is_feasible else ()
-        events.append(
-            TrialFinished(search_id, number, point, evaluation, values, 0.02, is_repeat=False, is_resumed=False)
-        )
+        trial = Trial(number, point, values, evaluation.status, 0.02, is_repeat=False, evaluation=evaluation)
+        events.append(TrialFinished(search_id, trial))
         if values and (best is None or values[0] > best.throughput_samples_per_s):
             best, best_number = evaluation, number
     totals = {"evaluations": float(num_trials), "ilp_solves": 3.0}
@@ -214,7 +214,7 @@ def _example_cell(study_id: str, cell: Cell, num_trials: int, strategies: tuple[
         evaluation, point = max(pairs, key=lambda pair: pair[0].throughput_samples_per_s)
         values = (evaluation.throughput_samples_per_s,) if evaluation.is_feasible else ()
         wall_s = 0.02 + 0.01 * float(rng.random())
-        trials.append(StudyTrial(number, point, values, evaluation.status.value, wall_s, is_repeat=False))
+        trials.append(Trial(number, point, values, evaluation.status, wall_s, is_repeat=False, evaluation=None))
         evaluations.append(evaluation)
     rates = [evaluation.throughput_samples_per_s for evaluation in evaluations]
     result = CellResult(

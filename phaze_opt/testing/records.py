@@ -11,8 +11,7 @@ from pathlib import Path
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.search.events import SearchEvent, SearchStarted, TrialFinished
 from phaze_opt.search.journal import keep_journal
-from phaze_opt.search.result import TrialRecord
-from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.study.disk.cell_log import write_cell
 from phaze_opt.study.disk.directory import STUDIES, StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyStarted
@@ -27,17 +26,7 @@ def record_search(work_dir: Path, events: Sequence[SearchEvent], *, is_resumed: 
     with keep_journal(directory, start=started.config, is_resumed=is_resumed) as journal:
         for event in events:
             if isinstance(event, TrialFinished):
-                journal.append(
-                    TrialRecord(
-                        event.number,
-                        event.point,
-                        event.evaluation,
-                        event.values,
-                        event.wall_s,
-                        event.is_repeat,
-                        event.is_resumed,
-                    )
-                )
+                journal.append(event.trial)
     return [replace(started, directory=directory, is_resumed=is_resumed), *events[1:]]
 
 

@@ -23,10 +23,12 @@ from pathlib import Path
 
 import pytest
 
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
-from phaze_opt.search.result import SearchResult, TrialRecord
+from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
+from phaze_opt.search.trial import Trial
 from phaze_opt.testing.events import example_search
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.records import record_search
@@ -74,14 +76,16 @@ class BrokenSession:
 def resumed(events: Sequence[SearchEvent], *, num_known: int) -> tuple[SearchEvent, ...]:
     """The events of a search resumed after ``num_known`` trials."""
     return tuple(
-        replace(event, is_resumed=event.number < num_known) if isinstance(event, TrialFinished) else event
+        replace(event, trial=replace(event.trial, is_resumed=event.trial.number < num_known))
+        if isinstance(event, TrialFinished)
+        else event
         for event in events
     )
 
 
 def expected(events: Sequence[SearchEvent]) -> Recorded:
     """What a tracker should have of a search."""
-    trials = [event for event in events if isinstance(event, TrialFinished)]
+    trials = [event.trial for event in events if isinstance(event, TrialFinished)]
     return {trial.number: trial.evaluation.throughput_samples_per_s for trial in trials}
 
 
@@ -180,7 +184,7 @@ def _search_id(events: Sequence[SearchEvent]) -> str:
     return started.search_id
 
 
-def _toy_trials(work_dir: Path, *observers: GuardedSession) -> tuple[TrialRecord, ...]:
+def _toy_trials(work_dir: Path, *observers: GuardedSession) -> tuple[Trial[Evaluation], ...]:
     config = SearchConfig("random", num_trials=8, work_dir=work_dir)
     result: SearchResult = run_search(
         config,

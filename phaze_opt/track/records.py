@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.search.events import SearchFinished, SearchStarted, TrialFinished
+from phaze_opt.search.events import SearchFinished, SearchStarted
+from phaze_opt.search.trial import Trial
 from phaze_opt.track.order import Record
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
@@ -52,21 +53,20 @@ def started_record(event: SearchStarted, *, target: str, experiment: str, time_m
     }
 
 
-def trial_record(event: TrialFinished, *, context: Mapping[str, str], time_ms: int) -> Record:
+def trial_record(trial: Trial[Evaluation], *, context: Mapping[str, str], time_ms: int) -> Record:
     """A child run; ``context`` are params of the search repeated on each trial (strategy, seed ...)."""
-    evaluation = event.evaluation
+    evaluation = trial.evaluation
     return {
         "kind": TRIAL,
         "time_ms": time_ms,
-        "search_id": event.search_id,
-        "number": event.number,
-        "wall_s": event.wall_s,
+        "number": trial.number,
+        "wall_s": trial.wall_s,
         "params": {**architecture_params(evaluation), **context},
-        "metrics": {**evaluation_metrics(evaluation), "wall_s": event.wall_s},
+        "metrics": {**evaluation_metrics(evaluation), "wall_s": trial.wall_s},
         "tags": {
             **evaluation_tags(evaluation),
-            "is_repeat": text(event.is_repeat),
-            "is_resumed": text(event.is_resumed),
+            "is_repeat": text(trial.is_repeat),
+            "is_resumed": text(trial.is_resumed),
         },
     }
 

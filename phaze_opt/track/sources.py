@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol, final
 
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.journal import parse_line
-from phaze_opt.search.events import TrialFinished
 from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
+from phaze_opt.search.trial import Trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.events import CellFinished, StudyEvent
@@ -94,24 +95,24 @@ class SearchSource:
 
     def _part(self, line: dict[str, Any], time_ms: int) -> Part:
         self._num_lines += 1
-        trial = parse_trial(line)
-        if trial is not None and trial.known is not None:
-            self._evaluations[trial.point] = trial.known.evaluation
-        if trial is None or trial.point not in self._evaluations:
+        kept = parse_trial(line)
+        if kept is not None and kept.known is not None:
+            self._evaluations[kept.point] = kept.known.evaluation
+        if kept is None or kept.point not in self._evaluations:
             return []
-        started = self.order.started
-        event = TrialFinished(
-            search_id=started["search_id"],
-            number=trial.number,
-            point=trial.point,
-            evaluation=self._evaluations[trial.point],
-            values=(),
+        context = {name: self.order.started["params"][name] for name in ("strategy", "goal", "seed")}
+        evaluation = self._evaluations[kept.point]
+        trial = Trial(
+            kept.number,
+            kept.point,
+            values=goal_values(Goal(context["goal"]), evaluation),
+            status=evaluation.status,
             wall_s=line["wall_s"],
-            is_repeat=trial.known is None,
+            is_repeat=kept.known is None,
+            evaluation=evaluation,
             is_resumed=self._num_lines <= self.order.num_earlier,
         )
-        context = {name: started["params"][name] for name in ("strategy", "goal", "seed")}
-        return [trial_record(event, context=context, time_ms=time_ms)]
+        return [trial_record(trial, context=context, time_ms=time_ms)]
 
 
 @final

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from phaze_opt.objective.goals import Goal
+from phaze_opt.search.trial import Trial
 from phaze_opt.study.events import CellFinished, StudyFinished, StudyStarted
 from phaze_opt.study.plan import Cell
-from phaze_opt.study.result import CellResult, StudyTrial
+from phaze_opt.study.result import CellResult
 from phaze_opt.study.scores import COSTS
 from phaze_opt.track.order import Record
 from phaze_opt.track.records import (
@@ -93,7 +94,7 @@ def cell_record(event: CellFinished, *, study_id: str, budget: str, index: int, 
     }
 
 
-def cell_trial_record(event: CellFinished, trial: StudyTrial, *, study_id: str, budget: str, time_ms: int) -> Record:
+def cell_trial_record(event: CellFinished, trial: Trial[None], *, study_id: str, budget: str, time_ms: int) -> Record:
     """One trial's run."""
     evaluation = event.evaluations[trial.number]
     cell = event.result.cell
@@ -231,7 +232,7 @@ def thinned(values: Sequence[float]) -> Curve:
     return tuple((index + 1, values[index]) for index in kept)
 
 
-def wanted_trials(event: CellFinished, *, is_best_only: bool) -> tuple[StudyTrial, ...]:
+def wanted_trials(event: CellFinished, *, is_best_only: bool) -> tuple[Trial[None], ...]:
     """The trials that get runs."""
     trials = event.result.trials
     return tuple(trial for trial in trials if not is_best_only or trial.number == event.best_number)

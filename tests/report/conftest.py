@@ -4,7 +4,8 @@ import pytest
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import SearchFinished, TrialFinished
-from phaze_opt.search.result import SearchResult, TrialRecord
+from phaze_opt.search.result import SearchResult
+from phaze_opt.search.trial import Trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.testing.events import example_evaluation, example_search
 from phaze_opt.units import GIBI, MEBI
@@ -13,16 +14,12 @@ NUM_TRIALS = 40
 
 
 @pytest.fixture(scope="session")
-def trials() -> tuple[TrialRecord, ...]:
-    events = [event for event in example_search(NUM_TRIALS) if isinstance(event, TrialFinished)]
-    return tuple(
-        TrialRecord(event.number, event.point, event.evaluation, event.values, event.wall_s, False, False)
-        for event in events
-    )
+def trials() -> tuple[Trial[Evaluation], ...]:
+    return tuple(event.trial for event in example_search(NUM_TRIALS) if isinstance(event, TrialFinished))
 
 
 @pytest.fixture(scope="session")
-def result(trials: tuple[TrialRecord, ...]) -> SearchResult:
+def result(trials: tuple[Trial[Evaluation], ...]) -> SearchResult:
     finished = example_search(NUM_TRIALS)[-1]
     assert isinstance(finished, SearchFinished)
     return SearchResult(

@@ -11,8 +11,9 @@ from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.journal import format_line, parse_line
 from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.confirm import confirm_winner
-from phaze_opt.search.result import SearchResult, TrialRecord
+from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
+from phaze_opt.search.trial import Trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
@@ -41,9 +42,10 @@ def test_a_changed_trial_with_its_checksum_redone_is_found_before_it_is_printed(
     assert search(config).best == best
 
 
-def winner(evaluation: Evaluation, point: DesignPoint, *, goal: Goal, share: float = 1.0) -> TrialRecord:
+def winner(evaluation: Evaluation, point: DesignPoint, *, goal: Goal, share: float = 1.0) -> Trial[Evaluation]:
     values = goal_values(goal, evaluation)
-    return TrialRecord(7, point, evaluation, (values[0] * share, *values[1:]), 0.1, is_repeat=False, is_resumed=True)
+    values = (values[0] * share, *values[1:])
+    return Trial(7, point, values, evaluation.status, 0.1, is_repeat=False, evaluation=evaluation, is_resumed=True)
 
 
 POINT, EVALUATION = next(

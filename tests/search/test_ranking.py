@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from phaze_opt.search.result import TrialRecord, rank
+from phaze_opt.search.trial import Trial, rank
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
@@ -14,7 +14,7 @@ def record():
     point = tiny_space().point(0)
     evaluation = ToyObjective(ToyScenario()).evaluate(point)
     evaluation = replace(evaluation, area_mm2=200.0, tdp_w=500.0)
-    return TrialRecord(3, point, evaluation, (10.0,), wall_s=0.0, is_repeat=False, is_resumed=False)
+    return Trial(3, point, (10.0,), evaluation.status, wall_s=0.0, is_repeat=False, evaluation=evaluation)
 
 
 def test_order(record):

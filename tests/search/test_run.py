@@ -169,7 +169,7 @@ def test_observers_get_every_event_in_order(tmp_path: Path) -> None:
     assert isinstance(finished, SearchFinished)
     assert started.name == "mine"
     assert started.search_id == finished.search_id == result.search_id
-    assert [event.number for event in trials if isinstance(event, TrialFinished)] == list(range(9))
+    assert [event.trial.number for event in trials if isinstance(event, TrialFinished)] == list(range(9))
     assert finished.best == result.best
     assert finished.metrics["evaluations"] == 9
     pickle.dumps(started.config)

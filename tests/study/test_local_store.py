@@ -13,7 +13,7 @@ import pytest
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
-from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator

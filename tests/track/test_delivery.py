@@ -44,7 +44,7 @@ def destination(work_dir: Path) -> Destination:
 
 def record(work_dir: Path, events=EVENTS, *, uri: str = "") -> Delivery:
     session = MLflowTracker(is_background=False).open(TrackerConfig(uri, work_dir=work_dir))
-    is_resumed = any(isinstance(event, TrialFinished) and event.is_resumed for event in events)
+    is_resumed = any(isinstance(event, TrialFinished) and event.trial.is_resumed for event in events)
     for event in record_search(work_dir, events, is_resumed=is_resumed):
         session.observe(event)
     return session.close()

@@ -13,7 +13,7 @@ from phaze_opt.testing.events import example_search
 from phaze_opt.track.records import finished_record, started_record, trial_record
 from phaze_opt.track.run_writer import BestSoFar
 
-TRIALS = tuple(event for event in example_search(20) if isinstance(event, TrialFinished))
+TRIALS = tuple(event.trial for event in example_search(20) if isinstance(event, TrialFinished))
 FEASIBLE = next(trial for trial in TRIALS if trial.evaluation.is_feasible)
 INFEASIBLE = next(trial for trial in TRIALS if not trial.evaluation.is_feasible)
 

@@ -6,24 +6,25 @@ import logging
 import math
 import traceback
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import JournalRead, read_journal, read_value, write_journal, write_value
 from phaze_opt.record.plain_data import from_plain
-from phaze_opt.search.result import SearchResult, TrialRecord
-from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.search.result import SearchResult
+from phaze_opt.search.trial import KnownEvaluation, Trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Cell
-from phaze_opt.study.result import COUNTS, CellResult, FailedSearch, StudyTrial
+from phaze_opt.study.result import COUNTS, CellResult, FailedSearch
 from phaze_opt.study.stores.store import EvaluationStore
 
 _LOGGER = logging.getLogger(__name__)
 MAX_CHARACTERS = 300
-_TRIAL = tuple(field.name for field in fields(StudyTrial))
+_TRIAL = ("number", "point", "values", "status", "wall_s", "is_repeat")
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class CellLog:
         """Never: no trial outlives a search that was cut short."""
         return False
 
-    def append(self, record: TrialRecord) -> None:
+    def append(self, record: Trial[Evaluation]) -> None:
         """Let the evaluation go; the loop keeps the record."""
         self._held.pop(record.point, None)
 
@@ -64,10 +65,7 @@ def cell_result(cell: Cell, search: SearchResult) -> CellResult:
     """What a study keeps of a finished search."""
     return CellResult(
         cell=cell,
-        trials=tuple(
-            StudyTrial(one.number, one.point, one.values, one.evaluation.status.value, one.wall_s, one.is_repeat)
-            for one in search.trials
-        ),
+        trials=tuple(trial.with_evaluation(None) for trial in search.trials),
         **{name: getattr(search, name) for name in COUNTS},
         overhead_s=search.overhead_s,
         is_exhausted=search.is_exhausted,
@@ -119,7 +117,10 @@ def _parse_cell(journal: JournalRead, cell: Cell) -> CellResult:
     """
     lines = journal.values
     summary = lines[-1]["summary"]
-    trials = tuple(from_plain(StudyTrial, {**line, "point": DesignPoint(*line["point"])}) for line in lines[:-1])
+    trials = tuple(
+        from_plain(Trial[None], {**line, "point": DesignPoint(*line["point"]), "evaluation": None})
+        for line in lines[:-1]
+    )
     if (journal.num_faulty, len(trials), cell.key) != (0, summary["trials"], summary["cell"]):
         message = f"{len(trials)} of {summary['trials']} trials of {summary['cell']}"
         raise ValueError(message)

@@ -19,7 +19,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.record.spelling import suggest
 from phaze_opt.schedule.problem import Exclusivity
-from phaze_opt.search.journal import Journal
+from phaze_opt.search.journal import TrialFile
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import open_loop
 from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
@@ -267,7 +267,7 @@ def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], or
                 with origin.at("contender", contender.name, ""):
                     start_config = search_config(config, Cell(condition, contender, seed))
             with origin.at("contender", contender.name, "options"):
-                open_loop(start_config, "", space=condition.space, log=Journal(Path()), build_bounder=_no_bounder)
+                open_loop(start_config, "", space=condition.space, log=TrialFile(Path()), build_bounder=_no_bounder)
 
 
 def _no_bounder() -> PointBounder:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.objective.goals import Goal, goal_directions
+from phaze_opt.search.trial import Trial
 from phaze_opt.study.judging.statistics.hypervolume import hypervolume, hypervolume_curve, normalise_gains
 from phaze_opt.study.judging.statistics.regret import area_under_curve, evaluations_to, regret_curve
-from phaze_opt.study.result import ROUNDING, CellResult, StudyTrial, Truth, TruthKind
+from phaze_opt.study.result import ROUNDING, CellResult, Truth, TruthKind
 from phaze_opt.study.scores import COSTS, CellScore
 
 
@@ -72,7 +73,7 @@ def yardstick_of(goal: Goal, cells: Iterable[CellResult], truth: Truth | None) -
     return Yardstick(goal, truth=best_known, beaten_truth=truth)
 
 
-def _box(goal: Goal, trials: Sequence[StudyTrial]) -> Box:
+def _box(goal: Goal, trials: Sequence[Trial[None]]) -> Box:
     """The box of the feasible trials of a condition."""
     values = np.array([trial.values for trial in trials], dtype=np.float64)
     is_up = np.array([direction == "maximize" for direction in goal_directions(goal)])
@@ -110,7 +111,7 @@ def score_cell(cell: CellResult, yardstick: Yardstick, *, budget: int, targets: 
     )
 
 
-def _curve(trials: Sequence[StudyTrial], yardstick: Yardstick) -> tuple[NDArray[np.float64], float]:
+def _curve(trials: Sequence[Trial[None]], yardstick: Yardstick) -> tuple[NDArray[np.float64], float]:
     """The regret curve and the final hypervolume (0 for a single objective)."""
     box = yardstick.box
     if box is None:

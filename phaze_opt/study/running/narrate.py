@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import Observers
-from phaze_opt.search.result import TrialRecord, rank
+from phaze_opt.search.trial import rank
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
@@ -113,7 +113,7 @@ class Narrator:
 def best_number(result: CellResult, evaluations: Mapping[DesignPoint, Evaluation]) -> int:
     """The best trial as a search ranks them; -1 if none is feasible."""
     records = [
-        TrialRecord(trial.number, trial.point, evaluations[trial.point], trial.values, 0.0, trial.is_repeat, False)
+        trial.with_evaluation(evaluations[trial.point])
         for trial in result.trials
         if trial.values and not trial.is_repeat
     ]

@@ -17,7 +17,7 @@ from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_js
 from phaze_opt.record.journal import SYNC_S, format_line, parse_line
 from phaze_opt.record.lock import FileLock
 from phaze_opt.record.whole_file import unwritable
-from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 
 _LOGGER = logging.getLogger(__name__)

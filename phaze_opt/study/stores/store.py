@@ -9,7 +9,7 @@ from typing import Protocol
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
-from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 
 WAIT_S = 0.02

@@ -14,11 +14,12 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.search.trial import Trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.plan import Cell, Condition
-from phaze_opt.study.result import CellResult, ChipTable, StudyResult, StudyTrial, Truth, TruthKind
+from phaze_opt.study.result import CellResult, ChipTable, StudyResult, Truth, TruthKind
 from phaze_opt.study.scores import (
     CellScore,
     CommonDesign,
@@ -129,7 +130,7 @@ def search(cell: Cell, index: int, budget: int, *, is_feasible: bool) -> CellRes
         point = example_point(rng)
         evaluation = example_evaluation(point)
         values = goal_values(cell.condition.goal, evaluation) if is_feasible else ()
-        trials.append(StudyTrial(number, point, values, evaluation.status.value, 0.25, point in seen))
+        trials.append(Trial(number, point, values, evaluation.status, 0.25, point in seen, None))
         seen.add(point)
     return CellResult(cell, tuple(trials), 7 * index, index, 3, 5, 0.5, False, f"search-{index}")
 

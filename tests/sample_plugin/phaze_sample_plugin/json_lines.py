@@ -131,7 +131,8 @@ def _summary(event: SearchEvent) -> dict[str, object]:
         case SearchStarted():
             return {"strategy": event.strategy, "seed": event.seed, "num_trials": event.num_trials}
         case TrialFinished():
-            throughput = event.evaluation.throughput_samples_per_s
-            return {"number": event.number, "throughput_samples_per_s": throughput, "values": list(event.values)}
+            trial = event.trial
+            throughput = trial.evaluation.throughput_samples_per_s
+            return {"number": trial.number, "throughput_samples_per_s": throughput, "values": list(trial.values)}
         case SearchFinished():
             return {"best_number": event.best_number, "is_interrupted": event.is_interrupted}

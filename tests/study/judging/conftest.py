@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.objective.evaluation import EvaluationStatus
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.search.trial import Trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.plan import Cell, Condition
-from phaze_opt.study.result import CellResult, ChipTable, StudyResult, StudyTrial, Truth, TruthKind
+from phaze_opt.study.result import CellResult, ChipTable, StudyResult, Truth, TruthKind
 from phaze_opt.testing.events import example_cluster
 from phaze_opt.units import GIBI
 from phaze_opt.workload.config import load_model
@@ -55,8 +57,14 @@ def make_cell(
         row = () if value is None else value if isinstance(value, tuple) else (value,)
         is_repeat = point in seen
         trials.append(
-            StudyTrial(
-                number, point, row, "feasible" if row else "out_of_memory", 0.0 if is_repeat else wall_s, is_repeat
+            Trial(
+                number,
+                point,
+                row,
+                EvaluationStatus.FEASIBLE if row else EvaluationStatus.OUT_OF_MEMORY,
+                0.0 if is_repeat else wall_s,
+                is_repeat,
+                None,
             )
         )
         seen.add(point)

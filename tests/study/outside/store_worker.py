@@ -6,7 +6,7 @@ import sys
 import time
 
 from phaze_opt.record.address import parse_address
-from phaze_opt.search.trial_log import KnownEvaluation
+from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.optuna_store import OptunaStore
 from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
