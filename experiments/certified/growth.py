@@ -33,7 +33,7 @@ from phaze_opt.certify.prove import certify
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
 from phaze_opt.units import GIBI
@@ -145,8 +145,7 @@ def random_graph(count: int, random: np.random.Generator, rule: Exclusivity) -> 
         one_core_s=tuple(one_core.tolist()),
         spread_s=tuple((one_core * random.uniform(0.5, 1.0, size=count)).tolist()),
         edges=tuple(edges),
-        num_tc=2,
-        num_vc=2,
+        cores=Cores(2, 2),
         exclusivity=rule,
     )
 

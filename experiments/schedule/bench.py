@@ -29,7 +29,7 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.solve import ScheduleOptions, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 from phaze_opt.schedule.verify import verify_schedule
@@ -89,8 +89,7 @@ def layer_instances(
             one_core_s=tuple(estimates.one_core_s[0, columns].tolist()),
             spread_s=tuple(estimates.spread_s[0, columns].tolist()),
             edges=graph.edges,
-            num_tc=design.num_tc,
-            num_vc=design.num_vc,
+            cores=Cores.of(design),
             exclusivity=exclusivity,
             floor_s=float(estimates.traffic_bytes[0, columns].sum()) / design.hbm_bandwidth_bytes_per_s,
         )
@@ -117,8 +116,7 @@ def solve(
     return solve_compiled(
         instance.structure,
         *latencies,
-        num_tc=problem.num_tc,
-        num_vc=problem.num_vc,
+        cores=problem.cores,
         exclusivity=problem.exclusivity,
         floor_s=problem.floor_s,
         options=options,

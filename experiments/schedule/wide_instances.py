@@ -17,7 +17,7 @@ from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorGraph, 
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.units import GIBI, MEBI
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
@@ -138,8 +138,7 @@ def random_problem(
         one_core_s=tuple(one_core.tolist()),
         spread_s=tuple(spread.tolist()),
         edges=edges,
-        num_tc=int(cores[0]),
-        num_vc=int(cores[1]),
+        cores=Cores(int(cores[0]), int(cores[1])),
         exclusivity=drawn_exclusivity(seed),
     )
     width, density = (2, 4, 8, 15)[seed // 2 % 4], (0.15, 0.4, 0.8)[seed // 8 % 3]
@@ -262,7 +261,6 @@ def priced(graph: OperatorGraph, design: Accelerator, exclusivity: Exclusivity) 
         one_core_s=tuple(estimates.one_core_s[0].tolist()),
         spread_s=tuple(estimates.spread_s[0].tolist()),
         edges=graph.edges,
-        num_tc=design.num_tc,
-        num_vc=design.num_vc,
+        cores=Cores.of(design),
         exclusivity=exclusivity,
     )

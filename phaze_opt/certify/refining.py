@@ -6,7 +6,6 @@ the others are ruled out by what the pools have, as in `objective.placing`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +23,7 @@ from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_pool import DualPool, PoolEntry
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import dual_bound
+from phaze_opt.schedule.problem import Cores, cores_of_each
 from phaze_opt.schedule.proof_search import grow_tree
 from phaze_opt.schedule.proof_tree import ProofTree
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
@@ -147,7 +147,7 @@ class _Refining:
         self._refiner, self._bounder = refiner, refiner.bounder
         self._index, self._goal = index, goal
         self._chip, micro_batches = self._bounder.chips(np.array([index], dtype=np.int64))
-        self._cores = (int(self._chip.num_tc[0]), int(self._chip.num_vc[0]))
+        self._cores = Cores(*cores_of_each(self._chip)[0].tolist())
         self._micro_batch = int(micro_batches[0])
         self._models = [self._open(model) for model in range(len(self._bounder.objective.scenario.models))]
         self._entries: list[NewEntry] = []
@@ -213,8 +213,7 @@ class _Refining:
             phase.structure,
             one_core,
             spread,
-            num_tc=self._cores[0],
-            num_vc=self._cores[1],
+            cores=self._cores,
             exclusivity=self._bounder.objective.scenario.exclusivity,
         )
         if model.makespan_s[key] >= quick.upper_s * (1.0 - TIGHT):
@@ -273,8 +272,7 @@ class _Refining:
             phase.structure,
             one_core,
             spread,
-            num_tc=self._cores[0],
-            num_vc=self._cores[1],
+            cores=self._cores,
             exclusivity=scenario.exclusivity,
             options=ScheduleOptions(
                 mip_gap=scenario.schedule_gap, mip_nodes=scenario.schedule_nodes, time_limit_s=HANG_GUARD_S
@@ -286,7 +284,7 @@ class _Refining:
         return np.diff(ends).tolist()
 
     def _problem(self, pool: DualPool, number: int, model: _Model, phase: CompiledPhase) -> BlockProblem:
-        return pool.block_problem(number, *self._latencies(model, phase), num_tc=self._cores[0], num_vc=self._cores[1])
+        return pool.block_problem(number, *self._latencies(model, phase), self._cores)
 
     def _latencies(self, model: _Model, phase: CompiledPhase) -> tuple[Floats, Floats]:
         return model.estimates.one_core_s[0, phase.columns], model.estimates.spread_s[0, phase.columns]
@@ -297,5 +295,4 @@ def _entry_bound(problem: BlockProblem, entry: PoolEntry) -> float:
     if not isinstance(entry, ProofTree):
         return dual_bound(problem, entry)
     one_core, spread = np.array([problem.one_core]), np.array([problem.spread])
-    cores: Sequence[NDArray[np.int64]] = (np.array([problem.num_tc]), np.array([problem.num_vc]))
-    return float(entry.bounds(one_core, spread, num_tc=cores[0], num_vc=cores[1])[0])
+    return float(entry.bounds(one_core, spread, np.array([problem.cores]))[0])

@@ -103,7 +103,7 @@ def _print_schedule(instance: ScheduleInstance, result: ScheduleResult) -> None:
     page = out()
     page.print(
         f"{instance.name}: makespan {result.makespan_s:.6g}, lower bound {result.lower_bound_s:.6g} "
-        f"({_standing(result)}); {problem.num_tc} TC, {problem.num_vc} VC, {problem.exclusivity.value} rule",
+        f"({_standing(result)}); {problem.cores.tc} TC, {problem.cores.vc} VC, {problem.exclusivity.value} rule",
         soft_wrap=True,
     )
     page.print(text_gantt(problem, result, labels=labels, width=max(24, min(100, page.width - 8))))

@@ -13,7 +13,7 @@ from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.objective import bound_kernels
 from phaze_opt.objective.compile import CompiledModel, CompiledPhase
 from phaze_opt.schedule.dual_pool import DualPool
-from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.problem import Cores, Exclusivity, cores_of_each
 
 Floats = NDArray[np.float64]
 Choices = NDArray[np.int32]
@@ -90,6 +90,7 @@ class PhasePools:
 
         The tensor degree rotates with the design, as the same topology serves several degrees.
         """
+        cores = cores_of_each(table)
         for row in range(len(table)):
             turn = row % len(compiled.options)
             options = (*compiled.options[turn:], *compiled.options[:turn])
@@ -101,8 +102,7 @@ class PhasePools:
                     self.pool(phase).add(
                         estimates.one_core_s[row, phase.columns],
                         estimates.spread_s[row, phase.columns],
-                        num_tc=int(table.num_tc[row]),
-                        num_vc=int(table.num_vc[row]),
+                        Cores(*cores[row].tolist()),
                     )
 
     def makespan_bounds(self, compiled: CompiledModel, estimates: Estimates, table: AcceleratorTable) -> Floats:
@@ -128,8 +128,7 @@ class PhasePools:
         return self.pool(phase).bounds_and_choices(
             estimates.one_core_s[:, phase.columns],
             estimates.spread_s[:, phase.columns],
-            num_tc=table.num_tc,
-            num_vc=table.num_vc,
+            cores_of_each(table),
             floor_s=traffic / table.hbm_bandwidth_bytes_per_s,
         )
 

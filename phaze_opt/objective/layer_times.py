@@ -11,7 +11,7 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.compile import CompiledOption, CompiledPhase
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult
+from phaze_opt.schedule.problem import Cores, ScheduleProblem, ScheduleResult
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
 
 HANG_GUARD_S = 3600.0
@@ -63,8 +63,7 @@ def schedule_problem(
         one_core_s=tuple(costs.one_core_s.tolist()),
         spread_s=tuple(costs.spread_s.tolist()),
         edges=phase.edges,
-        num_tc=accelerator.num_tc,
-        num_vc=accelerator.num_vc,
+        cores=Cores.of(accelerator),
         exclusivity=scenario.exclusivity,
         floor_s=costs.floor_s,
     )
@@ -83,8 +82,7 @@ def bound_option(
                 phase.structure,
                 costs.one_core_s,
                 costs.spread_s,
-                num_tc=accelerator.num_tc,
-                num_vc=accelerator.num_vc,
+                cores=Cores.of(accelerator),
                 exclusivity=scenario.exclusivity,
                 floor_s=costs.floor_s,
             )
@@ -109,8 +107,7 @@ def solve_option(
                 phase.structure,
                 costs.one_core_s,
                 costs.spread_s,
-                num_tc=accelerator.num_tc,
-                num_vc=accelerator.num_vc,
+                cores=Cores.of(accelerator),
                 exclusivity=scenario.exclusivity,
                 floor_s=costs.floor_s,
                 options=limits,

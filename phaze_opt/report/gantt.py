@@ -162,7 +162,7 @@ def _bar_trace(bar: GanttBar, problem: ScheduleProblem, *, base: float, lanes: i
     import plotly.graph_objects as go
 
     height = lanes if bar.is_spread else 1
-    cores = problem.num_tc if bar.kind == "TC" else problem.num_vc
+    cores = problem.cores.tc if bar.kind == "TC" else problem.cores.vc
     where = f"all {cores} {bar.kind}" if bar.is_spread else f"one {bar.kind}"
     return go.Bar(
         x=[bar.end - bar.begin],

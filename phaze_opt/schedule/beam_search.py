@@ -65,7 +65,7 @@ class BeamSearch:
         self._graph = (packed.pred_ptr, packed.pred_idx, np.array(after, dtype=np.bool_))
         self._masks = packed.masks
         self._is_chip = problem.is_chip
-        self._cores = np.array([problem.num_tc, problem.num_vc])
+        self._cores = np.array(problem.cores)
         self._lengths = np.array([problem.one_core, problem.spread, problem.shortest])
         self._needs = _cores_taken(problem)
         self._classes = interchangeable_classes(problem)
@@ -172,6 +172,5 @@ def _cores_taken(problem: BlockProblem) -> IntArray:
     needs = np.zeros((2, len(problem), 2), dtype=np.int64)
     for i, mask in enumerate(problem.block.masks):
         needs[0, i] = (mask & 1, mask >> 1)
-        needs[1, i, 0] = problem.num_tc if problem.is_chip or mask & 1 else 0
-        needs[1, i, 1] = problem.num_vc if problem.is_chip or mask & 2 else 0
+        needs[1, i] = [problem.cores[k] if problem.is_chip or mask >> k & 1 else 0 for k in range(2)]
     return needs

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from phaze_opt.schedule.precedence import Edge, members
-from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block
 
 
@@ -18,15 +18,14 @@ class BlockProblem:
         block: topology.
         one_core: L of each operator.
         spread: I of each operator.
-        num_tc, num_vc: cores.
+        cores: of each type.
         exclusivity: what a spread operator excludes.
     """
 
     block: Block
     one_core: tuple[float, ...]
     spread: tuple[float, ...]
-    num_tc: int
-    num_vc: int
+    cores: Cores
     exclusivity: Exclusivity
 
     def __len__(self) -> int:
@@ -66,7 +65,7 @@ class BlockProblem:
 
     def cores_of(self, bit: int) -> int:
         """Number of cores of a type."""
-        return self.num_tc if bit == TC_BIT else self.num_vc
+        return self.cores[bit - 1]
 
     def of_type(self, bit: int) -> tuple[int, ...]:
         """Operators that need cores of a type."""
@@ -99,8 +98,7 @@ class BlockProblem:
             self.block,
             tuple(value * factor for value in self.one_core),
             tuple(value * factor for value in self.spread),
-            self.num_tc,
-            self.num_vc,
+            self.cores,
             self.exclusivity,
         )
 

@@ -57,7 +57,7 @@ class BlockSolver:
         self._levels: LevelStage | None = None
         self._graph = (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx)
         self._latencies = (np.array(problem.one_core), np.array(problem.spread))
-        self._cores = np.array([problem.num_tc, problem.num_vc])
+        self._cores = np.array(problem.cores)
 
     def run(self) -> BlockState:
         """Run the stages until the gap is accepted or the time is up."""

@@ -56,7 +56,7 @@ def _normalise(problem: BlockProblem) -> tuple[_Key, float]:
     scale = max(problem.one_core)
     latencies = np.array((problem.one_core, problem.spread)) / scale
     # More cores than operators of a type that can ever run at once change nothing.
-    cores = (min(problem.num_tc, max(1, block.width_tc)), min(problem.num_vc, max(1, block.width_vc)))
+    cores = (min(problem.cores.tc, max(1, block.width_tc)), min(problem.cores.vc, max(1, block.width_vc)))
     key = (block.masks, block.edges, cores, problem.exclusivity, np.round(latencies, _DIGITS).tobytes())
     return key, scale
 

@@ -12,7 +12,7 @@ from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import TYPE_BITS, DualVector, FloatArray, work_vector
-from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_tree import ANY_CORES, FREE, ProofLeaf, ProofTree
 from phaze_opt.schedule.structure import ScheduleStructure
 
@@ -62,34 +62,27 @@ class DualPool:
         """All that bounds a block of two or more operators, in the order in which it was added."""
         return tuple(self._entries[block_number])
 
-    def num_entries(self) -> tuple[int, ...]:
-        """Entries of each of ``wide_blocks``; what a later `bounds_and_choices` may start from."""
-        return tuple(len(self._entries[k]) for k in self.wide_blocks)
-
-    def add(
-        self, one_core_s: FloatArray, spread_s: FloatArray, *, num_tc: int, num_vc: int
-    ) -> tuple[PoolAddition, ...]:
+    def add(self, one_core_s: FloatArray, spread_s: FloatArray, cores: Cores) -> tuple[PoolAddition, ...]:
         """Add the vectors that are best for one architecture, for each block whose bound they raise.
 
         Args:
             one_core_s: (num_operators,) L, s.
             spread_s: (num_operators,) I, s.
-            num_tc: tensor cores.
-            num_vc: vector cores.
+            cores: of each type.
 
         Returns:
             What was added.
         """
         added = []
         for k in self.wide_blocks:
-            problem = self.block_problem(k, one_core_s, spread_s, num_tc=num_tc, num_vc=num_vc)
+            problem = self.block_problem(k, one_core_s, spread_s, cores)
             if k not in self._programs:
                 self._programs[k] = DualProgram(problem.block, self.exclusivity)
             vector = self._programs[k].solve(problem)
             latencies = (np.array([problem.one_core]), np.array([problem.spread]))
-            cores = np.array([[num_tc, num_vc]], dtype=np.float64)
-            known, _ = self._stack(k).bounds(*latencies, cores)
-            found, _ = _Stack((vector,), problem.block.masks).bounds(*latencies, cores)
+            capacities = np.array([cores], dtype=np.float64)
+            known, _ = self._stack(k).bounds(*latencies, capacities)
+            found, _ = _Stack((vector,), problem.block.masks).bounds(*latencies, capacities)
             if found[0] > known[0] * (1.0 + LEAST_GAIN):
                 added.append(self._append(k, vector))
         return tuple(added)
@@ -103,47 +96,29 @@ class DualPool:
         return self._append(block_number, tree)
 
     def block_problem(
-        self, block_number: int, one_core_s: FloatArray, spread_s: FloatArray, *, num_tc: int, num_vc: int
+        self, block_number: int, one_core_s: FloatArray, spread_s: FloatArray, cores: Cores
     ) -> BlockProblem:
         """One block on one architecture; arguments as `add`."""
         block = self.structure.blocks[block_number]
         picked = list(block.operators)
         latencies = (tuple(one_core_s[picked].tolist()), tuple(spread_s[picked].tolist()))
-        return BlockProblem(block, *latencies, num_tc, num_vc, self.exclusivity)
-
-    def lower_bounds(
-        self,
-        one_core_s: FloatArray,
-        spread_s: FloatArray,
-        *,
-        num_tc: NDArray[np.int64],
-        num_vc: NDArray[np.int64],
-        floor_s: FloatArray | None = None,
-    ) -> FloatArray:
-        """Bounds of the makespan on many architectures; arguments as `bounds_and_choices`."""
-        return self.bounds_and_choices(one_core_s, spread_s, num_tc=num_tc, num_vc=num_vc, floor_s=floor_s)[0]
+        return BlockProblem(block, *latencies, cores, self.exclusivity)
 
     def bounds_and_choices(
         self,
         one_core_s: FloatArray,
         spread_s: FloatArray,
+        cores: NDArray[np.int64],
         *,
-        num_tc: NDArray[np.int64],
-        num_vc: NDArray[np.int64],
         floor_s: FloatArray | None = None,
-        known: Choices | None = None,
-        first_entries: tuple[int, ...] | None = None,
     ) -> tuple[FloatArray, Choices]:
         """Bounds of the makespan on many architectures, and the entries that give them.
 
         Args:
             one_core_s: (num_architectures, num_operators) L, s.
             spread_s: (num_architectures, num_operators) I, s.
-            num_tc: (num_architectures,) tensor cores.
-            num_vc: (num_architectures,) vector cores.
+            cores: (num_architectures, 2) of each type.
             floor_s: (num_architectures,) floors, s.
-            known: choices of an earlier call; only these entries and those added since are tried then.
-            first_entries: `num_entries` at that call, for each of ``wide_blocks``.
 
         Returns:
             (num_architectures,) sum over blocks of the best entry's bound, or the floor; and (num_architectures,
@@ -152,7 +127,7 @@ class DualPool:
         count = len(one_core_s)
         total = np.zeros(count)
         choices = np.zeros((count, len(self.wide_blocks)), dtype=np.int32)
-        cores = np.stack((num_tc, num_vc), axis=1).astype(np.float64)
+        capacities = cores.astype(np.float64)
         column = 0
         for k, block in enumerate(self.structure.blocks):
             picked = np.array(block.operators)
@@ -162,9 +137,7 @@ class DualPool:
             best, choices[:, column] = self._stack(k).bounds(
                 np.ascontiguousarray(one_core_s[:, picked]),
                 np.ascontiguousarray(spread_s[:, picked]),
-                cores,
-                known=None if known is None else np.ascontiguousarray(known[:, column]),
-                first_entry=0 if first_entries is None else first_entries[column],
+                capacities,
             )
             total += best
             column += 1
@@ -204,36 +177,23 @@ class _Stack:
             np.array(limits, dtype=np.float64),
         )
 
-    def bounds(
-        self,
-        one_core: FloatArray,
-        spread: FloatArray,
-        cores: FloatArray,
-        *,
-        known: Choices | None = None,
-        first_entry: int = 0,
-    ) -> tuple[FloatArray, Choices]:
+    def bounds(self, one_core: FloatArray, spread: FloatArray, cores: FloatArray) -> tuple[FloatArray, Choices]:
         """Best bound and entry for each design, each (num_designs,); latencies (num_designs, n), cores (.., 2)."""
-        if known is None:
-            known = np.full(len(one_core), -1, dtype=np.int32)
-        best, choice = _best_entries(one_core, spread, cores, self._masks, self._leaves, known, first_entry)
+        best, choice = _best_entries(one_core, spread, cores, self._masks, self._leaves)
         return best, choice
 
 
 @compiled
-def _best_entries(one_core, spread, cores, masks, leaves, known, first_entry):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0917
-    """Best bound and the entry that gives it, for each design, the first of equal ones: the known entry, then the rest.
+def _best_entries(one_core, spread, cores, masks, leaves):  # type: ignore[no-untyped-def]  # noqa: PLR0912
+    """Best bound and the entry that gives it, for each design, the first of equal ones.
 
     An entry bounds by the least of its leaves; it is left at one that is no better than what is known.
     """
     spread_prices, one_core_prices, multipliers, modes, is_free, first_leaf, limits = leaves
     best = np.full(one_core.shape[0], -1.0)
-    choice = known.copy()
+    choice = np.zeros(one_core.shape[0], np.int32)
     for c in range(one_core.shape[0]):
-        for turn in range(first_entry - 1, limits.shape[0]):
-            entry = turn if turn >= first_entry else known[c]
-            if entry < 0:
-                continue
+        for entry in range(limits.shape[0]):
             least = np.inf
             if cores[c, 0] > limits[entry, 0] or cores[c, 1] > limits[entry, 1]:
                 least = 0.0

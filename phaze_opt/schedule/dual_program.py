@@ -139,7 +139,7 @@ class _Rows:
         return len(self.starts) - 1
 
     def values(self, one_core: FloatArray, spread: FloatArray, cores: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Entries of the matrix and right-hand sides for one design; ``cores`` is (1, num_tc, num_vc)."""
+        """Entries of the matrix and right-hand sides for one design; ``cores`` is 1, then those of each type."""
         values = self._base + self._one_core * one_core[self._operators] / cores[self._kinds]
         values += self._spread * spread[self._operators]
         right = self._right_counts * one_core[self._right_operator]
@@ -237,7 +237,7 @@ def load_rows(rows: _Rows, problem: BlockProblem, modes: Sequence[int] | None) -
 
     scale = time_scale(problem)
     one_core, spread = np.array(problem.one_core) / scale, np.array(problem.spread) / scale
-    values, right = rows.values(one_core, spread, np.array([1.0, problem.num_tc, problem.num_vc]))
+    values, right = rows.values(one_core, spread, np.array([1.0, *problem.cores]))
     cost, lower, upper = (np.zeros(rows.num_columns) for _ in range(3))
     cost[rows.span(0)] = 1.0
     if rows.is_chip:

@@ -65,7 +65,7 @@ class DualVector:
 
 def one_core_prices(problem: BlockProblem, vector: DualVector) -> FloatArray:
     """Weight of L of each operator, cores included: g_i = w_i + sum of mu_k / n_k, shape (n,)."""
-    per_core = vector.core_multipliers / (problem.num_tc, problem.num_vc)
+    per_core = vector.core_multipliers / problem.cores
     masks = np.array(problem.block.masks)
     prices: FloatArray = (
         vector.one_core_price + (masks & TC_BIT != 0) * per_core[0] + (masks & VC_BIT != 0) * per_core[1]
@@ -74,7 +74,7 @@ def one_core_prices(problem: BlockProblem, vector: DualVector) -> FloatArray:
 
 
 def dual_bound(problem: BlockProblem, vector: DualVector) -> float:
-    """LB(c) of one vector on one block, straight from the formula (the oracle of `DualPool.lower_bounds`)."""
+    """LB(c) of one vector on one block, straight from the formula (the oracle of `DualPool.bounds_and_choices`)."""
     unspread = np.array(problem.one_core) * one_core_prices(problem, vector)
     return float(np.minimum(np.array(problem.spread) * vector.spread_price, unspread).sum())
 

@@ -24,25 +24,25 @@ def optimistic(candidates, first, last, weights, masks, cores, best_of):
     tc = cores[0]
     vc = cores[1]
     both = min(tc, vc)
-    num_tc = 0
-    num_vc = 0
-    num_both = 0
+    taken_tc = 0
+    taken_vc = 0
+    taken_both = 0
     for k in range(first, last):
         i = candidates[k]
         if masks[i] == 1:
-            if num_tc < tc:
-                num_tc += 1
-                best_of[1, num_tc] = best_of[1, num_tc - 1] + weights[i]
+            if taken_tc < tc:
+                taken_tc += 1
+                best_of[1, taken_tc] = best_of[1, taken_tc - 1] + weights[i]
         elif masks[i] == 2:
-            if num_vc < vc:
-                num_vc += 1
-                best_of[2, num_vc] = best_of[2, num_vc - 1] + weights[i]
-        elif num_both < both:
-            num_both += 1
-            best_of[3, num_both] = best_of[3, num_both - 1] + weights[i]
+            if taken_vc < vc:
+                taken_vc += 1
+                best_of[2, taken_vc] = best_of[2, taken_vc - 1] + weights[i]
+        elif taken_both < both:
+            taken_both += 1
+            best_of[3, taken_both] = best_of[3, taken_both - 1] + weights[i]
     total = 0.0
-    for m in range(num_both + 1):
-        total = max(total, best_of[3, m] + best_of[1, min(num_tc, tc - m)] + best_of[2, min(num_vc, vc - m)])
+    for m in range(taken_both + 1):
+        total = max(total, best_of[3, m] + best_of[1, min(taken_tc, tc - m)] + best_of[2, min(taken_vc, vc - m)])
     return total
 
 

@@ -20,7 +20,7 @@ from phaze_opt.record.input_files import parse_json, read_text_file, shorten, sh
 from phaze_opt.record.places import KeyPath
 from phaze_opt.record.spelling import suggest
 from phaze_opt.schedule.precedence import find_cycle, successor_lists
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 
 MAX_OPERATORS = 5000
 """More operators than any layer has; a larger file is a mistake."""
@@ -107,8 +107,7 @@ def _instance(document: Document, at: KeyPath, *, exclusivity: Exclusivity, stem
         one_core_s=tuple(node.latency for node in file.nodes),
         spread_s=tuple(node.intra_op_latency for node in file.nodes),
         edges=_edges(file, ids, document, (*at, "edges")),
-        num_tc=file.num_tc,
-        num_vc=file.num_vc,
+        cores=Cores(file.num_tc, file.num_vc),
         exclusivity=exclusivity,
     )
     return ScheduleInstance(name=file.name or stem, ids=ids, problem=problem)

@@ -5,9 +5,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import CoreType
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+
+
+class Cores(NamedTuple):
+    """The two capacities of a chip, all that the scheduler knows of it: how many cores of each type there are."""
+
+    tc: int
+    vc: int
+
+    @classmethod
+    def of(cls, chip: Accelerator) -> Cores:
+        """The cores of an accelerator."""
+        return cls(chip.num_tc, chip.num_vc)
+
+
+def cores_of_each(table: AcceleratorTable) -> NDArray[np.int64]:
+    """The cores of many accelerators, shape (num_accelerators, 2), columns as of `Cores`."""
+    return np.stack((table.num_tc, table.num_vc), axis=1)
 
 
 class Exclusivity(StrEnum):
@@ -34,7 +56,7 @@ class ScheduleProblem:
         one_core_s: latency L_i on one core (of each of its types), s.
         spread_s: latency I_i spread over all cores of its type(s), s.
         edges: (before, after) index pairs; acyclic, in any order of indices.
-        num_tc, num_vc: cores of each type.
+        cores: of each type.
         exclusivity: what a spread operator excludes.
         floor_s: lower bound on the whole problem from HBM traffic: makespan = max(schedule, floor), s.
     """
@@ -43,8 +65,7 @@ class ScheduleProblem:
     one_core_s: tuple[float, ...]
     spread_s: tuple[float, ...]
     edges: tuple[tuple[int, int], ...]
-    num_tc: int
-    num_vc: int
+    cores: Cores
     exclusivity: Exclusivity = Exclusivity.CHIP
     floor_s: float = 0.0
 
@@ -58,8 +79,8 @@ class ScheduleProblem:
             if not (math.isfinite(latency) and latency >= 0):
                 message = f"latency {latency} must be finite and not negative"
                 raise InputError(message)
-        if self.num_tc < 1 or self.num_vc < 1:
-            message = f"num_tc = {self.num_tc} and num_vc = {self.num_vc} must be at least 1"
+        if min(self.cores) < 1:
+            message = f"cores = {self.cores} must be at least 1 of each type"
             raise InputError(message)
         for before, after in self.edges:
             if not (0 <= before < count and 0 <= after < count) or before == after:

@@ -153,8 +153,7 @@ def _crowd_splits(
 ) -> list[Split]:
     """Splits by the orders of n + 1 operators that overlap on n cores."""
     splits: list[Split] = []
-    for k, bit in enumerate(TYPE_BITS):
-        num_cores = (problem.num_tc, problem.num_vc)[k]
+    for bit, num_cores in zip(TYPE_BITS, problem.cores, strict=True):
         if not 2 <= num_cores <= MAX_CROWD:
             continue
         running = [i for i in problem.of_type(bit) if is_spread[i] < 1.0 - 1e-6 and times.duration[i] > 0.0]

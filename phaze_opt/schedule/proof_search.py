@@ -79,7 +79,7 @@ class _Search:
         self.target_s = target_s
         self.scale = time_scale(problem)
         self._latencies = (np.array([problem.one_core]), np.array([problem.spread]))
-        self._cores = np.array([[problem.num_tc, problem.num_vc]])
+        self._cores = np.array([problem.cores])
 
     def run(self, max_nodes: int) -> ProofTree:
         """Split the case with the least bound as long as that may help."""

@@ -92,26 +92,17 @@ class ProofTree:
                 limits[k] = min(limits[k], node.num_cores)
         return limits[0], limits[1]
 
-    def bounds(
-        self,
-        one_core_s: FloatArray,
-        spread_s: FloatArray,
-        *,
-        num_tc: NDArray[np.int64],
-        num_vc: NDArray[np.int64],
-    ) -> FloatArray:
-        """Bounds of the block's makespan, straight from the formula (the oracle of `DualPool.lower_bounds`).
+    def bounds(self, one_core_s: FloatArray, spread_s: FloatArray, cores: NDArray[np.int64]) -> FloatArray:
+        """Bounds of the block's makespan, straight from the formula (the oracle of `DualPool.bounds_and_choices`).
 
         Args:
             one_core_s: (num_architectures, n) L of the block's operators, s.
             spread_s: (num_architectures, n) I, s.
-            num_tc: (num_architectures,) tensor cores.
-            num_vc: (num_architectures,) vector cores.
+            cores: (num_architectures, 2) of each type.
 
         Returns:
             (num_architectures,) least over the leaves; 0 where there are more cores than the tree holds for.
         """
-        cores = np.stack((num_tc, num_vc), axis=1)
         least = np.min([leaf_bounds(leaf, self.masks, (one_core_s, spread_s), cores) for leaf in self.leaves], axis=0)
         holds = (cores <= np.array(self.core_limits)).all(axis=1)
         bounds: FloatArray = np.where(holds, least, 0.0)

@@ -68,7 +68,7 @@ class SetBound:
         self._masks = np.array(problem.block.masks)
         self._conflicts = _comparable(problem)
         # More cores than operators change nothing.
-        self._cores = np.minimum((problem.num_tc, problem.num_vc), len(problem))
+        self._cores = np.minimum(problem.cores, len(problem))
         self._is_chip = problem.is_chip
         alone = np.diag(1.0 / np.where(self._has_length, self._shortest, 1.0))
         self._columns: list[FloatArray] = list(alone[self._has_length])

@@ -15,7 +15,7 @@ from phaze_opt.schedule.block_state import BlockState
 from phaze_opt.schedule.cache import ScheduleCache
 from phaze_opt.schedule.grid import gap_of_grid, latency_grid, raised_to_grid
 from phaze_opt.schedule.options import Exactness, ScheduleOptions
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.quick import quick_blocks
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 
@@ -44,7 +44,7 @@ class _Solve:
     structure: ScheduleStructure
     one_core_s: FloatArray
     spread_s: FloatArray
-    num_cores: tuple[int, int]
+    cores: Cores
     exclusivity: Exclusivity
     floor_s: float
     bounds: FloatArray
@@ -80,8 +80,7 @@ def solve_schedule(problem: ScheduleProblem, *, options: ScheduleOptions = DEFAU
         compile_structure(problem.core_types, problem.edges),
         np.array(problem.one_core_s, dtype=np.float64),
         np.array(problem.spread_s, dtype=np.float64),
-        num_tc=problem.num_tc,
-        num_vc=problem.num_vc,
+        cores=problem.cores,
         exclusivity=problem.exclusivity,
         floor_s=problem.floor_s,
         options=options,
@@ -93,16 +92,13 @@ def bound_compiled(
     one_core_s: FloatArray,
     spread_s: FloatArray,
     *,
-    num_tc: int,
-    num_vc: int,
+    cores: Cores,
     exclusivity: Exclusivity = Exclusivity.CHIP,
     floor_s: float = 0.0,
     options: ScheduleOptions = DEFAULT_OPTIONS,
 ) -> ScheduleBounds:
     """Closed-form lower bound and list-schedule upper bound, no MIP; arguments as `solve_compiled`."""
-    solve = _start(
-        structure, one_core_s, spread_s, num_cores=(num_tc, num_vc), exclusivity=exclusivity, floor_s=floor_s
-    )
+    solve = _start(structure, one_core_s, spread_s, cores=cores, exclusivity=exclusivity, floor_s=floor_s)
     _run_quick(solve, target_gap=options.target_gap, max_nodes=QUICK_NODES)
     return ScheduleBounds(min(solve.lower_s, solve.upper_s), solve.upper_s)
 
@@ -112,8 +108,7 @@ def solve_compiled(
     one_core_s: FloatArray,
     spread_s: FloatArray,
     *,
-    num_tc: int,
-    num_vc: int,
+    cores: Cores,
     exclusivity: Exclusivity = Exclusivity.CHIP,
     floor_s: float = 0.0,
     options: ScheduleOptions = DEFAULT_OPTIONS,
@@ -125,8 +120,7 @@ def solve_compiled(
         structure: from `compile_structure`.
         one_core_s: (num_operators,) latency L on one core, s; ignored where contracted.
         spread_s: (num_operators,) latency I spread over all cores, s.
-        num_tc: tensor cores.
-        num_vc: vector cores.
+        cores: of each type.
         exclusivity: what a spread operator excludes.
         floor_s: lower bound of the whole problem from HBM traffic, s.
         options: how far to go.
@@ -137,9 +131,7 @@ def solve_compiled(
         first, else FEASIBLE.
     """
     deadline = time.monotonic() + options.time_limit_s
-    solve = _start(
-        structure, one_core_s, spread_s, num_cores=(num_tc, num_vc), exclusivity=exclusivity, floor_s=floor_s
-    )
+    solve = _start(structure, one_core_s, spread_s, cores=cores, exclusivity=exclusivity, floor_s=floor_s)
     is_proving = options.exactness is Exactness.PROVE
     _run_quick(solve, target_gap=options.target_gap, max_nodes=PROVE_NODES if is_proving else QUICK_NODES)
     _raise_bounds(solve)
@@ -153,7 +145,7 @@ def _start(
     one_core_s: FloatArray,
     spread_s: FloatArray,
     *,
-    num_cores: tuple[int, int],
+    cores: Cores,
     exclusivity: Exclusivity,
     floor_s: float,
 ) -> _Solve:
@@ -166,7 +158,7 @@ def _start(
         structure=structure,
         one_core_s=one_core_s[structure.positions],
         spread_s=spread_s[structure.positions],
-        num_cores=num_cores,
+        cores=cores,
         exclusivity=exclusivity,
         floor_s=floor_s,
         bounds=np.zeros((len(structure.blocks), 2)),
@@ -184,7 +176,7 @@ def _run_quick(solve: _Solve, *, target_gap: float, max_nodes: int) -> None:
         packed.widths,
         solve.one_core_s,
         solve.spread_s,
-        np.array(solve.num_cores),
+        np.array(solve.cores),
         solve.exclusivity is Exclusivity.CHIP,
         target_gap,
         max_nodes,
@@ -248,7 +240,7 @@ def _block_problem(solve: _Solve, index: int) -> BlockProblem:
         solve.structure.blocks[index],
         tuple(solve.one_core_s[low:high].tolist()),
         tuple(solve.spread_s[low:high].tolist()),
-        *solve.num_cores,
+        solve.cores,
         solve.exclusivity,
     )
 

@@ -85,7 +85,7 @@ def _check_exclusivity(problem: ScheduleProblem, result: ScheduleResult, finish:
 
 
 def _check_capacity(problem: ScheduleProblem, result: ScheduleResult, finish: Sequence[float], slack: float) -> None:
-    for core, num_cores in (("tc", problem.num_tc), ("vc", problem.num_vc)):
+    for core, num_cores in problem.cores._asdict().items():
         users = [i for i, core_type in enumerate(problem.core_types) if core in _TYPES[core_type]]
         users = [i for i in users if not result.is_spread[i] and finish[i] - result.start_s[i] > 2 * slack]
         for probe in users:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.verify import verify_schedule
 
 TOLERANCE = 1e-6
@@ -117,7 +117,7 @@ def _fits(
     for moment in [span[0], *(placed[i][0] for i in beside if placed[i][0] > span[0])]:
         now = [operator, *(i for i in beside if placed[i][0] <= moment < placed[i][1])]
         used = [sum(_CORES[problem.core_types[i]][k] for i in now if not modes[i]) for k in range(2)]
-        if used[0] > problem.num_tc or used[1] > problem.num_vc:
+        if used[0] > problem.cores.tc or used[1] > problem.cores.vc:
             return False
     return True
 
@@ -145,8 +145,7 @@ def random_problem(seed: int, *, num_operators: int, exclusivity: Exclusivity = 
         one_core_s=tuple(one_core.tolist()),
         spread_s=tuple(np.round(one_core * generator.uniform(0.3, 1.1, size=num_operators), 2).tolist()),
         edges=tuple(edges),
-        num_tc=int(generator.integers(1, 4)),
-        num_vc=int(generator.integers(1, 4)),
+        cores=Cores(int(generator.integers(1, 4)), int(generator.integers(1, 4))),
         exclusivity=exclusivity,
     )
 
@@ -219,8 +218,7 @@ class SchedulerConformance:
             one_core_s=(10.0,) * count,
             spread_s=(4.0,) * count,
             edges=(),
-            num_tc=num_cores,
-            num_vc=1,
+            cores=Cores(num_cores, 1),
             exclusivity=exclusivity,
         )
         expected = min(4.0 * k + 10.0 * -(-(count - k) // num_cores) for k in range(count + 1))
@@ -237,7 +235,7 @@ class SchedulerConformance:
 
     def test_time_limit_returns_incumbent_and_gap(self, scheduler: Scheduler, exclusivity: Exclusivity) -> None:
         """A problem that is too large for its time still gets a schedule and an honest bound."""
-        problem = replace(random_problem(11, num_operators=40, exclusivity=exclusivity), num_tc=2, num_vc=2)
+        problem = replace(random_problem(11, num_operators=40, exclusivity=exclusivity), cores=Cores(2, 2))
         began = time.monotonic()
         result = scheduler(problem, time_limit_s=0.3)
         assert time.monotonic() - began < 10.0

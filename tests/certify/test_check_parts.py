@@ -126,9 +126,7 @@ def test_any_space_is_enumerated_in_index_order(seed):
 
 def replayed(problem, start_s, is_spread):
     graph = PhaseGraph(problem.core_types, problem.edges, first=0, collective_s=0.0)
-    latencies = PhaseLatencies(
-        np.array(problem.one_core_s), np.array(problem.spread_s), problem.floor_s, (problem.num_tc, problem.num_vc)
-    )
+    latencies = PhaseLatencies(np.array(problem.one_core_s), np.array(problem.spread_s), problem.floor_s, problem.cores)
     schedule = SolvedSchedule(0, Phase.FORWARD, tuple(start_s), tuple(is_spread))
     return replay(graph, schedule, latencies, problem.exclusivity)
 

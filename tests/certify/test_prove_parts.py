@@ -22,7 +22,7 @@ from phaze_opt.errors import SolverError
 from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_search import grow_tree
 from phaze_opt.space.decode import decode_columns
 
@@ -101,15 +101,15 @@ def test_trees_read_back_to_the_bit(type_bounder):
     rng = np.random.default_rng(1)
     one_core = rng.uniform(1.0, 3.0, len(block))
     problem = BlockProblem(
-        block, tuple(one_core), tuple(one_core * rng.uniform(0.5, 1.2, len(block))), 2, 2, Exclusivity.TYPE
+        block, tuple(one_core), tuple(one_core * rng.uniform(0.5, 1.2, len(block))), Cores(2, 2), Exclusivity.TYPE
     )
     tree = grow_tree(problem, target_s=100.0, max_nodes=40)
     entry = tree_entry(tree, block)
     again = proof_tree_of(entry, block, Exclusivity.TYPE)
     assert len(entry.nodes) > 10
     assert tree_entry(again, block) == entry
-    latencies, cores = (np.array([problem.one_core]), np.array([problem.spread])), np.array([2])
-    assert again.bounds(*latencies, num_tc=cores, num_vc=cores) == tree.bounds(*latencies, num_tc=cores, num_vc=cores)
+    latencies, cores = (np.array([problem.one_core]), np.array([problem.spread])), np.array([problem.cores])
+    assert again.bounds(*latencies, cores) == tree.bounds(*latencies, cores)
 
 
 def test_an_outcome_survives_the_journal(type_bounder):

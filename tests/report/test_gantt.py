@@ -6,7 +6,7 @@ from rich.console import Console
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.report.gantt import gantt_figure, text_gantt
-from phaze_opt.schedule.problem import ScheduleProblem
+from phaze_opt.schedule.problem import Cores, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
 
 PROBLEM = ScheduleProblem(
@@ -14,8 +14,7 @@ PROBLEM = ScheduleProblem(
     one_core_s=(4.0, 4.0, 8.0),
     spread_s=(3.0, 3.0, 4.0),
     edges=((0, 2), (1, 2)),
-    num_tc=1,
-    num_vc=2,
+    cores=Cores(1, 2),
 )
 LABELS = ("first", "second", "last")
 

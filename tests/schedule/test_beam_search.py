@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.beam_search import BeamSearch, price_tails
 from phaze_opt.schedule.interchange import interchangeable_classes
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.set_bound import SetBound, SetPrices
 from phaze_opt.schedule.solve import ScheduleOptions, solve_schedule
 from phaze_opt.schedule.structure import pack_blocks
@@ -115,7 +115,7 @@ def test_heads_are_interchangeable_and_what_they_share_is_not():
     """Three chains of two between a first and a last operator; the third chain is longer."""
     edges = ((0, 1), (0, 2), (0, 3), (1, 4), (2, 5), (3, 6), (4, 7), (5, 7), (6, 7))
     types = (CoreType.TC,) * 8
-    problem = ScheduleProblem(types, (1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 4.0, 1.0), (9.0,) * 8, edges, 2, 1)
+    problem = ScheduleProblem(types, (1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 4.0, 1.0), (9.0,) * 8, edges, Cores(2, 1))
     (block,) = (each for each in blocks_of(problem) if len(each) > 1)
     classes = dict(zip(block.block.operators, interchangeable_classes(block).tolist(), strict=True))
     assert classes[1] == classes[2] != classes[3]
@@ -128,7 +128,7 @@ def test_heads_that_wait_for_the_same_values_are_interchangeable():
     types = (CoreType.TC,) * 3 + (CoreType.VC,) * 3
     types += (CoreType.TC,) * 3 + (CoreType.VC,) * 2
     lengths = (2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 4.0, 5.0)
-    problem = ScheduleProblem(types, lengths, (9.0,) * 11, edges, 2, 1)
+    problem = ScheduleProblem(types, lengths, (9.0,) * 11, edges, Cores(2, 1))
     (block,) = (each for each in blocks_of(problem) if len(each) > 1)
     classes = dict(zip(block.block.operators, interchangeable_classes(block).tolist(), strict=True))
     assert classes[0] == classes[1] != classes[2]
@@ -171,8 +171,7 @@ def test_tails_never_exceed_what_must_follow(problem):
                 tuple(block.one_core[j] for j in later),
                 tuple(block.spread[j] for j in later),
                 tuple((later.index(a), later.index(b)) for a, b in block.block.edges if a in later and b in later),
-                block.num_tc,
-                block.num_vc,
+                block.cores,
                 block.exclusivity,
             )
             assert tails[i] <= brute_force_makespan(rest) * (1 + 1e-9)
@@ -201,7 +200,6 @@ def layered(exclusivity):
         tuple(one_core.tolist()),
         tuple((one_core / 2 ** generator.uniform(0, 1, size=40)).tolist()),
         tuple(edges),
-        2,
-        2,
+        Cores(2, 2),
         exclusivity,
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.options import Exactness
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleStatus
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_schedule
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.schedule.verify import verify_schedule
@@ -30,8 +30,7 @@ def problems(draw, max_operators=6):
         one_core_s=tuple(float(value) for value in one_core),
         spread_s=tuple(float(value) for value in spread),
         edges=tuple(edges),
-        num_tc=draw(st.integers(1, 3)),
-        num_vc=draw(st.integers(1, 3)),
+        cores=Cores(draw(st.integers(1, 3)), draw(st.integers(1, 3))),
         exclusivity=draw(st.sampled_from(Exclusivity)),
     )
     return relabelled(problem, draw(st.permutations(range(count))))
@@ -42,8 +41,7 @@ def quick_bounds(problem):
         compile_structure(problem.core_types, problem.edges),
         np.array(problem.one_core_s),
         np.array(problem.spread_s),
-        num_tc=problem.num_tc,
-        num_vc=problem.num_vc,
+        cores=problem.cores,
         exclusivity=problem.exclusivity,
         floor_s=problem.floor_s,
     )
@@ -80,18 +78,20 @@ def test_bound_only_results_replay_and_enclose(problem):
 
 def test_type_rule_lets_spread_operators_of_both_types_overlap():
     """Independent TC and VC operators with L = 10, I = 4: 4 under type, 8 under chip."""
-    problem = ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), 4, 4)
+    problem = ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), Cores(4, 4))
     assert solve_schedule(replace(problem, exclusivity=Exclusivity.TYPE)).makespan_s == 4.0
     assert solve_schedule(problem).makespan_s == 8.0
 
 
 def test_spread_mixed_operator_occupies_both_types():
-    problem = ScheduleProblem((CoreType.TC_AND_VC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), 4, 4, Exclusivity.TYPE)
+    problem = ScheduleProblem(
+        (CoreType.TC_AND_VC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), Cores(4, 4), Exclusivity.TYPE
+    )
     assert solve_schedule(problem).makespan_s == 8.0
 
 
 def test_accepted_gap_stops_early_and_is_stated():
-    problem = ScheduleProblem((CoreType.TC,) * 5, (9.0, 8.0, 7.0, 6.0, 5.0), (9.0,) * 5, (), 2, 1)
+    problem = ScheduleProblem((CoreType.TC,) * 5, (9.0, 8.0, 7.0, 6.0, 5.0), (9.0,) * 5, (), Cores(2, 1))
     exact = solve_schedule(problem)
     loose = solve_schedule(problem, options=ScheduleOptions(accept_gap=0.5))
     assert exact.makespan_s == 18.0
@@ -100,10 +100,10 @@ def test_accepted_gap_stops_early_and_is_stated():
 
 
 def test_empty_and_contracted_problems():
-    empty = ScheduleProblem((), (), (), (), 1, 1)
+    empty = ScheduleProblem((), (), (), (), Cores(1, 1))
     assert solve_schedule(empty).makespan_s == 0.0
     views = ScheduleProblem(
-        (CoreType.NONE, CoreType.TC, CoreType.NONE), (5.0, 2.0, 5.0), (5.0, 3.0, 5.0), ((0, 1), (1, 2)), 1, 1
+        (CoreType.NONE, CoreType.TC, CoreType.NONE), (5.0, 2.0, 5.0), (5.0, 3.0, 5.0), ((0, 1), (1, 2)), Cores(1, 1)
     )
     result = solve_schedule(views)
     verify_schedule(views, result)

@@ -1,46 +1,39 @@
 """Mutation check of the ordering model: each defining group is needed, each strengthening group moves a root bound."""
 
 import json
+import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from drawn_blocks import blocks_of
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.core_rows import broken_core_rows
 from phaze_opt.schedule.highs import HighsSolver
 from phaze_opt.schedule.ordering_model import GROUPS, GroupRole, build_ordering_model
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
-from phaze_opt.schedule.root_bounds import root_bound_problems, root_bound_row, strengthening_groups
-from phaze_opt.schedule.structure import compile_structure
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.testing.schedulers import brute_force_makespan
 
 DATA = json.loads((Path(__file__).parent / "data" / "root_bounds.json").read_text())
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "schedule" / "root_bounds.py"))
 DEFINING_ONLY = tuple(group for group in GROUPS.values() if group.role is GroupRole.DEFINING)
 
 # Problems on which the answer is wrong without the group of that name.
 WITNESSES = {
     "precedence": ScheduleProblem(
-        (CoreType.TC, CoreType.VC, CoreType.TC), (4.0, 4.0, 1.0), (9.0,) * 3, ((0, 1),), 2, 2
+        (CoreType.TC, CoreType.VC, CoreType.TC), (4.0, 4.0, 1.0), (9.0,) * 3, ((0, 1),), Cores(2, 2)
     ),
-    "makespan": ScheduleProblem((CoreType.TC, CoreType.VC), (4.0, 3.0), (9.0, 9.0), (), 2, 2),
-    "big_m_ordering": ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), 4, 4),
-    "exclusivity": ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), 4, 4),
-    "core_rows": ScheduleProblem((CoreType.TC,) * 3, (5.0, 4.0, 3.0), (9.0,) * 3, (), 2, 1),
+    "makespan": ScheduleProblem((CoreType.TC, CoreType.VC), (4.0, 3.0), (9.0, 9.0), (), Cores(2, 2)),
+    "big_m_ordering": ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), Cores(4, 4)),
+    "exclusivity": ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), Cores(4, 4)),
+    "core_rows": ScheduleProblem((CoreType.TC,) * 3, (5.0, 4.0, 3.0), (9.0,) * 3, (), Cores(2, 1)),
 }
-
-
-def block_of(problem):
-    (block,) = compile_structure(problem.core_types, problem.edges).blocks
-    pick = lambda values: tuple(values[i] for i in block.operators)  # noqa: E731
-    return BlockProblem(
-        block, pick(problem.one_core_s), pick(problem.spread_s), problem.num_tc, problem.num_vc, problem.exclusivity
-    )
 
 
 def model_optimum(problem, groups, *, has_core_rows=True):
     """Optimum of the model of some groups; core rows are added until none is broken."""
-    block = block_of(problem)
+    (block,) = blocks_of(problem)
     model = build_ordering_model(block, sum(block.one_core), groups=groups)
     solver = HighsSolver(model)
     while True:
@@ -72,21 +65,21 @@ def test_every_defining_group_has_a_witness():
 
 def test_type_rule_needs_no_order_between_types():
     problem = WITNESSES["exclusivity"]
-    relaxed = ScheduleProblem(
-        *[getattr(problem, name) for name in ("core_types", "one_core_s", "spread_s", "edges")], 4, 4, Exclusivity.TYPE
-    )
+    relaxed = replace(problem, exclusivity=Exclusivity.TYPE)
     assert model_optimum(problem, DEFINING_ONLY) == pytest.approx(8.0)
     assert brute_force_makespan(relaxed) == 4.0
 
 
 @pytest.mark.parametrize("row", DATA["rows"], ids=lambda row: row["problem"])
 def test_root_bounds_are_as_recorded(row):
-    problem, upper = root_bound_problems()[row["problem"]]
-    assert root_bound_row(problem, upper) == pytest.approx(row["bounds"], rel=DATA["_meta"]["tolerance_relative"])
+    problem, upper = SCRIPT["root_bound_problems"]()[row["problem"]]
+    assert SCRIPT["root_bound_row"](problem, upper) == pytest.approx(
+        row["bounds"], rel=DATA["_meta"]["tolerance_relative"]
+    )
     assert upper == pytest.approx(row["upper"], rel=1e-9)
 
 
-@pytest.mark.parametrize("name", strengthening_groups())
+@pytest.mark.parametrize("name", SCRIPT["strengthening_groups"]())
 def test_each_strengthening_group_moves_a_recorded_root_bound(name):
     def is_moved(bounds):
         rise = bounds["all"] > bounds[f"-{name}"] * (1 + 1e-6)

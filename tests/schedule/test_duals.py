@@ -1,29 +1,24 @@
 """Dual vectors: valid for every design, exact where they were made, equal to the formula."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from drawn_blocks import blocks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule import dual_program
-from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.crash import build_crash_model
 from phaze_opt.schedule.crash_search import FREE, node_bound
 from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.schedule.dual_program import best_dual
 from phaze_opt.schedule.duals import dual_bound
 from phaze_opt.schedule.highs import HighsSolver
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.testing.schedulers import brute_force_makespan, random_problem
-
-
-def blocks_of(problem):
-    structure = compile_structure(problem.core_types, problem.edges)
-    for block in structure.blocks:
-        pick = [tuple(values[i] for i in block.operators) for values in (problem.one_core_s, problem.spread_s)]
-        yield BlockProblem(block, *pick, problem.num_tc, problem.num_vc, problem.exclusivity)
 
 
 def relaxed_crash_bound(block):
@@ -47,7 +42,7 @@ def test_best_dual_equals_the_relaxed_crash_bound(seed, exclusivity):
 def test_flow_bound_equals_the_best_path_dual(seed):
     """The numba flow solves the dual without core multipliers: same as the linear program with cores to spare."""
     problem = random_problem(seed, num_operators=8)
-    rich = ScheduleProblem(problem.core_types, problem.one_core_s, problem.spread_s, problem.edges, 99, 99)
+    rich = ScheduleProblem(problem.core_types, problem.one_core_s, problem.spread_s, problem.edges, Cores(99, 99))
     structure = compile_structure(rich.core_types, rich.edges)
     packed = structure.packed
     graph = (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx)
@@ -66,24 +61,11 @@ def test_a_vector_of_one_design_bounds_every_other(seed, other, exclusivity):
     """Vectors made for one set of latencies and cores are valid for another on the same graph (LB(c))."""
     maker = random_problem(seed, num_operators=5, exclusivity=exclusivity)
     numbers = random_problem(other, num_operators=5, exclusivity=exclusivity)
-    target = ScheduleProblem(
-        maker.core_types,
-        numbers.one_core_s,
-        numbers.spread_s,
-        maker.edges,
-        numbers.num_tc,
-        numbers.num_vc,
-        exclusivity,
-    )
+    target = replace(numbers, core_types=maker.core_types, edges=maker.edges)
     pool = DualPool(compile_structure(maker.core_types, maker.edges), exclusivity)
     for problem in (maker, numbers):
-        pool.add(np.array(problem.one_core_s), np.array(problem.spread_s), num_tc=problem.num_tc, num_vc=problem.num_vc)
-    bound = pool.lower_bounds(
-        np.array([target.one_core_s]),
-        np.array([target.spread_s]),
-        num_tc=np.array([target.num_tc]),
-        num_vc=np.array([target.num_vc]),
-    )
+        pool.add(np.array(problem.one_core_s), np.array(problem.spread_s), problem.cores)
+    bound, _ = pool.bounds_and_choices(*(np.array([row]) for row in (target.one_core_s, target.spread_s, target.cores)))
     assert bound[0] <= brute_force_makespan(target) * (1 + 1e-7)
 
 
@@ -94,7 +76,7 @@ def test_what_a_solver_lets_pass_breaks_no_bound(monkeypatch, exclusivity):
     Two chains of two side by side; each operator is given more flow than enters it.
     """
     cores = (CoreType.TC, CoreType.VC, CoreType.TC, CoreType.VC)
-    problem = ScheduleProblem(cores, (1.0,) * 4, (1e6,) * 4, ((0, 1), (2, 3)), 99, 99, exclusivity)
+    problem = ScheduleProblem(cores, (1.0,) * 4, (1e6,) * 4, ((0, 1), (2, 3)), Cores(99, 99), exclusivity)
     (block,) = blocks_of(problem)
     solve = dual_program.solve_rows
 
@@ -113,20 +95,20 @@ def test_pool_equals_the_formula_and_takes_the_floor():
     structure = compile_structure(problem.core_types, problem.edges)
     pool = DualPool(structure, Exclusivity.CHIP)
     one_core, spread = np.array(problem.one_core_s), np.array(problem.spread_s)
-    pool.add(one_core, spread, num_tc=problem.num_tc, num_vc=problem.num_vc)
+    pool.add(one_core, spread, problem.cores)
     before = len(pool)
-    pool.add(one_core, spread, num_tc=problem.num_tc, num_vc=problem.num_vc)
+    pool.add(one_core, spread, problem.cores)
     assert len(pool) == before, "a vector that raises no bound is not kept"
     expected = sum(dual_bound(block, best_dual(block)) for block in blocks_of(problem))
-    cores = {"num_tc": np.array([problem.num_tc] * 2), "num_vc": np.array([problem.num_vc] * 2)}
-    stacked = (np.array([one_core, one_core]), np.array([spread, spread]))
+    stacked = tuple(np.array([row, row]) for row in (one_core, spread, problem.cores))
     floors = np.array([0.0, 2 * expected])
-    assert pool.lower_bounds(*stacked, floor_s=floors, **cores) == pytest.approx([expected, 2 * expected], rel=1e-7)
+    bounds, _ = pool.bounds_and_choices(*stacked, floor_s=floors)
+    assert bounds == pytest.approx([expected, 2 * expected], rel=1e-7)
 
 
 def test_independent_types_bound_four_under_type_and_eight_under_chip():
     """Evidence of semantics 4: L = 10, I = 4 on a tensor and a vector operator."""
     for exclusivity, expected in ((Exclusivity.TYPE, 4.0), (Exclusivity.CHIP, 8.0)):
-        problem = ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), 4, 4, exclusivity)
+        problem = ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), Cores(4, 4), exclusivity)
         (block,) = blocks_of(problem)
         assert dual_bound(block, best_dual(block)) == pytest.approx(expected)

@@ -4,12 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
+from drawn_blocks import blocks_of
 
-from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_pool import DualPool, PoolAddition
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import dual_bound
-from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_search import grow_tree
 from phaze_opt.schedule.proof_tree import ONE_CORE, SPREAD
 from phaze_opt.schedule.structure import compile_structure
@@ -52,18 +52,17 @@ def pool_of(problem, seeds):
     designs, added = [], []
     for seed in seeds:
         numbers = random_problem(seed, num_operators=len(problem.core_types))
-        cores = {"num_tc": 1 + 3 * (seed % 4), "num_vc": 1 + 5 * (seed % 3)}
-        designs.append((np.array(numbers.one_core_s), np.array(numbers.spread_s), *cores.values()))
-        added.extend(pool.add(*designs[-1][:2], **cores))
-    one_core, spread, num_tc, num_vc = (np.array(column) for column in zip(*designs, strict=True))
-    return pool, added, (one_core, spread), {"num_tc": num_tc, "num_vc": num_vc}
+        cores = Cores(1 + 3 * (seed % 4), 1 + 5 * (seed % 3))
+        designs.append((np.array(numbers.one_core_s), np.array(numbers.spread_s), cores))
+        added.extend(pool.add(*designs[-1]))
+    return pool, added, [np.array(column) for column in zip(*designs, strict=True)]
 
 
 @pytest.mark.parametrize("exclusivity", list(Exclusivity))
 @pytest.mark.parametrize("seed", range(10))
 def test_vectors_can_be_verified_from_their_flows(seed, exclusivity):
     problem = random_problem(seed, num_operators=10, exclusivity=exclusivity)
-    pool, _, _, _ = pool_of(problem, range(6))
+    pool, _, _ = pool_of(problem, range(6))
     for k in pool.wide_blocks:
         block = pool.structure.blocks[k]
         for vector in pool.entries(k):
@@ -74,7 +73,7 @@ def test_vectors_can_be_verified_from_their_flows(seed, exclusivity):
 
 def test_additions_are_named():
     problem = random_problem(4, num_operators=10, exclusivity=Exclusivity.TYPE)
-    pool, added, _, _ = pool_of(problem, range(8))
+    pool, added, _ = pool_of(problem, range(8))
     expected = [PoolAddition(k, entry) for k in pool.wide_blocks for entry in range(2, len(pool.entries(k)))]
     assert sorted(added, key=lambda item: (item.block, item.entry)) == expected
     assert len(expected) > 3
@@ -84,70 +83,46 @@ def test_additions_are_named():
 def test_choices_attain_the_bound_whatever_the_batch(exclusivity):
     """The chosen entries give the bound by the formula; no other gives more; bits do not depend on the batch."""
     problem = random_problem(6, num_operators=12, exclusivity=exclusivity)
-    pool, _, latencies, cores = pool_of(problem, range(12))
-    bounds, choices = pool.bounds_and_choices(*latencies, **cores)
+    pool, _, designs = pool_of(problem, range(12))
+    bounds, choices = pool.bounds_and_choices(*designs)
     assert choices.dtype == np.int32
     assert len(set(choices.ravel().tolist())) > 2
     for row in range(len(bounds)):
         part = slice(row, row + 1)
-        alone = pool.bounds_and_choices(
-            *(values[part] for values in latencies), **{name: values[part] for name, values in cores.items()}
-        )
+        alone = pool.bounds_and_choices(*(values[part] for values in designs))
         assert alone[0][0] == bounds[row]
         assert (alone[1][0] == choices[row]).all()
         total = sum(
-            min(latencies[0][row, block.operators[0]], latencies[1][row, block.operators[0]])
+            min(designs[0][row, block.operators[0]], designs[1][row, block.operators[0]])
             for block in pool.structure.blocks
             if len(block) == 1
         )
         for column, k in enumerate(pool.wide_blocks):
-            here = {name: int(values[row]) for name, values in cores.items()}
-            block = pool.block_problem(k, latencies[0][row], latencies[1][row], **here)
+            block = pool.block_problem(k, *(values[row] for values in designs))
             values = [dual_bound(block, vector) for vector in pool.entries(k)]
             assert values[choices[row, column]] == pytest.approx(max(values), rel=1e-12)
             total += max(values)
         assert bounds[row] == pytest.approx(total, rel=1e-12)
 
 
-def test_what_was_known_and_what_is_new_give_the_bound_of_all():
-    problem = random_problem(6, num_operators=12, exclusivity=Exclusivity.TYPE)
-    pool, _, _, _ = pool_of(problem, range(4))
-    _, _, latencies, cores = pool_of(problem, range(12))
-    before, known = pool.bounds_and_choices(*latencies, **cores)
-    firsts = pool.num_entries()
-    for row in range(4, 12):
-        pool.add(latencies[0][row], latencies[1][row], num_tc=int(cores["num_tc"][row]), num_vc=4)
-    assert pool.num_entries() != firsts
-    full = pool.bounds_and_choices(*latencies, **cores)
-    quick = pool.bounds_and_choices(*latencies, **cores, known=known, first_entries=firsts)
-    assert (full[0] == quick[0]).all()
-    assert (full[1] == quick[1]).all()
-    assert (full[0] >= before).all()
-    assert (full[0] > before).any()
-    floors = full[0] * 2.0
-    assert (pool.lower_bounds(*latencies, **cores, floor_s=floors) == floors).all()
-
-
 def test_the_first_of_equal_entries_is_chosen():
-    pool, _, latencies, cores = pool_of(random_problem(6, num_operators=12), range(4))
-    bounds, choices = pool.bounds_and_choices(*latencies, **cores)
+    pool, _, designs = pool_of(random_problem(6, num_operators=12), range(4))
+    bounds, choices = pool.bounds_and_choices(*designs)
     for k in pool.wide_blocks:
         for vector in pool.entries(k):
             pool.add_vector(k, vector)
-    again = pool.bounds_and_choices(*latencies, **cores)
+    again = pool.bounds_and_choices(*designs)
     assert (again[0] == bounds).all()
     assert (again[1] == choices).all()
 
 
 def test_pools_travel_between_processes():
-    pool, _, latencies, cores = pool_of(random_problem(6, num_operators=12), range(4))
-    block = pool.block_problem(pool.wide_blocks[0], latencies[0][0], latencies[1][0], num_tc=1, num_vc=2)
+    pool, _, designs = pool_of(random_problem(6, num_operators=12), range(4))
+    block = pool.block_problem(pool.wide_blocks[0], designs[0][0], designs[1][0], Cores(1, 2))
     pool.add_tree(pool.wide_blocks[0], grow_tree(block, target_s=1e9, max_nodes=30))
     other = pickle.loads(pickle.dumps(pool))
-    assert other.num_entries() == pool.num_entries()
-    for ours, theirs in zip(
-        pool.bounds_and_choices(*latencies, **cores), other.bounds_and_choices(*latencies, **cores), strict=True
-    ):
+    assert len(other) == len(pool)
+    for ours, theirs in zip(pool.bounds_and_choices(*designs), other.bounds_and_choices(*designs), strict=True):
         assert (ours == theirs).all()
 
 
@@ -156,19 +131,16 @@ def test_pools_travel_between_processes():
 def test_settled_modes_only_raise_the_program(seed, exclusivity):
     """With modes settled the vector's settled terms sum to at least the free optimum."""
     problem = random_problem(seed, num_operators=8, exclusivity=exclusivity)
-    structure = compile_structure(problem.core_types, problem.edges)
     rng = np.random.default_rng(seed)
-    for block in structure.blocks:
+    for numbers in blocks_of(problem):
+        block = numbers.block
         if len(block) < 2:
             continue
-        pick = [tuple(values[i] for i in block.operators) for values in (problem.one_core_s, problem.spread_s)]
-        numbers = BlockProblem(block, *pick, problem.num_tc, problem.num_vc, exclusivity)
         program = DualProgram(block, exclusivity)
         modes = rng.choice([ONE_CORE, SPREAD], size=len(block))
         vector = program.solve(numbers, modes.tolist())
-        cores = sum(
-            vector.core_multipliers[k] / (problem.num_tc, problem.num_vc)[k] * (np.array(block.masks) >> k & 1)
-            for k in range(2)
-        )
-        terms = np.where(modes == SPREAD, pick[1] * vector.spread_price, pick[0] * (vector.one_core_price + cores))
+        cores = sum(vector.core_multipliers[k] / problem.cores[k] * (np.array(block.masks) >> k & 1) for k in range(2))
+        spread = numbers.spread * vector.spread_price
+        one_core = numbers.one_core * (vector.one_core_price + cores)
+        terms = np.where(modes == SPREAD, spread, one_core)
         assert terms.sum() >= dual_bound(numbers, program.solve(numbers)) * (1 - 1e-9)

@@ -12,7 +12,7 @@ from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.grid import latency_grid, raised_to_grid
 from phaze_opt.schedule.options import Exactness, ScheduleOptions
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.schedule.verify import verify_schedule
@@ -50,7 +50,7 @@ def layered(seed):
     count, num_cores = int(generator.integers(30, 51)), int(generator.integers(2, 5))
     latencies = tuple(generator.integers(1, 20, size=count).astype(float).tolist())
     edges = tuple((i, j) for i in range(count) for j in range(i + 1, count) if generator.random() < 2.0 / count)
-    return ScheduleProblem((CoreType.TC,) * count, latencies, latencies, edges, num_cores, 1)
+    return ScheduleProblem((CoreType.TC,) * count, latencies, latencies, edges, Cores(num_cores, 1))
 
 
 @pytest.mark.parametrize(("seed", "makespan"), [(2, 248.0), (3, 223.0), (9, 115.0), (10, 124.0), (11, 171.0)])
@@ -66,7 +66,7 @@ def block_of(*latencies):
     """Unordered operators on one core, none shorter when spread."""
     count = len(latencies)
     block = compile_structure((CoreType.TC,) * count, ()).blocks[0]
-    return BlockProblem(block, latencies, latencies, 1, 1, Exclusivity.CHIP)
+    return BlockProblem(block, latencies, latencies, Cores(1, 1), Exclusivity.CHIP)
 
 
 @pytest.mark.parametrize(

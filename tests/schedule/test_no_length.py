@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from phaze_opt.errors import VerificationError
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
 from phaze_opt.testing.schedulers import brute_force_makespan
@@ -17,7 +17,7 @@ CHAIN = ((0, 1), (1, 2))
 
 
 def problem_of(types, one_core, spread, exclusivity):
-    return ScheduleProblem(types, one_core, spread, CHAIN, num_tc=1, num_vc=1, exclusivity=exclusivity)
+    return ScheduleProblem(types, one_core, spread, CHAIN, Cores(1, 1), exclusivity=exclusivity)
 
 
 SPREAD_IN_THE_MIDDLE = problem_of((TC, TC, TC, VC), (5.0, 6.0, 5.0, 10.0), (9.0, 0.0, 9.0, 10.0), Exclusivity.CHIP)

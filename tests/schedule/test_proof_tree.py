@@ -3,52 +3,34 @@
 `confirm_tree` is written from docs/certificate.md alone and shares no code with the search.
 """
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 import pytest
+from drawn_blocks import blocks_of, optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_pool import DualPool, PoolAddition
 from phaze_opt.schedule.dual_program import best_dual
 from phaze_opt.schedule.duals import dual_bound
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.proof_search import grow_tree
 from phaze_opt.schedule.proof_tree import Branching
 from phaze_opt.schedule.structure import compile_structure
-from phaze_opt.testing.schedulers import brute_force_makespan, random_problem
+from phaze_opt.testing.schedulers import random_problem
 
-MASKS = {1: CoreType.TC, 2: CoreType.VC, 3: CoreType.TC_AND_VC}
 ENOUGH = 4000
 
 
-def blocks_of(problem):
-    structure = compile_structure(problem.core_types, problem.edges)
-    for k, block in enumerate(structure.blocks):
-        if len(block) > 1:
-            pick = [tuple(values[i] for i in block.operators) for values in (problem.one_core_s, problem.spread_s)]
-            yield k, BlockProblem(block, *pick, problem.num_tc, problem.num_vc, problem.exclusivity)
-
-
-def optimum(block):
-    """Of one block, by brute force."""
-    types = tuple(MASKS[mask] for mask in block.block.masks)
-    cores = (block.num_tc, block.num_vc)
-    return brute_force_makespan(
-        ScheduleProblem(types, block.one_core, block.spread, block.block.edges, *cores, block.exclusivity)
-    )
+def wide_blocks_of(problem):
+    return [(k, block) for k, block in enumerate(blocks_of(problem)) if len(block) > 1]
 
 
 def bound_of(tree, block):
-    return tree.bounds(
-        np.array([block.one_core]),
-        np.array([block.spread]),
-        num_tc=np.array([block.num_tc]),
-        num_vc=np.array([block.num_vc]),
-    )[0]
+    return tree.bounds(*(np.array([row]) for row in (block.one_core, block.spread, block.cores)))[0]
 
 
 def closure(pairs, count):
@@ -94,7 +76,7 @@ def confirm_tree(block, tree):
     edges = [tuple(edge) for edge in block.block.edges]
     nodes = list(tree.nodes)
     masks, count = block.block.masks, len(block)
-    cores = (block.num_tc, block.num_vc)
+    cores = block.cores
 
     def visit(modes, orders):
         node = nodes.pop(0)
@@ -138,7 +120,7 @@ def confirm_tree(block, tree):
 @pytest.mark.parametrize("seed", range(12))
 def test_a_tree_reaches_the_optimum_and_is_confirmed(seed, exclusivity):
     """Five operators, one to three cores: the bound is the optimum of brute force."""
-    for _, block in blocks_of(random_problem(seed, num_operators=5, exclusivity=exclusivity)):
+    for _, block in wide_blocks_of(random_problem(seed, num_operators=5, exclusivity=exclusivity)):
         best = optimum(block)
         tree = grow_tree(block, target_s=best, max_nodes=ENOUGH)
         assert confirm_tree(block, tree) == pytest.approx(best, rel=1e-8)
@@ -151,10 +133,8 @@ def test_a_tree_of_one_design_bounds_every_other(seed, other, exclusivity, reach
     """Trees made for one set of latencies and cores hold for another on the same graph, whatever their target."""
     maker = random_problem(seed, num_operators=5, exclusivity=exclusivity)
     numbers = random_problem(other, num_operators=5)
-    target = ScheduleProblem(
-        maker.core_types, numbers.one_core_s, numbers.spread_s, maker.edges, numbers.num_tc, numbers.num_vc, exclusivity
-    )
-    for (_, made), (_, block) in zip(blocks_of(maker), blocks_of(target), strict=True):
+    target = replace(numbers, core_types=maker.core_types, edges=maker.edges, exclusivity=exclusivity)
+    for (_, made), (_, block) in zip(wide_blocks_of(maker), wide_blocks_of(target), strict=True):
         tree = grow_tree(made, target_s=reach * dual_bound(made, best_dual(made)), max_nodes=60)
         best = optimum(block)
         assert bound_of(tree, block) <= best * (1 + 1e-9)
@@ -168,15 +148,15 @@ def test_pools_use_trees_beside_vectors(seed, exclusivity):
     problem = random_problem(seed, num_operators=6, exclusivity=exclusivity)
     pool = DualPool(compile_structure(problem.core_types, problem.edges), exclusivity)
     latencies = (np.array(problem.one_core_s), np.array(problem.spread_s))
-    pool.add(*latencies, num_tc=problem.num_tc, num_vc=problem.num_vc)
+    pool.add(*latencies, problem.cores)
     trees = {}
-    for k, block in blocks_of(problem):
+    for k, block in wide_blocks_of(problem):
         trees[k] = (block, grow_tree(block, target_s=1.5 * max(block.one_core), max_nodes=40))
         assert pool.add_tree(k, trees[k][1]) == PoolAddition(k, len(pool.entries(k)) - 1)
     # A second design with more cores than a tree with a branching on few cores holds for.
     tables = (np.array([latencies[0]] * 2), np.array([latencies[1]] * 2))
-    cores = {"num_tc": np.array([problem.num_tc, 9]), "num_vc": np.array([problem.num_vc, 9])}
-    bounds, choices = pool.bounds_and_choices(*tables, **cores)
+    cores = [problem.cores, Cores(9, 9)]
+    bounds, choices = pool.bounds_and_choices(*tables, np.array(cores))
     for row in range(2):
         total = sum(
             min(latencies[0][block.operators[0]], latencies[1][block.operators[0]])
@@ -184,8 +164,7 @@ def test_pools_use_trees_beside_vectors(seed, exclusivity):
             if len(block) == 1
         )
         for column, k in enumerate(pool.wide_blocks):
-            here = {name: int(values[row]) for name, values in cores.items()}
-            block = pool.block_problem(k, *latencies, **here)
+            block = pool.block_problem(k, *latencies, cores[row])
             values = [dual_bound(block, entry) for entry in pool.entries(k)[:-1]] + [bound_of(trees[k][1], block)]
             assert values[choices[row, column]] == pytest.approx(max(values), rel=1e-12)
             total += max(values)
@@ -195,8 +174,8 @@ def test_pools_use_trees_beside_vectors(seed, exclusivity):
 def test_independent_types_under_type_exclusivity():
     """A known case: L = 10, I = 4 on a tensor and a vector operator has optimum 4, which no tree exceeds."""
     for exclusivity, expected in ((Exclusivity.TYPE, 4.0), (Exclusivity.CHIP, 8.0)):
-        problem = ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), 4, 4, exclusivity)
-        ((_, block),) = blocks_of(problem)
+        problem = ScheduleProblem((CoreType.TC, CoreType.VC), (10.0, 10.0), (4.0, 4.0), (), Cores(4, 4), exclusivity)
+        ((_, block),) = wide_blocks_of(problem)
         assert optimum(block) == pytest.approx(expected)
         for target in (expected, 2.0 * expected):
             assert bound_of(grow_tree(block, target_s=target, max_nodes=ENOUGH), block) == pytest.approx(expected)
@@ -205,17 +184,11 @@ def test_independent_types_under_type_exclusivity():
 def test_orders_prove_what_no_vector_can():
     """A vector operator before two tensor operators, all spread: 1 + 2 + 2, of which the relaxation sees less."""
     types = (CoreType.VC, CoreType.TC, CoreType.TC)
-    problem = ScheduleProblem(types, (50.0,) * 3, (1.0, 2.0, 2.0), ((0, 1), (0, 2)), 30, 30, Exclusivity.TYPE)
+    latencies = (50.0, 50.0, 50.0, 1.0), (1.0, 2.0, 2.0, 1.0)
     wide = ScheduleProblem(
-        (*types, CoreType.VC),
-        (*problem.one_core_s, 1.0),
-        (*problem.spread_s, 1.0),
-        problem.edges,
-        30,
-        30,
-        Exclusivity.TYPE,
+        (*types, CoreType.VC), *latencies, ((0, 1), (0, 2)), Cores(30, 30), exclusivity=Exclusivity.TYPE
     )
-    ((_, block),) = blocks_of(wide)
+    (block,) = blocks_of(wide)
     best = optimum(block)
     assert best == pytest.approx(5.0)
     assert dual_bound(block, best_dual(block)) < 4.5
@@ -226,22 +199,21 @@ def test_orders_prove_what_no_vector_can():
 
 def test_few_cores_are_proved_by_their_crowds():
     """Three equal tensor operators that spreading does not help, on two cores: 2 rounds, where work says 1.5."""
-    problem = ScheduleProblem((CoreType.TC,) * 3, (10.0,) * 3, (11.0,) * 3, (), 2, 1, Exclusivity.TYPE)
-    ((_, block),) = blocks_of(problem)
+    problem = ScheduleProblem((CoreType.TC,) * 3, (10.0,) * 3, (11.0,) * 3, (), Cores(2, 1), Exclusivity.TYPE)
+    ((_, block),) = wide_blocks_of(problem)
     tree = grow_tree(block, target_s=20.0, max_nodes=ENOUGH)
     assert confirm_tree(block, tree) == pytest.approx(20.0)
     assert tree.core_limits[0] == 2
-    more = BlockProblem(block.block, block.one_core, block.spread, 3, 1, Exclusivity.TYPE)
-    assert bound_of(tree, more) == 0.0
+    assert bound_of(tree, replace(block, cores=Cores(3, 1))) == 0.0
 
 
 def test_an_operator_that_takes_no_time_still_excludes():
     """Spread, the second takes no time, yet cannot stand within the first: 6, where paths and work say 4."""
     types = (CoreType.TC, CoreType.VC, CoreType.TC, CoreType.VC)
     problem = ScheduleProblem(
-        types, (10.0, 2.0, 5.0, 2.0), (4.0, 2.0, 0.0, 2.0), ((1, 2), (2, 3)), 2, 2, Exclusivity.TYPE
+        types, (10.0, 2.0, 5.0, 2.0), (4.0, 2.0, 0.0, 2.0), ((1, 2), (2, 3)), Cores(2, 2), Exclusivity.TYPE
     )
-    ((_, block),) = blocks_of(problem)
+    ((_, block),) = wide_blocks_of(problem)
     assert optimum(block) == pytest.approx(6.0)
     tree = grow_tree(block, target_s=6.0, max_nodes=ENOUGH)
     assert confirm_tree(block, tree) == pytest.approx(6.0)
@@ -250,7 +222,7 @@ def test_an_operator_that_takes_no_time_still_excludes():
 def test_limits_are_kept_and_a_tree_is_the_same_each_time():
     """No more nodes than allowed; the same bits again; a target that the relaxation reaches needs one leaf."""
     problem = random_problem(3, num_operators=9, exclusivity=Exclusivity.TYPE)
-    for _, block in blocks_of(problem):
+    for _, block in wide_blocks_of(problem):
         relaxed = dual_bound(block, best_dual(block))
         assert len(grow_tree(block, target_s=relaxed, max_nodes=50).nodes) == 1
         first, second = (grow_tree(block, target_s=2.0 * relaxed, max_nodes=50) for _ in range(2))

@@ -12,7 +12,7 @@ from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.crash import build_crash_model
 from phaze_opt.schedule.feasible_sets import heaviest_set
 from phaze_opt.schedule.highs import HighsSolver
-from phaze_opt.schedule.problem import ScheduleProblem
+from phaze_opt.schedule.problem import Cores, ScheduleProblem
 from phaze_opt.schedule.set_bound import SetBound
 from phaze_opt.testing.schedulers import brute_force_makespan, random_problem
 
@@ -29,7 +29,7 @@ def feasible_sets(block):
         if any(modes[i] == 1 and i != j and block.excludes(i, j) for i in running for j in running):
             continue
         used = [sum(modes[i] == 0 and block.block.masks[i] & bit > 0 for i in running) for bit in (1, 2)]
-        if used[0] <= block.num_tc and used[1] <= block.num_vc:
+        if used[0] <= block.cores.tc and used[1] <= block.cores.vc:
             yield [(i, modes[i]) for i in running]
 
 
@@ -70,7 +70,7 @@ def test_search_finds_the_heaviest_set(problem, random):
             tuple(latencies),
             np.array(block.block.masks),
             conflicts,
-            np.array([block.num_tc, block.num_vc]),
+            np.array(block.cores),
         )
         weight = heaviest_set(*arguments, block.is_chip, 10_000, chosen, spread)
         assert weight == pytest.approx(heaviest(block, values), rel=1e-12, abs=1e-12)
@@ -99,7 +99,7 @@ def test_sets_see_what_paths_and_work_alone_do_not():
     The work of either type is at most 3 and the longest path 2, but no operator of one layer runs beside the other's.
     """
     edges = tuple((i, j) for i in range(3) for j in range(3, 6))
-    problem = ScheduleProblem((CoreType.TC,) * 3 + (CoreType.VC,) * 3, (1.0,) * 6, (1.0,) * 6, edges, 2, 1)
+    problem = ScheduleProblem((CoreType.TC,) * 3 + (CoreType.VC,) * 3, (1.0,) * 6, (1.0,) * 6, edges, Cores(2, 1))
     bound = sum(SetBound(block).prices().bound() for block in blocks_of(problem))
     assert bound == pytest.approx(1.5 + 3.0, rel=1e-4)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn_blocks import blocks_of
 
-from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.block_solve import BlockSolver
 from phaze_opt.schedule.block_state import BlockState
 from phaze_opt.schedule.cache import ScheduleCache
@@ -16,7 +16,7 @@ from phaze_opt.schedule.crash import solve_crash_bound
 from phaze_opt.schedule.highs import HighsSolver
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.ordering_model import GROUPS, GroupRole, build_ordering_model
-from phaze_opt.schedule.problem import Exclusivity, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleStatus
 from phaze_opt.schedule.solve import solve_compiled, solve_schedule
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.schedule.verify import verify_schedule
@@ -29,11 +29,9 @@ def single_blocks(*, count, seeds, exclusivity):
     """Problems of one block, with the block."""
     for seed in seeds:
         problem = random_problem(seed, num_operators=count, exclusivity=exclusivity)
-        blocks = compile_structure(problem.core_types, problem.edges).blocks
+        blocks = list(blocks_of(problem))
         if len(blocks) == 1 and len(blocks[0]) > 2:
-            picked = blocks[0].operators
-            pick = [tuple(values[i] for i in picked) for values in (problem.one_core_s, problem.spread_s)]
-            yield problem, BlockProblem(blocks[0], *pick, problem.num_tc, problem.num_vc, exclusivity)
+            yield problem, blocks[0]
 
 
 def fresh(problem, block, *, options=OPTIONS):
@@ -66,7 +64,7 @@ def test_heuristics_never_beat_the_optimum_and_crash_bounds_never_exceed_it(excl
 
 
 def hard_problem():
-    return replace(random_problem(11, num_operators=44), num_tc=3, num_vc=3)
+    return replace(random_problem(11, num_operators=44), cores=Cores(3, 3))
 
 
 def test_time_limit_is_kept_outside_the_solver():
@@ -92,8 +90,7 @@ def test_cache_returns_the_same_answer_in_any_unit():
             structure,
             factor * np.array(problem.one_core_s),
             factor * np.array(problem.spread_s),
-            num_tc=num_tc,
-            num_vc=problem.num_vc,
+            cores=problem.cores._replace(tc=num_tc),
             exclusivity=problem.exclusivity,
             cache=cache,
         )
@@ -102,7 +99,7 @@ def test_cache_returns_the_same_answer_in_any_unit():
     assert second.makespan_s == pytest.approx(2 * first.makespan_s, rel=1e-9)
     if len(cache):
         assert cache.num_hits > 0
-    verify_schedule(replace(problem, num_tc=64), first)
+    verify_schedule(replace(problem, cores=problem.cores._replace(tc=64)), first)
 
 
 def test_cache_is_bounded():
@@ -122,10 +119,9 @@ def test_cache_holds_nothing_cut_short():
 def test_ctrl_c_stops_the_solver_and_is_raised():
     """An interrupt during HiGHS ends the solve soon, as KeyboardInterrupt, not as a crash."""
     problem = hard_problem()
-    (block,) = [b for b in compile_structure(problem.core_types, problem.edges).blocks if len(b) > 10]
-    pick = [tuple(values[i] for i in block.operators) for values in (problem.one_core_s, problem.spread_s)]
+    (block,) = [block for block in blocks_of(problem) if len(block) > 10]
     model = build_ordering_model(
-        BlockProblem(block, *pick, 3, 3, Exclusivity.CHIP),
+        block,
         serial_sum(problem),
         groups=[group for group in GROUPS.values() if group.role is GroupRole.DEFINING],
     )

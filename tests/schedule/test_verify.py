@@ -6,11 +6,11 @@ import pytest
 
 from phaze_opt.errors import VerificationError
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.problem import Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.verify import verify_schedule
 
 PROBLEM = ScheduleProblem(
-    (CoreType.TC, CoreType.TC, CoreType.VC), (4.0, 4.0, 2.0), (3.0, 3.0, 1.0), ((0, 2),), num_tc=2, num_vc=1
+    (CoreType.TC, CoreType.TC, CoreType.VC), (4.0, 4.0, 2.0), (3.0, 3.0, 1.0), ((0, 2),), Cores(2, 1)
 )
 GOOD = ScheduleResult(6.0, 6.0, ScheduleStatus.OPTIMAL, (0.0, 0.0, 4.0), (False, False, False))
 
@@ -23,7 +23,7 @@ def test_good_schedule_passes():
     ("problem", "change", "word"),
     [
         (PROBLEM, {"start_s": (0.0, 0.0, 3.0)}, "before"),
-        (replace(PROBLEM, num_tc=1), {}, "tc cores"),
+        (replace(PROBLEM, cores=Cores(1, 1)), {}, "tc cores"),
         (PROBLEM, {"is_spread": (True, False, False), "start_s": (0.0, 0.0, 4.0)}, "spread"),
         (PROBLEM, {"makespan_s": 5.0, "lower_bound_s": 5.0}, "outside"),
         (PROBLEM, {"makespan_s": 7.0}, "makespan"),
@@ -41,7 +41,7 @@ def test_broken_schedules_are_refused(problem, change, word):
 
 
 def test_type_rule_allows_the_other_type_beside_a_spread_operator():
-    problem = ScheduleProblem((CoreType.TC, CoreType.VC), (9.0, 4.0), (3.0, 9.0), (), 2, 2, Exclusivity.TYPE)
+    problem = ScheduleProblem((CoreType.TC, CoreType.VC), (9.0, 4.0), (3.0, 9.0), (), Cores(2, 2), Exclusivity.TYPE)
     beside = ScheduleResult(4.0, 4.0, ScheduleStatus.OPTIMAL, (0.0, 0.0), (True, False))
     verify_schedule(problem, beside)
     with pytest.raises(VerificationError, match="spread"):

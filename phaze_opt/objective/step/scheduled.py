@@ -12,7 +12,7 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.objective.step.compiled_step import CompiledLayer, CompiledStep
 from phaze_opt.objective.step.price_step import BACKWARD, DeviceTimes, Floats
 from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.solve import solve_compiled
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.workload.plan import Recompute
@@ -73,8 +73,7 @@ class ScheduledTimes:
             compile_structure(core_types, graph.edges),
             _row(estimates.one_core_s),
             _row(estimates.spread_s),
-            num_tc=self._accelerator.num_tc,
-            num_vc=self._accelerator.num_vc,
+            cores=Cores.of(self._accelerator),
             exclusivity=self._exclusivity,
             floor_s=traffic / self._accelerator.hbm_bandwidth_bytes_per_s,
             options=self._options,

@@ -21,7 +21,7 @@ from phaze_opt.report.study.points import mean_name
 from phaze_opt.report.study.price_matrix import describe_matrix, matrix_figure
 from phaze_opt.report.study.regret_curves import FLOOR, band_views, describe_curves, regret_figure, summarise_curves
 from phaze_opt.report.study.winners import all_of, best_of, front_of
-from phaze_opt.schedule.problem import ScheduleProblem
+from phaze_opt.schedule.problem import Cores, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.study.scores import Ranking
 
@@ -119,7 +119,7 @@ def test_one_condition_has_tests_over_seeds_but_no_ranks_over_conditions(make_in
 def test_hatched_bars_keep_their_colour(inputs) -> None:
     """Plotly replaces the colour of a hatched bar unless told to lay the lines over it."""
     cores = (CoreType.TC, CoreType.VC)
-    problem = ScheduleProblem(cores, one_core_s=(2.0, 1.0), spread_s=(1.0, 0.5), edges=(), num_tc=2, num_vc=2)
+    problem = ScheduleProblem(cores, one_core_s=(2.0, 1.0), spread_s=(1.0, 0.5), edges=(), cores=Cores(2, 2))
     result = solve_schedule(problem)
     assert any(result.is_spread)
     figure = finish_figure(gantt_figure(problem, result, labels=("a", "b"), title=""), height=300)
