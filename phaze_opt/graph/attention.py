@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from phaze_opt.graph.attention_core import CONTEXT, FUSED_ATTENTION, SCORES, SOFTMAX, SOFTMAX_DROPOUT
-from phaze_opt.graph.operations import attention, bias, dropout, elementwise, matmul, split_matmul
+from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul, VectorKind, VectorWork
-from phaze_opt.graph.program import Tensor
-from phaze_opt.graph.regions import collective
+from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
-from phaze_opt.graph.tape import Tape
-from phaze_opt.graph.vector_rules import rotary_rule, softmax_rule
 from phaze_opt.workload.training import AttentionForm
+
+SCORES, SOFTMAX, SOFTMAX_DROPOUT, CONTEXT = "scores", "softmax", "softmax_dropout", "context"
+FUSED_ATTENTION = "attention"
+_CORE = frozenset({SCORES, SOFTMAX, SOFTMAX_DROPOUT, CONTEXT, FUSED_ATTENTION})
+"""The attention core: what selective recomputation runs again (Korthikanti et al. 2022, section 5).
+
+Scores, softmax, its dropout and the context product, or fused attention as a whole. Query, key, value and the context
+stay in memory, so that only tensors inside the core are dropped."""
+
+
+def is_attention_core(name: str) -> bool:
+    """Whether an operator or node of a block, forward or backward, computes a part of the attention core.
+
+    No forward operator mixes the core with anything else, whatever is fused; a backward product may take the gradient
+    of a rotary position as its epilogue.
+    """
+    return any(part.partition(".")[0] in _CORE for part in name.split("+"))
 
 
 def record_attention(tape: Tape, sharding: Sharding, entered: Tensor) -> Tensor:
@@ -18,8 +31,8 @@ def record_attention(tape: Tape, sharding: Sharding, entered: Tensor) -> Tensor:
     model = sharding.model
     query, key, value = _record_query_key_value(tape, sharding, entered)
     if model.has_rotary_positions:
-        query = elementwise(tape, "rotary_query", (query,), elements=query.elements, rule=rotary_rule(query.elements))
-        key = elementwise(tape, "rotary_key", (key,), elements=key.elements, rule=rotary_rule(key.elements))
+        query = ops.elementwise(tape, "rotary_query", (query,), ops.ROTARY)
+        key = ops.elementwise(tape, "rotary_key", (key,), ops.ROTARY)
     if sharding.options.context > 1:
         key, value = (
             _pass_round(tape, sharding, f"{name}_ring", each) for name, each in (("key", key), ("value", value))
@@ -29,9 +42,7 @@ def record_attention(tape: Tape, sharding: Sharding, entered: Tensor) -> Tensor:
     else:
         context = _record_unfused(tape, sharding, (query, key, value))
     width = model.query_size // sharding.degree
-    weight = tape.weight("attention_output.weight", width * model.hidden_size)
-    shape = Matmul(1, m=sharding.tokens, n=model.hidden_size, k=width)
-    return matmul(tape, "attention_output", context, weight, shape=shape, output="attention_output")
+    return ops.linear(tape, "attention_output", context, rows=sharding.tokens, inner=width, width=model.hidden_size)
 
 
 def _record_query_key_value(tape: Tape, sharding: Sharding, entered: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -47,9 +58,9 @@ def _record_query_key_value(tape: Tape, sharding: Sharding, entered: Tensor) -> 
         weight = tape.weight(f"{name}.weight", model.hidden_size * width)
         shape = Matmul(1, m=tokens, n=width, k=model.hidden_size)
         outputs = {part: tokens * sizes[part] for part in group}
-        results = split_matmul(tape, name, entered, weight, shape=shape, outputs=outputs)
+        results = ops.split_matmul(tape, name, entered, weight, shape=shape, outputs=outputs)
         if model.has_qkv_bias:
-            results = bias(tape, f"{name}_bias", results, size=width)
+            results = ops.bias(tape, f"{name}_bias", results, size=width)
         found.update(zip(group, results, strict=True))
     return found["query"], found["key"], found["value"]
 
@@ -59,7 +70,7 @@ def _pass_round(tape: Tape, sharding: Sharding, name: str, tensor: Tensor) -> Te
 
     The ring sends (c - 1) / c of them, as an all-gather does, again in backward, and their gradients likewise.
     """
-    return collective(
+    return ops.collective(
         tape,
         name,
         tensor,
@@ -88,12 +99,11 @@ def _record_unfused(tape: Tape, sharding: Sharding, qkv: tuple[Tensor, Tensor, T
     """Scores, softmax, dropout and context apart; probabilities are written and kept."""
     query, key, value = qkv
     scores_shape, context_shape = _shapes(sharding)
-    scores = matmul(tape, SCORES, query, key, shape=scores_shape, output="scores")
-    rule = softmax_rule(scores.elements)
-    probabilities = elementwise(tape, SOFTMAX, (scores,), elements=scores.elements, rule=rule)
+    scores = ops.matmul(tape, SCORES, query, key, shape=scores_shape, output="scores")
+    probabilities = ops.elementwise(tape, SOFTMAX, (scores,), ops.SOFTMAX)
     if sharding.model.has_attention_dropout:
-        probabilities = dropout(tape, SOFTMAX_DROPOUT, probabilities)
-    return matmul(tape, CONTEXT, probabilities, value, shape=context_shape, output="context")
+        probabilities = ops.dropout(tape, SOFTMAX_DROPOUT, probabilities)
+    return ops.matmul(tape, CONTEXT, probabilities, value, shape=context_shape, output="context")
 
 
 def _record_fused(tape: Tape, sharding: Sharding, qkv: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -103,7 +113,7 @@ def _record_fused(tape: Tape, sharding: Sharding, qkv: tuple[Tensor, Tensor, Ten
     dropout = (VectorWork(VectorKind.ADD, elements),) if sharding.model.has_attention_dropout else ()
     forward = (VectorWork(VectorKind.SOFTMAX_FORWARD, elements), *dropout)
     backward = (VectorWork(VectorKind.SOFTMAX_BACKWARD, elements), *dropout)
-    return attention(
+    return ops.attention(
         tape,
         FUSED_ATTENTION,
         qkv,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from phaze_opt.graph import operations as ops
 from phaze_opt.graph.attention import record_attention
-from phaze_opt.graph.experts import record_experts
-from phaze_opt.graph.mlp import record_mlp
-from phaze_opt.graph.operations import add, bias, dropout, elementwise
-from phaze_opt.graph.program import Program, Tensor
+from phaze_opt.graph.mlp import record_experts, record_mlp
+from phaze_opt.graph.program import Program, Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
-from phaze_opt.graph.tape import Tape
-from phaze_opt.graph.vector_rules import norm_rule
 
 
 def record_block(sharding: Sharding) -> Program:
@@ -30,8 +27,7 @@ def record_norm(tape: Tape, sharding: Sharding, name: str, tensor: Tensor) -> Te
     """Normalise over the hidden size."""
     count = sharding.model.norm_parameters
     weights = (tape.weight(f"{name}.weight", count),) if count else ()
-    rule = norm_rule(tensor.elements)
-    return elementwise(tape, name, (tensor,), elements=tensor.elements, rule=rule, weights=weights)
+    return ops.elementwise(tape, name, (tensor,), ops.NORM, weights=weights)
 
 
 def _record_half(tape: Tape, sharding: Sharding, start: Tensor, *, half: str) -> Tensor:
@@ -48,8 +44,8 @@ def _record_half(tape: Tape, sharding: Sharding, start: Tensor, *, half: str) ->
         # The bias of a row-parallel matmul comes after the reduction, else every device would add it.
         has_bias = model.has_attention_output_bias if is_attention else model.has_mlp_bias
         if has_bias:
-            inner = bias(tape, f"{half}_output_bias", (inner,), size=model.hidden_size)[0]
+            inner = ops.bias(tape, f"{half}_output_bias", (inner,), size=model.hidden_size)[0]
     if model.has_hidden_dropout:
-        inner = dropout(tape, f"{half}_dropout", inner)
-    end = add(tape, f"{half}_residual", inner, start)
+        inner = ops.dropout(tape, f"{half}_dropout", inner)
+    end = ops.add(tape, f"{half}_residual", inner, start)
     return end if model.is_pre_norm else record_norm(tape, sharding, norm, end)

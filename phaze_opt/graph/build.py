@@ -1,4 +1,4 @@
-"""Build the sharded operator graphs of a model: the one entry into this room."""
+"""Build the sharded operator graphs of a model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from phaze_opt.graph.sharding import PLAIN_SHARDING, Sharding, ShardingOptions, 
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.stack import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
-
-__all__ = ["ShardingOptions", "build_model_graph", "build_programs", "sharding_obstacle"]
 
 
 def build_model_graph(

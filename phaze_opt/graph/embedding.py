@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_norm
-from phaze_opt.graph.operations import bias, dropout, elementwise, matmul
-from phaze_opt.graph.operator import CollectiveKind, Matmul
-from phaze_opt.graph.program import Program, Tensor
-from phaze_opt.graph.regions import collective
+from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.graph.program import Program, Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
-from phaze_opt.graph.tape import Tape
-from phaze_opt.graph.vector_rules import lookup_rule
 from phaze_opt.workload.model import ModelFamily
 
 TOKEN_ID_BYTES = 8
@@ -25,13 +22,13 @@ def record_embedding(sharding: Sharding) -> Program:
     if model.num_position_rows:
         size = model.num_position_rows * model.hidden_size
         num_read = min(sharding.own_sequence * model.hidden_size, size)
-        end = bias(tape, "positions", (end,), size=size, num_read=num_read)[0]
+        end = ops.bias(tape, "positions", (end,), size=size, num_read=num_read)[0]
     if model.num_token_types:
-        end = bias(tape, "token_types", (end,), size=model.num_token_types * model.hidden_size)[0]
+        end = ops.bias(tape, "token_types", (end,), size=model.num_token_types * model.hidden_size)[0]
     if model.has_embedding_norm:
         end = record_norm(tape, sharding, "embedding_norm", end)
     if model.has_hidden_dropout and model.family is not ModelFamily.OPT:
-        end = dropout(tape, "embedding_dropout", end)
+        end = ops.dropout(tape, "embedding_dropout", end)
     tape.run_backward(end)
     return Program("embedding", tape.nodes, ids, (end,), end.num_bytes, tape.num_parameters, 0)
 
@@ -42,16 +39,13 @@ def _record_lookup(tape: Tape, sharding: Sharding, ids: Tensor) -> Tensor:
     table = tape.weight(
         "token_table", sharding.split(model.vocab_size) * width, num_read=sharding.split(tokens) * width
     )
-    rule = lookup_rule(tokens * width)
-    rows = elementwise(
-        tape, "lookup", (ids,), elements=tokens * width, rule=rule, weights=(table,), is_differentiable=False
+    rows = ops.elementwise(
+        tape, "lookup", (ids,), ops.LOOKUP, elements=tokens * width, weights=(table,), is_differentiable=False
     )
     if not model.has_embedding_projection:
         return sharding.leave(tape, "lookup_leave", rows, channels=model.hidden_size)
     own = width // sharding.degree
     if sharding.degree > 1:
-        rows = collective(tape, "lookup_scatter", rows, kind=CollectiveKind.REDUCE_SCATTER, elements=tokens * own)
-    weight = tape.weight("project_in.weight", own * model.hidden_size)
-    shape = Matmul(1, m=tokens, n=model.hidden_size, k=own)
-    projected = matmul(tape, "project_in", rows, weight, shape=shape, output="project_in")
+        rows = ops.collective(tape, "lookup_scatter", rows, kind=CollectiveKind.REDUCE_SCATTER, elements=tokens * own)
+    projected = ops.linear(tape, "project_in", rows, rows=tokens, inner=own, width=model.hidden_size)
     return sharding.leave(tape, "project_in_leave", projected, channels=model.hidden_size)

@@ -5,14 +5,11 @@ BERT's transform is column-parallel, so that the group shares its FLOPs, and gat
 
 from __future__ import annotations
 
+from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_norm
-from phaze_opt.graph.operations import bias, elementwise, loss, matmul
-from phaze_opt.graph.operator import CollectiveKind, Matmul
-from phaze_opt.graph.program import Program, Tensor
-from phaze_opt.graph.regions import collective, gather_columns, statistics, view
+from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.graph.program import Program, Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
-from phaze_opt.graph.tape import Tape
-from phaze_opt.graph.vector_rules import activation_rule
 from phaze_opt.workload.model import NEXT_SENTENCE_CLASSES
 
 STATISTICS_BYTES_PER_TOKEN = 12
@@ -42,34 +39,28 @@ def _record_logits(tape: Tape, sharding: Sharding, inner: Tensor) -> int:
     """Output matmul and loss; returns the number of the matmul's weights."""
     model, tokens = sharding.model, sharding.tokens
     rows = sharding.split(model.vocab_size)
-    count = rows * model.embedding_size
-    weight = tape.weight("logits.weight", count)
-    shape = Matmul(1, m=tokens, n=rows, k=model.embedding_size)
-    logits = matmul(tape, "logits", inner, weight, shape=shape, output="logits")
-    if model.has_pretraining_heads:
-        logits = bias(tape, "logits_bias", (logits,), size=rows)[0]
-    probabilities = loss(tape, "loss", logits)
+    inner_size, has_bias = model.embedding_size, model.has_pretraining_heads
+    logits = ops.linear(tape, "logits", inner, rows=tokens, inner=inner_size, width=rows, has_bias=has_bias)
+    probabilities = ops.loss(tape, "loss", logits)
     if sharding.degree > 1:
         payload = float(STATISTICS_BYTES_PER_TOKEN * tokens)
-        statistics(tape, "loss_statistics", probabilities, payload_bytes=payload)
-    return count
+        ops.statistics(tape, "loss_statistics", probabilities, payload_bytes=payload)
+    return rows * model.embedding_size
 
 
 def _record_transform(tape: Tape, sharding: Sharding, inner: Tensor) -> Tensor:
     """BERT's masked-language transform: matmul, activation, norm."""
     model, tokens = sharding.model, sharding.tokens
     width = model.hidden_size // sharding.degree
-    weight = tape.weight("transform.weight", model.hidden_size * width)
-    shape = Matmul(1, m=tokens, n=width, k=model.hidden_size)
-    inner = matmul(tape, "transform", inner, weight, shape=shape, output="transform")
-    inner = bias(tape, "transform_bias", (inner,), size=width)[0]
-    rule = activation_rule(inner.elements, is_relu=model.has_relu)
-    inner = elementwise(tape, "transform_activation", (inner,), elements=inner.elements, rule=rule)
+    inner = ops.linear(tape, "transform", inner, rows=tokens, inner=model.hidden_size, width=width, has_bias=True)
+    inner = ops.elementwise(
+        tape, "transform_activation", (inner,), ops.RELU if model.has_relu else ops.SMOOTH_ACTIVATION
+    )
     if sharding.degree > 1:
-        inner = gather_columns(tape, "transform_gather", inner, elements=tokens * model.hidden_size)
+        inner = ops.gather_columns(tape, "transform_gather", inner, elements=tokens * model.hidden_size)
     inner = record_norm(tape, sharding, "transform_norm", inner)
     if sharding.degree > 1:
-        inner = view(tape, "logits_enter", inner, adjoint=CollectiveKind.ALL_REDUCE)
+        inner = ops.view(tape, "logits_enter", inner, adjoint=CollectiveKind.ALL_REDUCE)
     return inner
 
 
@@ -77,26 +68,19 @@ def _record_projection(tape: Tape, sharding: Sharding, inner: Tensor) -> Tensor:
     """OPT's projection to the embedding size."""
     model, tokens = sharding.model, sharding.tokens
     width = model.embedding_size // sharding.degree
-    weight = tape.weight("project_out.weight", model.hidden_size * width)
-    shape = Matmul(1, m=tokens, n=width, k=model.hidden_size)
-    inner = matmul(tape, "project_out", inner, weight, shape=shape, output="project_out")
+    inner = ops.linear(tape, "project_out", inner, rows=tokens, inner=model.hidden_size, width=width)
     if sharding.degree == 1:
         return inner
     elements = tokens * model.embedding_size
-    return collective(tape, "project_out_gather", inner, kind=CollectiveKind.ALL_GATHER, elements=elements)
+    return ops.collective(tape, "project_out_gather", inner, kind=CollectiveKind.ALL_GATHER, elements=elements)
 
 
 def _record_sequence_heads(tape: Tape, sharding: Sharding, start: Tensor) -> None:
     """BERT's pooler and next-sentence head, on the first token of each sample, replicated."""
     hidden, batch = sharding.model.hidden_size, sharding.training.micro_batch
-    first = view(tape, "first_tokens", start, elements=batch * hidden, adjoint=None)
-    weight = tape.weight("pooler.weight", hidden * hidden)
-    pooled = matmul(tape, "pooler", first, weight, shape=Matmul(1, m=batch, n=hidden, k=hidden), output="pooler")
-    pooled = bias(tape, "pooler_bias", (pooled,), size=hidden)[0]
-    rule = activation_rule(pooled.elements)
-    pooled = elementwise(tape, "pooler_activation", (pooled,), elements=pooled.elements, rule=rule)
-    weight = tape.weight("next_sentence.weight", hidden * NEXT_SENTENCE_CLASSES)
-    shape = Matmul(1, m=batch, n=NEXT_SENTENCE_CLASSES, k=hidden)
-    scores = matmul(tape, "next_sentence", pooled, weight, shape=shape, output="next_sentence")
-    scores = bias(tape, "next_sentence_bias", (scores,), size=NEXT_SENTENCE_CLASSES)[0]
-    loss(tape, "next_sentence_loss", scores)
+    first = ops.view(tape, "first_tokens", start, elements=batch * hidden, adjoint=None)
+    pooled = ops.linear(tape, "pooler", first, rows=batch, inner=hidden, width=hidden, has_bias=True)
+    pooled = ops.elementwise(tape, "pooler_activation", (pooled,), ops.SMOOTH_ACTIVATION)
+    classes = NEXT_SENTENCE_CLASSES
+    scores = ops.linear(tape, "next_sentence", pooled, rows=batch, inner=hidden, width=classes, has_bias=True)
+    ops.loss(tape, "next_sentence_loss", scores)

@@ -1,14 +1,16 @@
-"""Lower a program to operator graphs and sizes of a layer: traffic, edges and activation memory from its tensors."""
+"""Lower a program to operator graphs and sizes of a layer: traffic, edges and activation memory from its tensors.
+
+The optimizer update, which no tape records, is one vector operator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from phaze_opt.graph.attention_core import is_attention_core
+from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase
+from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase, VectorKind, VectorWork
 from phaze_opt.graph.program import Node, Program, Tensor, TensorRole
-from phaze_opt.graph.update import build_update_graph
 from phaze_opt.workload.training import Optimizer
 
 _NO_TRAFFIC = (OperatorKind.COLLECTIVE, OperatorKind.VIEW)
@@ -24,7 +26,7 @@ def lower(program: Program, *, optimizer: Optimizer) -> LayerGraph:
         name=program.name,
         forward=_graph(forward, _stash_by_node(forward, kept)),
         backward=_graph(backward, {}),
-        update=build_update_graph(program.num_parameters, optimizer=optimizer),
+        update=_update_graph(program.num_parameters, optimizer=optimizer),
         num_parameters=program.num_parameters,
         num_tied_parameters=program.num_tied_parameters,
         num_expert_parameters=program.num_expert_parameters,
@@ -126,3 +128,28 @@ def _core_type(node: Node) -> CoreType:
     if not node.matmuls:
         return CoreType.VC
     return CoreType.TC_AND_VC if node.vector_works else CoreType.TC
+
+
+_KINDS = {Optimizer.ADAM: VectorKind.ADAM, Optimizer.SGD: VectorKind.SGD}
+
+
+def _update_graph(num_parameters: int, *, optimizer: Optimizer) -> OperatorGraph:
+    """Update every parameter once.
+
+    Adam in mixed precision reads gradient, master weight and both moments and writes the latter three and the working
+    weight: 14 bytes each way. SGD reads weight and gradient and writes the weight.
+    """
+    state = optimizer.state_bytes
+    read = optimizer.gradient_bytes + (state if state else optimizer.weight_bytes)
+    written = optimizer.weight_bytes + state
+    operator = Operator(
+        name="update",
+        phase=Phase.UPDATE,
+        kind=OperatorKind.VECTOR,
+        core_type=CoreType.VC,
+        vector_works=(VectorWork(_KINDS[optimizer], num_parameters),),
+        bytes_read=float(read * num_parameters),
+        bytes_written=float(written * num_parameters),
+        parameter_bytes=float(optimizer.weight_bytes * num_parameters),
+    )
+    return OperatorGraph((operator,), ())

@@ -1,13 +1,24 @@
-"""Operations of a layer, recorded forward on a `Tape` together with their gradients."""
+"""Operations of a layer, recorded forward on a `Tape` together with their gradients: matmuls, vector work, collectives.
+
+A vector operation is described by an `Elementwise` rule: its work in both directions and what its backward reads. A
+collective or view is recorded with its adjoint.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from phaze_opt.graph.operator import Matmul, OperatorKind, VectorKind, VectorWork
-from phaze_opt.graph.program import Fusibility, Tensor
-from phaze_opt.graph.tape import Tape
+from phaze_opt.graph.operator import (
+    Collective,
+    CollectiveGroup,
+    CollectiveKind,
+    Matmul,
+    OperatorKind,
+    VectorKind,
+    VectorWork,
+)
+from phaze_opt.graph.program import Fusibility, Tape, Tensor, TensorRole
 
 MASK_BYTES = 1
 """Bytes of one element of a dropout mask (Korthikanti et al. 2022, section 4.1)."""
@@ -15,13 +26,63 @@ MASK_BYTES = 1
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """Vector work of an operation in both directions, and which of its tensors backward reads."""
+    """Vector work of an operation in both directions, and which of its tensors backward reads.
 
-    forward: tuple[VectorWork, ...]
-    backward: tuple[VectorWork, ...]
+    Attributes:
+        forward, backward: kinds of work, each with how often an element takes it.
+        needs_input, needs_output: whether backward reads the inputs, the output.
+        fusibility: how it fuses.
+    """
+
+    forward: Mapping[VectorKind, int]
+    backward: Mapping[VectorKind, int]
     needs_input: bool = False
     needs_output: bool = False
     fusibility: Fusibility = Fusibility.ELEMENTWISE
+
+
+NORM = Elementwise({VectorKind.NORM_FORWARD: 1}, {VectorKind.NORM_BACKWARD: 1}, needs_input=True)
+"""Layer or RMS norm: backward reads the input (mean and deviation are small and not counted)."""
+_ACTIVATION_WORK = ({VectorKind.ACTIVATION_FORWARD: 1}, {VectorKind.ACTIVATION_BACKWARD: 1})
+SMOOTH_ACTIVATION = Elementwise(*_ACTIVATION_WORK, needs_input=True)
+"""GELU, SiLU, tanh: backward reads the input."""
+RELU = Elementwise(*_ACTIVATION_WORK, needs_output=True)
+"""Backward reads the output, which the next product keeps too."""
+GATED_ACTIVATION = Elementwise(
+    {VectorKind.ACTIVATION_FORWARD: 1, VectorKind.ADD: 1},
+    {VectorKind.ACTIVATION_BACKWARD: 1, VectorKind.ADD: 2},
+    needs_input=True,
+)
+"""act(gate) * up: one product forward, two backward; backward reads gate and up."""
+ROTARY = Elementwise({VectorKind.ROTARY: 1}, {VectorKind.ROTARY: 1})
+"""Rotary positions: backward rotates back and needs nothing kept."""
+SOFTMAX = Elementwise(
+    {VectorKind.SOFTMAX_FORWARD: 1}, {VectorKind.SOFTMAX_BACKWARD: 1}, needs_output=True, fusibility=Fusibility.OPAQUE
+)
+"""Softmax over whole rows, scale and mask included: backward reads the probabilities. Never an epilogue."""
+COPY = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, fusibility=Fusibility.OPAQUE)
+"""Moving rows (dispatch to experts): backward adds the rows back. Never fused."""
+WEIGHTED_SUM = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 2}, needs_input=True, fusibility=Fusibility.OPAQUE)
+"""Sum of expert outputs weighted by the router: backward scales them and takes one dot product each."""
+LOOKUP = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, needs_input=True, fusibility=Fusibility.OPAQUE)
+"""Table lookup: backward adds rows up by the kept ids. Never fused."""
+
+
+def linear(
+    tape: Tape,
+    name: str,
+    left: Tensor,
+    *,
+    rows: int,
+    inner: int,
+    width: int,
+    batch: int = 1,
+    has_bias: bool = False,
+) -> Tensor:
+    """``rows`` of ``inner`` channels times a weight of ``width`` columns, with or without a bias; a batch of them."""
+    weight = tape.weight(f"{name}.weight", batch * inner * width)
+    result = matmul(tape, name, left, weight, shape=Matmul(batch, m=rows, n=width, k=inner), output=name)
+    return bias(tape, f"{name}_bias", (result,), size=batch * width)[0] if has_bias else result
 
 
 def matmul(tape: Tape, name: str, left: Tensor, right: Tensor, *, shape: Matmul, output: str) -> Tensor:
@@ -87,15 +148,32 @@ def elementwise(
     tape: Tape,
     name: str,
     inputs: Sequence[Tensor],
-    *,
-    elements: int,
     rule: Elementwise,
+    *,
+    elements: int | None = None,
+    work_elements: int | None = None,
     weights: Sequence[Tensor] = (),
     is_differentiable: bool = True,
 ) -> Tensor:
-    """Vector work from ``inputs`` and ``weights`` to one tensor, with the derivative that ``rule`` states."""
-    result = tape.tensor(name, elements)
-    _vector(tape, name, (*inputs, *weights), (result,), rule.forward, fusibility=rule.fusibility)
+    """Vector work from ``inputs`` and ``weights`` to one tensor, with the derivative that ``rule`` states.
+
+    Args:
+        tape: what records it.
+        name: of the operation and of its result.
+        inputs: what it reads.
+        rule: its work.
+        elements: of the result; those of the first input unless given.
+        work_elements: that work is done on; those of the result unless given.
+        weights: parameters that it reads.
+        is_differentiable: whether the inputs have gradients.
+    """
+    result = tape.tensor(name, inputs[0].elements if elements is None else elements)
+    count = result.elements if work_elements is None else work_elements
+
+    def works(kinds: Mapping[VectorKind, int]) -> tuple[VectorWork, ...]:
+        return tuple(VectorWork(kind, times * count) for kind, times in kinds.items())
+
+    _vector(tape, name, (*inputs, *weights), (result,), works(rule.forward), fusibility=rule.fusibility)
 
     def differentiate() -> None:
         kept = (*inputs, *weights) if rule.needs_input else tuple(weights)
@@ -103,7 +181,7 @@ def elementwise(
         given = (tape.gradient(result), *kept)
         targets = inputs if is_differentiable else ()
         results = tuple(tape.add_gradient(tensor, name) for tensor in (*targets, *weights))
-        _vector(tape, f"{name}.gradient", given, results, rule.backward, fusibility=rule.fusibility)
+        _vector(tape, f"{name}.gradient", given, results, works(rule.backward), fusibility=rule.fusibility)
 
     tape.on_backward(differentiate)
     return result
@@ -177,3 +255,111 @@ def _vector(
     fusibility: Fusibility = Fusibility.ELEMENTWISE,
 ) -> None:
     tape.emit(name, OperatorKind.VECTOR, fusibility, inputs, outputs, vector_works=works)
+
+
+_ADJOINT = {
+    CollectiveKind.ALL_GATHER: CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.REDUCE_SCATTER: CollectiveKind.ALL_GATHER,
+    CollectiveKind.ALL_TO_ALL: CollectiveKind.ALL_TO_ALL,
+}
+
+
+def collective(
+    tape: Tape,
+    name: str,
+    tensor: Tensor,
+    *,
+    kind: CollectiveKind,
+    elements: int,
+    group: CollectiveGroup = CollectiveGroup.TENSOR,
+    is_overlapped: bool = False,
+    has_regather: bool = False,
+) -> Tensor:
+    """All-gather, reduce-scatter or all-to-all to ``elements`` elements; backward is the adjoint collective.
+
+    Of an all-gathered tensor only the shard is kept: it is gathered again during backward, behind the matmuls
+    (Korthikanti et al. 2022, section 4.2.2). That gather is an operator, overlapped, if ``has_regather``; nothing
+    waits for it, so designs that are searched without it lose nothing but traffic that is hidden.
+    """
+    result = tape.tensor(name, elements)
+    if kind is CollectiveKind.ALL_GATHER:
+        result = Tensor(name, elements, tape.dtype_bytes, result.role, tensor.name, tensor.num_bytes)
+    payload = float(max(tensor.num_bytes, result.num_bytes))
+    _collective(tape, name, tensor, result, Collective(kind, payload, group, is_overlapped))
+
+    def differentiate() -> None:
+        gradient = tape.gradient(result)
+        target = tape.add_gradient(tensor, name)
+        if has_regather:
+            again = Collective(CollectiveKind.ALL_GATHER, payload, group, is_overlapped=True)
+            tape.emit(f"{name}.again", OperatorKind.COLLECTIVE, Fusibility.OPAQUE, (tensor,), (), collective=again)
+        adjoint = Collective(_ADJOINT[kind], payload, group, is_overlapped)
+        _collective(tape, f"{name}.gradient", gradient, target, adjoint)
+
+    tape.on_backward(differentiate)
+    return result
+
+
+def all_reduce(tape: Tape, name: str, tensor: Tensor) -> Tensor:
+    """Sum over the group; the gradient of the sum is every member's gradient (Megatron's g)."""
+    result = tape.tensor(name, tensor.elements)
+    _collective(tape, name, tensor, result, Collective(CollectiveKind.ALL_REDUCE, float(tensor.num_bytes)))
+    tape.on_backward(lambda: tape.pass_gradient(tensor, tape.gradient(result)))
+    return result
+
+
+def view(
+    tape: Tape, name: str, tensor: Tensor, *, elements: int | None = None, adjoint: CollectiveKind | None
+) -> Tensor:
+    """A part, or all, of a tensor at no cost; backward is the ``adjoint`` collective, or a view if None.
+
+    An all-reduce as adjoint makes it Megatron's f, an all-gather makes it the split of replicated tokens.
+    """
+    count = tensor.elements if elements is None else elements
+    kept_as, kept_bytes = tensor.kept_as or tensor.name, tensor.kept_bytes or tensor.num_bytes
+    result = Tensor(name, count, tensor.element_bytes, tensor.role, kept_as, kept_bytes)
+    tape.emit(name, OperatorKind.VIEW, Fusibility.OPAQUE, (tensor,), (result,))
+
+    def differentiate() -> None:
+        gradient = tape.gradient(result)
+        if adjoint is None:
+            part = Tensor(f"d_{name}.view", count, tensor.element_bytes, TensorRole.GRADIENT)
+            tape.emit(f"{name}.gradient", OperatorKind.VIEW, Fusibility.OPAQUE, (gradient,), (part,))
+            tape.pass_gradient(tensor, part)
+            return
+        target = tape.add_gradient(tensor, name)
+        _collective(tape, f"{name}.gradient", gradient, target, Collective(adjoint, float(tensor.num_bytes)))
+
+    tape.on_backward(differentiate)
+    return result
+
+
+def gather_columns(tape: Tape, name: str, tensor: Tensor, *, elements: int) -> Tensor:
+    """All-gather of a tensor whose users are replicated: backward only takes this device's part."""
+    result = tape.tensor(name, elements)
+    payload = Collective(CollectiveKind.ALL_GATHER, float(result.num_bytes))
+    _collective(tape, name, tensor, result, payload)
+
+    def differentiate() -> None:
+        gradient = tape.gradient(result)
+        tape.emit(
+            f"{name}.gradient",
+            OperatorKind.VIEW,
+            Fusibility.OPAQUE,
+            (gradient,),
+            (tape.add_gradient(tensor, name),),
+        )
+
+    tape.on_backward(differentiate)
+    return result
+
+
+def statistics(tape: Tape, name: str, tensor: Tensor, *, payload_bytes: float) -> None:
+    """All-reduce of small per-token statistics that the loss needs over all vocabulary shards."""
+    result = Tensor(name, 0, tape.dtype_bytes, TensorRole.ACTIVATION)
+    _collective(tape, name, tensor, result, Collective(CollectiveKind.ALL_REDUCE, payload_bytes))
+
+
+def _collective(tape: Tape, name: str, given: Tensor, result: Tensor, collective: Collective) -> None:
+    kind = OperatorKind.COLLECTIVE
+    tape.emit(name, kind, Fusibility.OPAQUE, (given,), (result,), collective=collective)

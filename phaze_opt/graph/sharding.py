@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from phaze_opt.errors import InputError
+from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.graph.program import Tensor
-from phaze_opt.graph.regions import all_reduce, collective, view
-from phaze_opt.graph.tape import Tape
+from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.training import TrainingSpec
@@ -137,7 +136,7 @@ class Sharding:
         if self.degree == 1:
             return tensor
         if self.has_sequence_shards:
-            return collective(
+            return ops.collective(
                 tape,
                 name,
                 tensor,
@@ -145,7 +144,7 @@ class Sharding:
                 elements=self.tokens * channels,
                 has_regather=self.options.has_regathers,
             )
-        return view(tape, name, tensor, adjoint=CollectiveKind.ALL_REDUCE)
+        return ops.view(tape, name, tensor, adjoint=CollectiveKind.ALL_REDUCE)
 
     def leave(self, tape: Tape, name: str, tensor: Tensor, *, channels: int) -> Tensor:
         """After a row-parallel matmul: reduce-scatter to sequence shards, or Megatron's g."""
@@ -153,5 +152,5 @@ class Sharding:
             return tensor
         if self.has_sequence_shards:
             elements = self.outside_tokens * channels
-            return collective(tape, name, tensor, kind=CollectiveKind.REDUCE_SCATTER, elements=elements)
-        return all_reduce(tape, name, tensor)
+            return ops.collective(tape, name, tensor, kind=CollectiveKind.REDUCE_SCATTER, elements=elements)
+        return ops.all_reduce(tape, name, tensor)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import FittedEstimator
-from phaze_opt.graph.build import sharding_obstacle
+from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.objective.scenario_options import (

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from phaze_opt.graph.attention_core import is_attention_core
+from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.operations import RELU, SMOOTH_ACTIVATION
 from phaze_opt.graph.operator import VectorKind
-from phaze_opt.graph.vector_rules import activation_rule
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.stack import FusionLevel
@@ -62,9 +62,8 @@ def test_a_relu_keeps_its_output_alone(name: str, t: int, fusion: FusionLevel) -
 
 def test_autograd_keeps_what_the_graph_says_of_an_activation() -> None:
     """PyTorch saves `result` for ReLU's backward and `self` for GELU's (derivatives.yaml)."""
-    for is_relu in (True, False):
-        rule = activation_rule(10, is_relu=is_relu)
-        assert (rule.needs_input, rule.needs_output) == (not is_relu, is_relu)
+    assert (RELU.needs_input, RELU.needs_output) == (False, True)
+    assert (SMOOTH_ACTIVATION.needs_input, SMOOTH_ACTIVATION.needs_output) == (True, False)
 
 
 def test_bert_s_transform_follows_its_activation() -> None:

@@ -6,10 +6,12 @@ import itertools
 import json
 
 import pytest
+from graph_flops import graph_model_flops
 
-from phaze_opt.graph.build import build_model_graph, sharding_obstacle
-from phaze_opt.graph.flops import graph_model_flops, model_flops, sequence_head_flops
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.flops import model_flops, sequence_head_flops
 from phaze_opt.graph.operator import OperatorKind, Phase
+from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.stack import FusionLevel
 from phaze_opt.workload.training import AttentionForm, TrainingSpec

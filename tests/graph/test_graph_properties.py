@@ -6,15 +6,17 @@ from collections import Counter
 
 import networkx as nx
 import pytest
+from graph_flops import graph_model_flops, layer_model_flops
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from phaze_opt.graph.build import build_model_graph, build_programs, sharding_obstacle
-from phaze_opt.graph.flops import graph_model_flops, layer_model_flops, model_flops
+from phaze_opt.graph.build import build_model_graph, build_programs
+from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.fusion import fuse
 from phaze_opt.graph.layer import LayerGraph, ModelGraph
 from phaze_opt.graph.operator import CoreType, OperatorGraph, OperatorKind
 from phaze_opt.graph.program import Program
+from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.stack import FusionLevel

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from graph_flops import graph_model_flops
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.build import ShardingOptions, build_model_graph, sharding_obstacle
-from phaze_opt.graph.flops import graph_model_flops, model_flops
+from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import ModelGraph
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGraph
+from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.stack import FusionLevel

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from graph_flops import graph_model_flops
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.build import ShardingOptions, build_model_graph, sharding_obstacle
-from phaze_opt.graph.flops import graph_model_flops
+from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import CollectiveKind, OperatorGraph
+from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.training import TrainingSpec
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.graph.attention_core import is_attention_core
-from phaze_opt.graph.build import ShardingOptions, build_model_graph
+from phaze_opt.graph.attention import is_attention_core
+from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGraph
+from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.stack import TrainingStack

@@ -11,7 +11,7 @@ from phaze_opt.estimate.calibrated import operator_seconds
 from phaze_opt.estimate.machine import MachineModel, machine_model
 from phaze_opt.estimate.machine_softmax import softmax_s, streamed_products_s
 from phaze_opt.estimate.operator_table import CompiledOperators
-from phaze_opt.graph.attention_core import is_attention_core
+from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.operator import OperatorKind, Phase
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.build import ShardingOptions, sharding_obstacle
+from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.training import TrainingSpec

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.power_norm import power_norm
-from phaze_opt.graph.attention_core import is_attention_core
+from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.operator import Operator, OperatorKind
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.compiled_step import CompiledStep
