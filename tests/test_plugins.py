@@ -24,9 +24,8 @@ from phaze_opt.testing.estimators import EstimatorConformance
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.pruners import PrunerConformance
 from phaze_opt.testing.strategies import StrategyConformance
-from phaze_opt.testing.study_trackers import StudyTrackerConformance
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
-from phaze_opt.testing.trackers import TrackerConformance
+from phaze_opt.testing.trackers import StudyTrackerConformance, TrackerConformance
 from phaze_opt.track.protocol import StudyTracker, Tracker, TrackerConfig
 
 PLUGIN = Path(__file__).parent / "sample_plugin"

@@ -22,8 +22,7 @@ from pathlib import Path
 
 import phaze_opt
 from phaze_opt.study.events import CellFinished, StudyEvent
-from phaze_opt.testing.events import example_study
-from phaze_opt.testing.records import record_study
+from phaze_opt.testing.events import example_study, record_study
 from phaze_opt.track.guard import open_study_tracker
 from phaze_opt.track.protocol import TrackerConfig, TrialRuns
 

@@ -14,14 +14,8 @@ exempt from monotonicity in the number of cores: a core's share of the memory sh
 from __future__ import annotations
 
 import copy
-import multiprocessing
-import os
 import pickle
-import random
-import subprocess
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -41,13 +35,11 @@ from phaze_opt.graph.operator import (
 )
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.units import GIBI, MEBI
+from phaze_opt.testing.isolation import assert_imports_cheaply, global_generators, in_spawned_process
+from phaze_opt.testing.problems import CORE_COUNTS, random_accelerators
 
-HEAVY_MODULES = ("mlflow", "torch", "optuna", "pyomo", "plotly", "numba")
-"""What importing an estimator must not pull in; estimating may."""
 RELATIVE_TOLERANCE = 1e-9
 """Rounding that a monotone estimator is allowed."""
-NUM_ACCELERATORS = 40
 NUM_OPERATORS = 24
 
 
@@ -58,32 +50,6 @@ class ClosedForm:
     operator: Operator
     accelerator: Accelerator
     spread_s: float
-
-
-def random_accelerators(seed: int, *, count: int = NUM_ACCELERATORS) -> tuple[Accelerator, ...]:
-    """Designed chips of every shape, and some with core counts that are no power of two."""
-    rng = np.random.default_rng(seed)
-    return tuple(_random_accelerator(rng) for _ in range(count))
-
-
-def _random_accelerator(rng: np.random.Generator) -> Accelerator:
-    """One chip; its L2 follows its array as in the Phaze space."""
-    width, depth = (int(2 ** rng.integers(1, 9)) for _ in range(2))
-    num_tc, num_vc = (int(2 ** rng.integers(0, 9)) if rng.random() < 0.8 else int(rng.integers(1, 200)) for _ in "tv")
-    clock_hz = float(rng.uniform(0.5e9, 2e9))
-    return Accelerator(
-        num_tc=num_tc,
-        num_vc=num_vc,
-        tc_width=width,
-        tc_depth=depth,
-        vc_width=width,
-        glb_bytes=int(2 ** rng.integers(1, 8)) * MEBI,
-        glb_bandwidth_bytes_per_s=6144 * clock_hz,
-        l2_bytes=max(1024, 16 * width * depth),
-        hbm_bytes=32 * GIBI,
-        hbm_bandwidth_bytes_per_s=float(rng.choice([400e9, 800e9, 2000e9])),
-        clock_hz=clock_hz,
-    )
 
 
 def random_operators(seed: int, *, count: int = NUM_OPERATORS) -> tuple[Operator, ...]:
@@ -267,7 +233,7 @@ class EstimatorConformance:
         assert _never_above(after.spread_s, before.spread_s)
         assert _never_above(after.one_core_s, before.one_core_s)
 
-    @pytest.mark.parametrize("field", ["num_tc", "num_vc"])
+    @pytest.mark.parametrize("field", CORE_COUNTS)
     @pytest.mark.parametrize("factor", [1, 2])
     def test_spread_never_slower_with_more_cores(
         self,
@@ -332,7 +298,7 @@ class EstimatorConformance:
         """Operators, table and global generators are as before, and writing into a result changes no later one."""
         table = AcceleratorTable.from_accelerators(accelerators)
         before = copy.deepcopy((operators, table))
-        generators = (random.getstate(), pickle.dumps(np.random.get_state()))  # noqa: NPY002
+        generators = global_generators()
         first = estimator.estimate(operators, table)
         kept = copy.deepcopy(first)
         first.spread_s[:] = -1.0
@@ -341,7 +307,7 @@ class EstimatorConformance:
         assert operators == before[0]
         for field in fields(AcceleratorTable):
             assert np.array_equal(getattr(table, field.name), getattr(before[1], field.name))
-        assert (random.getstate(), pickle.dumps(np.random.get_state())) == generators  # noqa: NPY002
+        assert global_generators() == generators
 
     def test_other_constants_make_another_estimator(
         self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
@@ -363,13 +329,8 @@ class EstimatorConformance:
         """Nothing depends on this process."""
         chips = random_accelerators(0, count=4)
         here = estimate_fresh(estimator, operators, chips)
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            assert _same(here, pool.submit(estimate_fresh, estimator, operators, chips).result())
+        assert _same(here, in_spawned_process(estimate_fresh, estimator, operators, chips))
 
     def test_import_is_cheap(self, estimator: Estimator) -> None:
         """Importing its module pulls in nothing heavy."""
-        module = type(estimator).__module__
-        code = f"import sys, {module}; print([m for m in {HEAVY_MODULES!r} if m in sys.modules])"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-        assert done.stdout.strip() == "[]"
+        assert_imports_cheaply(estimator, "numba")

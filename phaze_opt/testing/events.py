@@ -1,8 +1,13 @@
-"""Synthetic searches and studies: events as real ones send them, with figures that look like them, in no time."""
+"""Synthetic searches and studies in no time: their events, and what they leave on disk: trackers may read either."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -17,15 +22,21 @@ from phaze_opt.objective.evaluation import (
     TimeBreakdown,
 )
 from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Stage
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
-from phaze_opt.search.trial import Trial
+from phaze_opt.search.journal import keep_journal
+from phaze_opt.search.trial import KnownEvaluation, Trial
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
+from phaze_opt.study.disk.cell_log import write_cell
+from phaze_opt.study.disk.directory import STUDIES, StudyDirectory
 from phaze_opt.study.disk.plan_file import plan_to_json
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult
+from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.testing.problems import example_accelerator, example_point
 from phaze_opt.units import GIBI, GIGA, MEBI
 
 GLOBAL_BATCH = 4096
@@ -42,38 +53,11 @@ def example_cluster(num_devices: int = NUM_DEVICES) -> Cluster:
     return Cluster(num_devices, Network("two-level", (inner, outer)))
 
 
-def example_point(rng: np.random.Generator) -> DesignPoint:
-    """A random point, not necessarily one of the Phaze space."""
-    width = int(2 ** rng.integers(4, 9))
-    return DesignPoint(
-        num_tc=int(2 ** rng.integers(0, 8)),
-        num_vc=int(2 ** rng.integers(0, 9)),
-        tc_width=width,
-        tc_depth=int(2 ** rng.integers(4, 9)),
-        vc_width=width,
-        glb_bytes=int(2 ** rng.integers(1, 8)) * MEBI,
-        hbm_bytes=int(rng.choice([32, 64, 80])) * GIBI,
-        micro_batch=int(2 ** rng.integers(0, 4)),
-    )
-
-
 def example_evaluation(point: DesignPoint, *, model: str = "bert-large") -> Evaluation:
     """A made-up but smooth evaluation: saturating in MACs and lanes, infeasible over a made-up area budget."""
-    macs, lanes = point.num_tc * point.tc_width * point.tc_depth, point.num_vc * point.vc_width
+    accelerator = example_accelerator(point)
+    macs, lanes = accelerator.num_macs, accelerator.num_lanes
     area_mm2 = (macs * 800 + lanes * 800 + point.glb_bytes * 1.35) / 1e6 + 8
-    accelerator = Accelerator(
-        num_tc=point.num_tc,
-        num_vc=point.num_vc,
-        tc_width=point.tc_width,
-        tc_depth=point.tc_depth,
-        vc_width=point.vc_width,
-        glb_bytes=point.glb_bytes,
-        glb_bandwidth_bytes_per_s=6144 * 1.05e9,
-        l2_bytes=max(1024, 16 * point.tc_width * point.tc_depth),
-        hbm_bytes=point.hbm_bytes,
-        hbm_bandwidth_bytes_per_s=point.hbm_bytes / GIBI / 16 * 400 * GIGA,
-        clock_hz=1.05e9,
-    )
     is_over = area_mm2 > 320
     constraints = (("area_mm2", area_mm2 - 320),)
     provenance = Provenance("0.1.0", "analytic", "HiGHS", "5ce0a210", "c0457a27")
@@ -258,3 +242,32 @@ def _example_judgement(study_id: str, cells: tuple[CellFinished, ...]) -> StudyF
     }
     notes = f"**{order[0]}** has the least median regret."
     return StudyFinished(study_id, True, contenders, cell_metrics, notes, curves)
+
+
+def record_search(work_dir: Path, events: Sequence[SearchEvent], *, is_resumed: bool = False) -> list[SearchEvent]:
+    """Write the journal of a search; its events, which then name the directory."""
+    started = events[0]
+    assert isinstance(started, SearchStarted)
+    directory = work_dir / "phaze-opt-runs" / started.search_id
+    with keep_journal(directory, start=started.config, is_resumed=is_resumed) as journal:
+        for event in events:
+            if isinstance(event, TrialFinished):
+                journal.append(event.trial)
+    return [replace(started, directory=directory, is_resumed=is_resumed), *events[1:]]
+
+
+def record_study(work_dir: Path, events: Sequence[StudyEvent]) -> list[StudyEvent]:
+    """Write the directory of a study; its events, which then name it."""
+    started = events[0]
+    assert isinstance(started, StudyStarted)
+    directory = StudyDirectory(work_dir / STUDIES / started.study_id)
+    replace_file(directory.plan, json.dumps(started.config))
+    directory.evaluations.mkdir(parents=True, exist_ok=True)
+    with closing(LocalStore(directory.evaluations)) as store:
+        for event in events:
+            if isinstance(event, CellFinished):
+                digest = event.result.cell.condition.evaluations_digest
+                for trial, evaluation in zip(event.result.trials, event.evaluations, strict=True):
+                    store.complete(digest, trial.point, KnownEvaluation(evaluation, trial.wall_s))
+                write_cell(directory.cell(event.result.cell), event.result)
+    return [replace(started, directory=directory.path), *events[1:]]

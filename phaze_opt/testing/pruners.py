@@ -14,18 +14,12 @@ what one that does not loses is measured, and reported as the property ``loss`` 
 from __future__ import annotations
 
 import copy
-import multiprocessing
-import os
 import pickle
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
@@ -35,8 +29,8 @@ from phaze_opt.search.options import OptionValue
 from phaze_opt.search.pruner import Pruner, PrunerContext, Verdict
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.testing.isolation import assert_imports_cheaply, global_generators, in_spawned_process
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.strategies import HEAVY_MODULES
 from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
 
 GOALS = tuple(Goal)
@@ -173,7 +167,7 @@ class PrunerConformance:
         """Whatever the order, the budgets and the tightness of the bounds; an unsafe one's loss is reported."""
         losses = []
         for order, scenario in enumerate(
-            (ToyScenario(), ToyScenario(max_macs=1 << 15), ToyScenario(min_hbm_bytes=64 << 30))
+            (ToyScenario(), ToyScenario(max_macs=1 << 15), ToyScenario(min_memory_bytes=64 << 30))
         ):
             found, truth = self.sweep(pruner, space, goal=goal, scenario=scenario, looseness=looseness, order=order)
             if pruner.is_safe:
@@ -222,10 +216,7 @@ class PrunerConformance:
 
     def test_imports_cheaply(self, pruner: Pruner) -> None:
         """Importing its module pulls in no heavy package."""
-        code = f"import sys, {type(pruner).__module__}; print([m for m in {HEAVY_MODULES!r} if m in sys.modules])"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-        assert done.stdout.strip() == "[]"
+        assert_imports_cheaply(pruner)
 
     def test_starting_probes_nothing(self, pruner: Pruner, space: SearchSpace) -> None:
         """Probes are made for points that are judged, and counted."""
@@ -241,16 +232,13 @@ class PrunerConformance:
     def test_same_verdicts_in_a_spawned_process(self, pruner: Pruner) -> None:
         """Nothing depends on this process: hash seed, import order, global generators."""
         here = toy_verdicts(pruner, Goal.PARETO, 3)
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            assert pool.submit(toy_verdicts, pruner, Goal.PARETO, 3).result() == here
+        assert in_spawned_process(toy_verdicts, pruner, Goal.PARETO, 3) == here
 
     def test_leaves_global_generators_alone(self, pruner: Pruner) -> None:
         """The seed is the only source of randomness, and nobody else's randomness is disturbed."""
-        legacy = np.random.get_state()  # noqa: NPY002 (the global generator is what is tested)
-        before = (random.getstate(), legacy[1].tolist(), legacy[2])  # type: ignore[index]
+        before = global_generators()
         toy_verdicts(pruner, Goal.THROUGHPUT, 4)
-        legacy = np.random.get_state()  # noqa: NPY002
-        assert (random.getstate(), legacy[1].tolist(), legacy[2]) == before  # type: ignore[index]
+        assert global_generators() == before
 
     def test_inputs_are_not_changed(self, pruner: Pruner, space: SearchSpace) -> None:
         """Space, options, points and incumbents are as before."""

@@ -13,17 +13,10 @@ Every test holds for every strategy; what depends on a capability asks the strat
 from __future__ import annotations
 
 import copy
-import multiprocessing
-import os
 import pickle
-import random
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
@@ -33,11 +26,9 @@ from phaze_opt.search.run import check_goal
 from phaze_opt.search.strategy import Capability, Outcome, Strategy, StrategyContext
 from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.isolation import assert_imports_cheaply, global_generators, in_spawned_process
+from phaze_opt.testing.problems import largest_memory_bytes, tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
-
-HEAVY_MODULES = ("mlflow", "torch", "optuna", "pyomo", "plotly")
-"""What importing a strategy must not pull in; a run may."""
 
 Judge = Callable[[int, DesignPoint], Outcome]
 
@@ -153,10 +144,7 @@ class StrategyConformance:
 
     def test_imports_cheaply(self, strategy: Strategy) -> None:
         """Importing its module pulls in no heavy package."""
-        code = f"import sys, {type(strategy).__module__}; print([m for m in {HEAVY_MODULES!r} if m in sys.modules])"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-        assert done.stdout.strip() == "[]"
+        assert_imports_cheaply(strategy)
 
     def test_same_seed_same_proposals(self, strategy: Strategy, space: SearchSpace) -> None:
         """Two runs of one strategy value do not influence one another."""
@@ -167,17 +155,13 @@ class StrategyConformance:
         goal = self.goal_of(strategy)
         context = self.context(space, goal=goal)
         here = propose(strategy, context, judge=ToyJudge(goal))
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            there = pool.submit(propose, strategy, context, judge=ToyJudge(goal)).result()
-        assert here == there
+        assert in_spawned_process(propose, strategy, context, judge=ToyJudge(goal)) == here
 
     def test_leaves_global_generators_alone(self, strategy: Strategy, space: SearchSpace) -> None:
         """The seed is the only source of randomness, and nobody else's randomness is disturbed."""
-        legacy = np.random.get_state()  # noqa: NPY002 (the global generator is what is tested)
-        before = (random.getstate(), legacy[1].tolist(), legacy[2])  # type: ignore[index]
+        before = global_generators()
         self.propose(strategy, space)
-        legacy = np.random.get_state()  # noqa: NPY002
-        assert (random.getstate(), legacy[1].tolist(), legacy[2]) == before  # type: ignore[index]
+        assert global_generators() == before
 
     def test_every_proposal_is_in_the_space(self, strategy: Strategy, space: SearchSpace) -> None:
         """Each is a kept point, and no ask gives more than asked for."""
@@ -208,9 +192,8 @@ class StrategyConformance:
 
     def test_constrained_space(self, strategy: Strategy, space: SearchSpace) -> None:
         """Feasible and infeasible outcomes mix, and which constraints they name changes."""
-        hbm = max(point.hbm_bytes for point in space.points())
         goal = self.goal_of(strategy)
-        judge = ToyJudge(goal, ToyScenario(max_macs=1 << 15, min_hbm_bytes=hbm))
+        judge = ToyJudge(goal, ToyScenario(max_macs=1 << 15, min_memory_bytes=largest_memory_bytes(space)))
         points = propose(strategy, self.context(space, goal=goal), judge=judge)
         self.assert_budget_filled(strategy, points, space)
         assert_all_kept(space, points)

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.evaluation import Effort, Evaluation, EvaluationStatus
 from phaze_opt.search.probe import PhaseView, PointBound
 from phaze_opt.space.point import DesignPoint
+from phaze_opt.testing.problems import toy_accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class ToyScenario:
 
     Attributes:
         max_macs: points with more multiply-accumulate units are over area; they are most of the best ones.
-        min_hbm_bytes: points with less memory are out of memory, and say nothing of the area constraint.
+        min_memory_bytes: points with less memory are out of memory, and say nothing of the area constraint.
     """
 
     max_macs: int = 1 << 14
-    min_hbm_bytes: int = 0
+    min_memory_bytes: int = 0
 
     @property
     def estimator(self) -> str:
@@ -53,29 +53,12 @@ class ToyObjective:
         """The evaluation of a point."""
         accelerator = toy_accelerator(point)
         excess = accelerator.num_macs / self.scenario.max_macs - 1.0
-        shortage = self.scenario.min_hbm_bytes / point.hbm_bytes - 1.0
+        shortage = self.scenario.min_memory_bytes / point.hbm_bytes - 1.0
         if shortage > 0:
             return _evaluation(point, EvaluationStatus.OUT_OF_MEMORY, (("memory", shortage),))
         if excess > 0:
             return _evaluation(point, EvaluationStatus.OVER_AREA, (("area", excess),))
         return _evaluation(point, EvaluationStatus.FEASIBLE, (("area", excess), ("memory", shortage)))
-
-
-def toy_accelerator(point: DesignPoint) -> Accelerator:
-    """The accelerator of a point, with made-up bandwidths."""
-    return Accelerator(
-        num_tc=point.num_tc,
-        num_vc=point.num_vc,
-        tc_width=point.tc_width,
-        tc_depth=point.tc_depth,
-        vc_width=point.vc_width,
-        glb_bytes=point.glb_bytes,
-        glb_bandwidth_bytes_per_s=1e12,
-        l2_bytes=1024,
-        hbm_bytes=point.hbm_bytes,
-        hbm_bandwidth_bytes_per_s=1e12,
-        clock_hz=1.05e9,
-    )
 
 
 def toy_throughput(point: DesignPoint) -> float:

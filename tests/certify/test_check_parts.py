@@ -9,6 +9,7 @@ import pytest
 from forger_chains import random_chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.schedulers import random_problem
 
 import phaze_opt.certify.check as package
 from phaze_opt.certify.certificate import Branching, SolvedSchedule, TreeEntry, TreeNode, VectorEntry
@@ -36,7 +37,6 @@ from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace, phaze_space
-from phaze_opt.testing.schedulers import random_problem
 from phaze_opt.units import GIBI, MEBI
 
 ALLOWED = (

@@ -5,13 +5,13 @@ import pytest
 from forger_chains import random_chain
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.placers import brute_force_batch_time
 
 from phaze_opt.certify.certificate import BOUND_SLACK, SolvedModel, SolvedStage
 from phaze_opt.certify.check.placements import placed_batch_time
 from phaze_opt.objective.bound_placement import bound_batch_times, build_relaxation
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.placement.solve import solve_placement
-from phaze_opt.testing.placers import brute_force_batch_time
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.schedulers import brute_force_makespan, random_problem
 
 from phaze_opt.certify.certificate import BOUND_SLACK, Branching, PathFlow, TreeEntry, TreeNode, VectorEntry
 from phaze_opt.certify.check.precedence import closure
@@ -11,7 +12,6 @@ from phaze_opt.certify.check.prices import Prices, block_shape, price_vector
 from phaze_opt.certify.check.trees import PricedTree, price_tree
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.problem import Exclusivity
-from phaze_opt.testing.schedulers import brute_force_makespan, random_problem
 
 SEEDS = st.integers(0, 2**32 - 1)
 RULES = st.sampled_from(list(Exclusivity))

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 from command_runs import run
+from kits.drawn_worlds import analyse_drawn_worlds
+from kits.toy_proof import ToyProver
 
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage
@@ -17,8 +19,6 @@ from phaze_opt.space.search_space import load_space
 from phaze_opt.study.disk.directory import truths_directory
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 from phaze_opt.study.truth import keep_truth
-from phaze_opt.testing.toy_proof import ToyProver
-from phaze_opt.testing.toy_robust import analyse_drawn_worlds
 
 SPACE = """\
 area_budget_mm2 = 279

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from kits.toy_proof import ToyProver
+
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.cli import certify_extras
 from phaze_opt.hardware.constants import load_constants
@@ -9,7 +11,6 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import load_space
-from phaze_opt.testing.toy_proof import ToyProver
 from phaze_opt.workload.config import load_model
 
 SPACE = """\

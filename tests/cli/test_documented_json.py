@@ -5,17 +5,17 @@ import re
 from pathlib import Path
 
 import pytest
+from kits.toy_family import HEADER, toy_lines
 
 from phaze_opt.cli.main import main
 from phaze_opt.hardware.fitted import load_fitted
-from phaze_opt.testing.toy_family import HEADER, toy_lines
 from phaze_opt.validation import registry
 from phaze_opt.validation.result import GoalResult, Validation
 from phaze_opt.validation.serialize import validation_to_json
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-TOY = "phaze_opt.testing.toy_family:ToyFamily"
+TOY = "kits.toy_family:ToyFamily"
 TINY = "--model tiny --devices 8 --global-batch 16"
 COMMANDS = {
     "evaluate": f"evaluate {TINY} --arch tpu-v4",

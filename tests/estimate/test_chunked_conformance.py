@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kits.collectives import PAYLOADS_BYTES, ROUNDING, CollectiveConformance, random_dimensions
 
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Chunking, Network
-from phaze_opt.testing.collectives import PAYLOADS_BYTES, ROUNDING, CollectiveConformance, random_dimensions
 
 
 def chunked(seed, chunking):

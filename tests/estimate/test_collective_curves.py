@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kits.collectives import CollectiveConformance, random_dimensions
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import collective_coefficients, collective_s, collective_seconds, group_dimensions
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
-from phaze_opt.testing.collectives import CollectiveConformance, random_dimensions
 
 CURVE = CollectiveCurve(300e9, 7e-6, ramp_s=1e-5, endpoint_share=0.5)
 NODE = MeasuredDimension(Topology.SWITCH, 8, 300e9, 2e-6, CURVE)

@@ -1,13 +1,13 @@
 """The shipped conformance suites, applied to the shipped estimator and collective model."""
 
 import pytest
+from kits.collectives import CollectiveConformance
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.estimate.options import Backend, EstimatorOptions, FillAndDrain, GlbLimit, Multicast
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.testing.collectives import CollectiveConformance
 from phaze_opt.testing.estimators import ClosedForm, EstimatorConformance
 
 CUBE = Operator("cube", Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC, (Matmul(1, 1024, 1024, 1024),))

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kits.collectives import CollectiveConformance, random_dimensions
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.testing.collectives import CollectiveConformance, random_dimensions
 from phaze_opt.testing.estimators import EstimatorConformance, random_accelerators, random_operators
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.placers import random_problem
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import PlacementProblem, PlacementStatus, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement, solve_placement
 from phaze_opt.placement.verify import verify_placement
-from phaze_opt.testing.placers import random_problem
 
 
 @settings(max_examples=60, deadline=None)

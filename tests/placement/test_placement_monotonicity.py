@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.placers import random_costs, random_problem, two_level_cluster
 
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus
 from phaze_opt.placement.solve import evaluate_placement, solve_placement, solve_placements
 from phaze_opt.placement.verify import verify_placement
-from phaze_opt.testing.placers import random_costs, random_problem, two_level_cluster
 
 seeds = st.integers(0, 10**9)
 

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import pyarrow
 import pytest
+from kits.toy_proof import ToyProver
 from pyarrow import parquet
 
 from phaze_opt.certify.certificate import POINTS_FILE
@@ -21,7 +22,6 @@ from phaze_opt.report.goal_values import format_value
 from phaze_opt.report.runner_up import cause_changes, explain_runner_up
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.testing.toy_proof import ToyProver
 from phaze_opt.units import GIBI, MEBI
 from phaze_opt.workload.config import load_model
 

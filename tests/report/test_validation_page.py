@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
+from kits.toy_family import HEADER, ToyFamily, toy_lines
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile
 from phaze_opt.report.study.document import FigureBlock, TableBlock
@@ -15,7 +16,6 @@ from phaze_opt.report.validation_figures import error_figure, overview_figure, r
 from phaze_opt.report.validation_page import build_document
 from phaze_opt.report.validation_sources import read_sources
 from phaze_opt.report.validation_tables import format_rank, goals_sentence, overview_table, worst_table
-from phaze_opt.testing.toy_family import HEADER, ToyFamily, toy_lines
 from phaze_opt.validation.baselines import Baseline, Line
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset

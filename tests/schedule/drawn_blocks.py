@@ -1,12 +1,12 @@
 """Small drawn problems, their blocks and the optimum of a block, shared by the tests of bounds and searches."""
 
 from hypothesis import strategies as st
+from kits.schedulers import brute_force_makespan
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.structure import compile_structure
-from phaze_opt.testing.schedulers import brute_force_makespan
 
 TYPES = (CoreType.TC, CoreType.VC, CoreType.TC_AND_VC)
 

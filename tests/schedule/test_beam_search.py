@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from drawn_blocks import blocks_of, problems
 from hypothesis import given, settings
+from kits.schedulers import brute_force_makespan, random_problem, serial_sum
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.beam_search import BeamSearch, price_tails
@@ -17,7 +18,6 @@ from phaze_opt.schedule.set_bound import SetBound, SetPrices
 from phaze_opt.schedule.solve import ScheduleOptions, solve_schedule
 from phaze_opt.schedule.structure import pack_blocks
 from phaze_opt.schedule.verify import verify_schedule
-from phaze_opt.testing.schedulers import brute_force_makespan, random_problem, serial_sum
 
 
 def search(problem, *, width, cutoff=math.inf, with_prices=True):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.schedulers import brute_force_makespan, relabelled, serial_sum
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.options import Exactness
@@ -13,7 +14,6 @@ from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, Sche
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_schedule
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.schedule.verify import verify_schedule
-from phaze_opt.testing.schedulers import brute_force_makespan, relabelled, serial_sum
 
 TYPES = (CoreType.TC, CoreType.VC, CoreType.TC_AND_VC, CoreType.NONE, CoreType.NETWORK)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from drawn_blocks import blocks_of
+from kits.schedulers import brute_force_makespan
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.core_rows import broken_core_rows
 from phaze_opt.schedule.highs import HighsSolver
 from phaze_opt.schedule.ordering_model import GROUPS, GroupRole, build_ordering_model
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
-from phaze_opt.testing.schedulers import brute_force_makespan
 
 DATA = json.loads((Path(__file__).parent / "data" / "root_bounds.json").read_text())
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "schedule" / "root_bounds.py"))

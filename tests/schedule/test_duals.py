@@ -7,6 +7,7 @@ import pytest
 from drawn_blocks import blocks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.schedulers import brute_force_makespan, random_problem
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule import dual_program
@@ -18,7 +19,6 @@ from phaze_opt.schedule.duals import dual_bound
 from phaze_opt.schedule.highs import HighsSolver
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.structure import compile_structure
-from phaze_opt.testing.schedulers import brute_force_makespan, random_problem
 
 
 def relaxed_crash_bound(block):

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from drawn_blocks import blocks_of
+from kits.schedulers import random_problem
 
 from phaze_opt.schedule.dual_pool import DualPool, PoolAddition
 from phaze_opt.schedule.dual_program import DualProgram
@@ -13,7 +14,6 @@ from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_search import grow_tree
 from phaze_opt.schedule.proof_tree import ONE_CORE, SPREAD
 from phaze_opt.schedule.structure import compile_structure
-from phaze_opt.testing.schedulers import random_problem
 
 EXACT = 1e-14
 

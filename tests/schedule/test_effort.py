@@ -1,12 +1,12 @@
 """Limits that do not depend on the clock: MIPs only above a gap, and with a number of nodes."""
 
 import pytest
+from kits.schedulers import random_problem
 
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
-from phaze_opt.testing.schedulers import random_problem
 
 SEEDS = range(40)
 WITHOUT_SEARCH = {"multi_starts": 0, "tree_nodes": 0, "beam_width": 0}

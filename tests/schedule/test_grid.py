@@ -7,6 +7,7 @@ import pytest
 from drawn_blocks import problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.schedulers import brute_force_makespan
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.block_data import BlockProblem
@@ -16,7 +17,6 @@ from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, Sche
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.schedule.verify import verify_schedule
-from phaze_opt.testing.schedulers import brute_force_makespan
 
 UNITS = ("1", "3", "7", "0.1", "0.25", "1e-05", "6e9")
 

@@ -3,6 +3,7 @@
 import pytest
 from drawn_blocks import problems
 from hypothesis import given, settings
+from kits.schedulers import brute_force_makespan
 
 from phaze_opt.errors import VerificationError
 from phaze_opt.graph.operator import CoreType
@@ -10,7 +11,6 @@ from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
-from phaze_opt.testing.schedulers import brute_force_makespan
 
 TC, VC = CoreType.TC, CoreType.VC
 CHAIN = ((0, 1), (1, 2))

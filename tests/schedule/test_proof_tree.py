@@ -11,6 +11,7 @@ import pytest
 from drawn_blocks import blocks_of, optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.schedulers import random_problem
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.dual_pool import DualPool, PoolAddition
@@ -20,7 +21,6 @@ from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.proof_search import grow_tree
 from phaze_opt.schedule.proof_tree import Branching
 from phaze_opt.schedule.structure import compile_structure
-from phaze_opt.testing.schedulers import random_problem
 
 ENOUGH = 4000
 

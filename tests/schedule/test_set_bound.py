@@ -7,6 +7,7 @@ import pytest
 from drawn_blocks import blocks_of, problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.schedulers import brute_force_makespan, random_problem
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.crash import build_crash_model
@@ -14,7 +15,6 @@ from phaze_opt.schedule.feasible_sets import heaviest_set
 from phaze_opt.schedule.highs import HighsSolver
 from phaze_opt.schedule.problem import Cores, ScheduleProblem
 from phaze_opt.schedule.set_bound import SetBound
-from phaze_opt.testing.schedulers import brute_force_makespan, random_problem
 
 
 def feasible_sets(block):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawn_blocks import blocks_of
+from kits.schedulers import brute_force_makespan, random_problem, serial_sum
 
 from phaze_opt.schedule.block_solve import BlockSolver
 from phaze_opt.schedule.block_state import BlockState
@@ -20,7 +21,6 @@ from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleStatus
 from phaze_opt.schedule.solve import solve_compiled, solve_schedule
 from phaze_opt.schedule.structure import compile_structure
 from phaze_opt.schedule.verify import verify_schedule
-from phaze_opt.testing.schedulers import brute_force_makespan, random_problem, serial_sum
 
 OPTIONS = ScheduleOptions()
 

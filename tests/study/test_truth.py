@@ -52,7 +52,7 @@ def best_of(goal, scenario):
 
 @pytest.mark.parametrize("goal", [Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP])
 @pytest.mark.parametrize("looseness", [0.0, 0.05, 0.5])
-@pytest.mark.parametrize("scenario", [ToyScenario(), ToyScenario(max_macs=1 << 15, min_hbm_bytes=64 << 30)])
+@pytest.mark.parametrize("scenario", [ToyScenario(), ToyScenario(max_macs=1 << 15, min_memory_bytes=64 << 30)])
 def test_it_is_the_maximum_over_the_space(tmp_path, goal, looseness, scenario):
     condition, counting = make_condition(goal), Counting(scenario)
     truth = find_truth(

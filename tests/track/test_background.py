@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from phaze_opt.testing.events import example_search
-from phaze_opt.testing.records import record_search
+from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.track.deliver import follow, open_clock
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
@@ -31,7 +30,7 @@ def test_a_search_never_imports_mlflow_and_is_delivered_by_another_process(
     program = f"""
 import pathlib, sys
 from phaze_opt.testing.events import example_search
-from phaze_opt.testing.records import record_search
+from phaze_opt.testing.events import record_search
 from phaze_opt.track.guard import open_tracker
 from phaze_opt.track.protocol import TrackerConfig
 work_dir = pathlib.Path({str(tmp_path)!r})

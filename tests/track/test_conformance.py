@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.testing.events import example_search
-from phaze_opt.testing.study_trackers import StudyTrackerConformance
-from phaze_opt.testing.trackers import TrackerConformance
+from phaze_opt.testing.trackers import StudyTrackerConformance, TrackerConformance
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.null import NullTracker
 from phaze_opt.track.protocol import StudyTracker, Tracker, TrackerConfig

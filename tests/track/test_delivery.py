@@ -13,8 +13,7 @@ import pytest
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.record.lock import locked
 from phaze_opt.search.events import SearchStarted, TrialFinished
-from phaze_opt.testing.events import example_search
-from phaze_opt.testing.records import record_search
+from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.testing.trackers import expected, resumed
 from phaze_opt.track import batches, store
 from phaze_opt.track.deliver import deliver_once, deliver_waiting

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phaze_opt.testing.events import example_search
-from phaze_opt.testing.records import record_search
+from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.track import deliver, store
 from phaze_opt.track.deliver import deliver_waiting, follow
 from phaze_opt.track.destination import Destination, default_uri

@@ -16,9 +16,8 @@ import pytest
 from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.plugins import PluginGroup
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
-from phaze_opt.testing.events import example_study
-from phaze_opt.testing.records import record_study
-from phaze_opt.testing.study_trackers import interrupted
+from phaze_opt.testing.events import example_study, record_study
+from phaze_opt.testing.trackers import interrupted
 from phaze_opt.track import guard, store
 from phaze_opt.track.deliver import deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.study.events import CellFinished, StudyStarted
-from phaze_opt.testing.events import example_study
-from phaze_opt.testing.records import record_study
+from phaze_opt.testing.events import example_study, record_study
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.protocol import TrackerConfig

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.testing.events import example_search
-from phaze_opt.testing.records import record_search
+from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.newest import EVERYTHING, newest_link

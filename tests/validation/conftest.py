@@ -1,8 +1,7 @@
 """Files of measurements."""
 
 import pytest
-
-from phaze_opt.testing.toy_family import HEADER
+from kits.toy_family import HEADER
 
 
 @pytest.fixture

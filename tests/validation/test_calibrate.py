@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from kits.toy_family import TRUE, ToyFamily, toy_lines, toy_us
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile, FittedGroup, FittedValue, read_fitted_file
-from phaze_opt.testing.toy_family import TRUE, ToyFamily, toy_lines, toy_us
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
 from phaze_opt.validation.fitted_writing import FORMAT, merged, write_fitted_file

@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "experiments" / "validation" / "calibrate.p
 
 @pytest.fixture
 def script(monkeypatch):
-    monkeypatch.setattr(registry, "FAMILIES", ("phaze_opt.testing.toy_family:ToyFamily",))
+    monkeypatch.setattr(registry, "FAMILIES", ("kits.toy_family:ToyFamily",))
     return load_script()
 
 

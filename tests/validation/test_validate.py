@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from kits.toy_family import UNKNOWN_OP, ToyFamily
 
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.testing.toy_family import UNKNOWN_OP, ToyFamily
 from phaze_opt.validation.baselines import fit_baselines, measured_seconds
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.goals import ERROR_GOALS

@@ -29,7 +29,8 @@ from phaze_opt.study.scores import (
     Ranking,
     StudySummary,
 )
-from phaze_opt.testing.events import example_cluster, example_evaluation, example_point
+from phaze_opt.testing.events import example_cluster, example_evaluation
+from phaze_opt.testing.problems import example_point
 from phaze_opt.units import GIBI, MEBI
 from phaze_opt.workload.config import load_model
 

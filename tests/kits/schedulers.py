@@ -1,39 +1,18 @@
-"""Conformance suite of schedulers: what any solver of `ScheduleProblem` must satisfy.
-
-Apply it by subclassing `SchedulerConformance` in a test module and overriding nothing but the ``scheduler`` fixture::
-
-    class TestMyScheduler(SchedulerConformance):
-        @pytest.fixture
-        def scheduler(self):
-            return my_solve  # (problem, *, time_limit_s) -> ScheduleResult
-"""
+"""Small scheduling problems, and their optima by brute force that shares no code with the solvers."""
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
-import pytest
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
-from phaze_opt.schedule.verify import verify_schedule
+from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 
-TOLERANCE = 1e-6
 _CORES = {CoreType.TC: (1, 0), CoreType.VC: (0, 1), CoreType.TC_AND_VC: (1, 1)}
 _DRAWN_TYPES = (CoreType.TC, CoreType.VC, CoreType.TC_AND_VC, CoreType.NONE)
-
-
-class Scheduler(Protocol):
-    """Anything that solves a scheduling problem within a time limit."""
-
-    def __call__(self, problem: ScheduleProblem, *, time_limit_s: float) -> ScheduleResult:
-        """Solve one problem."""
-        ...
 
 
 def brute_force_makespan(problem: ScheduleProblem) -> float:
@@ -160,86 +139,3 @@ def relabelled(problem: ScheduleProblem, order: Sequence[int]) -> ScheduleProble
         spread_s=tuple(problem.spread_s[i] for i in order),
         edges=tuple((position[i], position[j]) for i, j in problem.edges),
     )
-
-
-@pytest.mark.parametrize("exclusivity", list(Exclusivity))
-class SchedulerConformance:
-    """Tests that every exact scheduler passes."""
-
-    @pytest.fixture
-    def scheduler(self) -> Scheduler:
-        """The scheduler under test."""
-        message = "override the scheduler fixture"
-        raise NotImplementedError(message)
-
-    @pytest.mark.parametrize("seed", range(8))
-    def test_replay_confirms_and_bounds_hold(self, scheduler: Scheduler, exclusivity: Exclusivity, seed: int) -> None:
-        """Replay confirms; lower bound <= makespan <= serial sum."""
-        problem = random_problem(seed, num_operators=9, exclusivity=exclusivity)
-        result = scheduler(problem, time_limit_s=30.0)
-        verify_schedule(problem, result)
-        assert result.lower_bound_s <= result.makespan_s * (1 + TOLERANCE)
-        assert result.makespan_s <= serial_sum(problem) * (1 + TOLERANCE)
-
-    @pytest.mark.parametrize("seed", range(100, 112))
-    def test_equals_brute_force(self, scheduler: Scheduler, exclusivity: Exclusivity, seed: int) -> None:
-        """Six operators: the optimum."""
-        problem = random_problem(seed, num_operators=6, exclusivity=exclusivity)
-        result = scheduler(problem, time_limit_s=30.0)
-        assert result.status is ScheduleStatus.OPTIMAL
-        assert result.makespan_s == pytest.approx(brute_force_makespan(problem), rel=TOLERANCE)
-
-    @pytest.mark.parametrize("seed", range(200, 204))
-    def test_relabelling_changes_nothing(self, scheduler: Scheduler, exclusivity: Exclusivity, seed: int) -> None:
-        """The makespan does not depend on how operators are numbered."""
-        problem = random_problem(seed, num_operators=8, exclusivity=exclusivity)
-        order = np.random.default_rng(seed).permutation(8).tolist()
-        first = scheduler(problem, time_limit_s=30.0)
-        second = scheduler(relabelled(problem, order), time_limit_s=30.0)
-        assert second.makespan_s == pytest.approx(first.makespan_s, rel=TOLERANCE)
-
-    def test_exact_on_chains(self, scheduler: Scheduler, exclusivity: Exclusivity) -> None:
-        """A chain takes the sum of the shorter latencies."""
-        problem = replace(
-            random_problem(7, num_operators=20, exclusivity=exclusivity),
-            edges=tuple((i, i + 1) for i in range(19)),
-        )
-        result = scheduler(problem, time_limit_s=30.0)
-        assert result.status is ScheduleStatus.OPTIMAL
-        assert result.makespan_s == pytest.approx(serial_sum(problem), rel=TOLERANCE)
-
-    @pytest.mark.parametrize(("num_cores", "count"), [(2, 6), (3, 4), (8, 5)])
-    def test_exact_on_independent_sets(
-        self, scheduler: Scheduler, exclusivity: Exclusivity, num_cores: int, count: int
-    ) -> None:
-        """Equal operators: the best of k one after another spread, the rest in full rows."""
-        problem = ScheduleProblem(
-            core_types=(CoreType.TC,) * count,
-            one_core_s=(10.0,) * count,
-            spread_s=(4.0,) * count,
-            edges=(),
-            cores=Cores(num_cores, 1),
-            exclusivity=exclusivity,
-        )
-        expected = min(4.0 * k + 10.0 * -(-(count - k) // num_cores) for k in range(count + 1))
-        result = scheduler(problem, time_limit_s=30.0)
-        assert result.makespan_s == pytest.approx(expected, rel=TOLERANCE)
-
-    def test_floor_applies_to_the_whole_problem(self, scheduler: Scheduler, exclusivity: Exclusivity) -> None:
-        """The floor is taken once, not for every block."""
-        problem = random_problem(3, num_operators=6, exclusivity=exclusivity)
-        free = scheduler(problem, time_limit_s=30.0).makespan_s
-        for floor in (0.5 * free, 2.0 * free):
-            result = scheduler(replace(problem, floor_s=floor), time_limit_s=30.0)
-            assert result.makespan_s == pytest.approx(max(free, floor), rel=TOLERANCE)
-
-    def test_time_limit_returns_incumbent_and_gap(self, scheduler: Scheduler, exclusivity: Exclusivity) -> None:
-        """A problem that is too large for its time still gets a schedule and an honest bound."""
-        problem = replace(random_problem(11, num_operators=40, exclusivity=exclusivity), cores=Cores(2, 2))
-        began = time.monotonic()
-        result = scheduler(problem, time_limit_s=0.3)
-        assert time.monotonic() - began < 10.0
-        verify_schedule(problem, result)
-        if result.status is not ScheduleStatus.OPTIMAL:
-            assert result.status is ScheduleStatus.TIME_LIMIT
-            assert 0.0 < result.gap < 1.0

@@ -1,25 +1,15 @@
-"""Conformance suite of placers: what any solver of `PlacementProblem` must satisfy.
-
-Apply it by subclassing `PlacerConformance` in a test module and overriding nothing but the ``placer`` fixture::
-
-    class TestMyPlacer(PlacerConformance):
-        @pytest.fixture
-        def placer(self):
-            return my_solve
-"""
+"""Small placement problems, and their optima by brute force."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
-from phaze_opt.errors import VerificationError
 from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
 from phaze_opt.placement.problem import (
     LayerCosts,
@@ -29,10 +19,7 @@ from phaze_opt.placement.problem import (
     RecomputePolicy,
     Stage,
 )
-from phaze_opt.placement.verify import recompute_batch_time, stage_memory_bytes, verify_placement
-
-Placer = Callable[[PlacementProblem], PlacementResult]
-"""Anything that solves a placement problem."""
+from phaze_opt.placement.verify import recompute_batch_time, stage_memory_bytes
 
 
 def brute_force_batch_time(problem: PlacementProblem) -> float | None:
@@ -131,85 +118,3 @@ def random_problem(
         micro_batch=int(rng.integers(1, 4)),
         recompute=recompute,
     )
-
-
-class PlacerConformance:
-    """Tests that every placer passes; override the ``placer`` fixture."""
-
-    seeds = range(25)
-    """Seeds of the random problems."""
-
-    @pytest.fixture
-    def placer(self) -> Placer:
-        """The placer under test."""
-        raise NotImplementedError
-
-    @pytest.mark.parametrize("policy", list(RecomputePolicy))
-    def test_equals_brute_force(self, placer: Placer, policy: RecomputePolicy) -> None:
-        """Optimal over all cuts, degrees and recomputation on small chains; infeasible exactly when nothing fits."""
-        for seed in self.seeds:
-            problem = random_problem(seed, recompute=policy)
-            expected, result = brute_force_batch_time(problem), placer(problem)
-            if expected is None:
-                assert result.status is PlacementStatus.INFEASIBLE
-            else:
-                assert result.batch_time_s == pytest.approx(expected, rel=1e-9)
-
-    def test_verifies(self, placer: Placer) -> None:
-        """Layers once and contiguous, devices and memory within budget, every figure recomputed independently."""
-        for seed in self.seeds:
-            problem = random_problem(seed)
-            verify_placement(problem, placer(problem))
-
-    def test_infeasible_says_why(self, placer: Placer) -> None:
-        """An infeasible problem yields a shortfall with a layer, sizes and a remedy."""
-        problem = replace(random_problem(1, num_layers=4), memory_bytes=1e6)
-        shortfall = placer(problem).shortfall
-        assert shortfall is not None
-        assert 0 <= shortfall.layer < 4
-        assert shortfall.needed_bytes > shortfall.available_bytes == 1e6
-        assert len(shortfall.reason) > 20
-
-    def test_more_memory_never_worse(self, placer: Placer) -> None:
-        """Capacity only adds choices."""
-        for seed in self.seeds:
-            problem = random_problem(seed)
-            richer = replace(problem, memory_bytes=problem.memory_bytes * 1.5)
-            _assert_not_worse(placer(richer), placer(problem))
-
-    def test_more_devices_never_worse(self, placer: Placer) -> None:
-        """Devices may stay unused."""
-        for seed in self.seeds:
-            problem = random_problem(seed)
-            cluster = Cluster(problem.cluster.num_devices + 3, problem.cluster.network)
-            _assert_not_worse(placer(replace(problem, cluster=cluster)), placer(problem))
-
-    def test_more_bandwidth_never_worse(self, placer: Placer) -> None:
-        """Every transfer and all-reduce only gets faster."""
-        for seed in self.seeds:
-            problem = random_problem(seed)
-            faster = two_level_cluster(problem.cluster.num_devices, speed=2.0)
-            faster = Cluster(faster.num_devices, faster.network)
-            _assert_not_worse(placer(replace(problem, cluster=faster)), placer(problem))
-
-    def test_is_deterministic_and_leaves_its_input_alone(self, placer: Placer) -> None:
-        """Same problem, same result; arrays untouched."""
-        problem = random_problem(3)
-        before = [option.forward_s.copy() for option in problem.options]
-        assert placer(problem) == placer(problem)
-        assert all((old == option.forward_s).all() for old, option in zip(before, problem.options, strict=True))
-
-    def test_verifier_refuses_a_wrong_time(self, placer: Placer) -> None:
-        """The check bites: a batch time off by a millionth is refused."""
-        problem = replace(random_problem(3), memory_bytes=1e12)
-        result = placer(problem)
-        with pytest.raises(VerificationError):
-            verify_placement(problem, replace(result, batch_time_s=result.batch_time_s * (1 + 1e-6)))
-
-
-def _assert_not_worse(richer: PlacementResult, poorer: PlacementResult) -> None:
-    """Feasibility and time may only improve."""
-    if poorer.status is PlacementStatus.INFEASIBLE:
-        return
-    assert richer.status is not PlacementStatus.INFEASIBLE
-    assert richer.batch_time_s <= poorer.batch_time_s * (1 + 1e-9)

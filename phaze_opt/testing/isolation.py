@@ -1,0 +1,44 @@
+"""What no plug-in may depend on or disturb: heavy imports, its process, global generators of random numbers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+HEAVY_MODULES = ("mlflow", "torch", "optuna", "pyomo", "plotly")
+"""What importing a plug-in must not pull in; running it may."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def assert_imports_cheaply(plugin: object, *more_modules: str) -> None:
+    """Importing a plug-in's module, in a process of its own, pulls in neither `HEAVY_MODULES` nor ``more_modules``.
+
+    Raises:
+        AssertionError: it does, with their names.
+    """
+    heavy = (*HEAVY_MODULES, *more_modules)
+    code = f"import sys, {type(plugin).__module__}; print([m for m in {heavy!r} if m in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "[]", done.stdout
+
+
+def in_spawned_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a function gives in a fresh process, with another hash seed, import order and global generators."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args, **kwargs).result()
+
+
+def global_generators() -> object:
+    """State of the generators that everybody shares, to be compared."""
+    return random.getstate(), pickle.dumps(np.random.get_state())  # noqa: NPY002 - the global one is what is tested
