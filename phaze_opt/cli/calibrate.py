@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.measurements import (
     CONSTANTS_HELP,
     MEASUREMENTS,
@@ -22,8 +21,7 @@ from phaze_opt.cli.measurements import (
     read_measurements,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import console, out, print_json, working
-from phaze_opt.cli.plain_table import print_plain_table
+from phaze_opt.cli.output import check_file_to_write, console, out, print_json, print_plain_table, working
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,13 +1,14 @@
-"""What there is to choose from: models, strategies, pruners, spaces."""
+"""What there is to choose from: models, strategies, pruners, spaces, training software."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.options import HbmOption, JsonOption, MicroBatchesOption, SpaceOption
-from phaze_opt.cli.output import out, print_json
-from phaze_opt.cli.scenario import build_space
+from phaze_opt.cli.options import JsonOption, with_options
+from phaze_opt.cli.output import out, print_json, print_tables
+from phaze_opt.objective.scenario_options import SpaceOptions
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -81,15 +82,12 @@ def _plugin_row(entry: EntryPoint, plugin: object) -> dict[str, Any]:
     }
 
 
-def space(
-    *,
-    micro_batch: MicroBatchesOption = None,
-    hbm: HbmOption = None,
-    space: SpaceOption = None,
-    json: JsonOption = False,
-) -> None:
+@with_options
+def space(*, space: SpaceOptions, json: JsonOption = False) -> None:
     """Describe a search space: candidates, kept architectures, points and the range of every axis."""
-    points = build_space(space, micro_batches=micro_batch, hbm_gb=hbm)
+    from phaze_opt.objective.scenario import build_space
+
+    points = build_space(space)
     ranges = points.ranges()
     document = {
         "name": points.name,
@@ -105,6 +103,35 @@ def space(
     facts = {"name": points.name, "candidates": points.num_candidates, "kept architectures": points.num_architectures}
     _print_table("Space", [{"": key, "value": value} for key, value in {**facts, "points": points.size}.items()])
     _print_table("Axes", [{"axis": axis, "values": _values(span)} for axis, span in ranges.items()])
+
+
+def software(*, json: JsonOption = False) -> None:
+    """List the training software that `evaluate --software` knows: what it fuses, overlaps, and was measured on."""
+    from phaze_opt.hardware.fitted import load_fitted, read_own_file
+    from phaze_opt.objective.step.stacks import list_stacks, load_stack
+    from phaze_opt.report.software import choices_table, features_table, measured_table
+
+    names = list_stacks()
+    stacks = [load_stack(name, load_fitted()) for name in names]
+    if json:
+        print_json([asdict(stack) | {"measured": _measured_to_json(stack.name)} for stack in stacks])
+        return
+    print_tables(choices_table(stacks), measured_table(names, read_own_file().sets), features_table(names))
+
+
+def _measured_to_json(name: str) -> dict[str, Any] | None:
+    """Rows, recomputation and parallel features of a software; None of one that was not measured."""
+    from phaze_opt.objective.step.measured_software import measured_rows
+
+    measured = measured_rows(name)
+    if measured is None:
+        return None
+    return {
+        "rows": [asdict(each) for each in measured.rows],
+        "recompute": sorted(each.value for each in measured.recompute),
+        "largest_degrees": dict(measured.reach),
+        "run_together": sorted(sorted(shape) for shape in measured.shapes),
+    }
 
 
 def _values(span: Mapping[str, Any]) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import console, out, print_json, print_tables
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from phaze_opt.certify.certificate import Claim
     from phaze_opt.certify.check.report import CheckReport
     from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+    from phaze_opt.certify.robust.result import RobustResult
     from phaze_opt.report.certificate import Ties
     from phaze_opt.report.runner_up import RunnerUp
     from phaze_opt.track.certificate_events import CertificateTrackingSession
@@ -81,28 +84,19 @@ def interrupted_to_json(progress: CertifyProgress | None, session: CertificateTr
     }
 
 
-def claim_to_json(claim: Claim) -> dict[str, Any]:
-    """The statement of a certificate."""
-    data = asdict(claim)
-    data["point"] = None if claim.point is None else asdict(claim.point)
-    return data
-
-
 def print_result(result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | None) -> None:
     """What is proved, the best designs, how flat the top is, and why the next one loses."""
+    from phaze_opt.cli.search_output import inline_architecture
     from phaze_opt.report import certificate as words
-    from phaze_opt.report.tables import draw_table
 
     screen = out()
     screen.print(words.claim_sentence(result))
     if result.best:
-        from phaze_opt.cli.search_output import inline_architecture
-
-        screen.print(draw_table(words.best_table(result)))
+        print_tables(words.best_table(result))
         screen.print(words.ties_sentence(ties))
-        screen.print(draw_table(words.flatness_table(result)))
+        print_tables(words.flatness_table(result))
         if len(result.history) > 1:
-            screen.print(draw_table(words.history_table(result)))
+            print_tables(words.history_table(result))
         screen.print("")
         if runner_up is not None:
             for sentence in runner_up.sentences:
@@ -132,7 +126,7 @@ def print_check(report: CheckReport, *, is_json: bool) -> None:
 
     if is_json:
         counts = {name: getattr(report, name) for name in CHECK_COUNTS}
-        claim = claim_to_json(report.claim)
+        claim = asdict(report.claim)
         models: dict[str, Any] = {"models": list(report.models), "objective": report.goal.value}
         models |= {"problem": list(report.problem), "differences": list(report.differences)}
         print_json({"valid": True, "reason": "", "claim": claim, **models, **counts, "file": str(report.directory)})
@@ -171,3 +165,69 @@ def _runner_up_to_json(runner_up: RunnerUp) -> dict[str, Any]:
         "causes": {change.cause: change.more_s for change in runner_up.causes},
         "why": " ".join(runner_up.sentences),
     }
+
+
+def robust_to_json(result: RobustResult, file: str) -> dict[str, Any]:
+    """An analysis as JSON: conclusions, regrets and the optimum of every world."""
+    return {
+        "minimax": asdict(result.minimax),
+        "nominal_minimax": asdict(result.nominal_minimax),
+        "effects": [asdict(effect) for effect in result.effects],
+        "conclusions": [
+            {
+                "statement": conclusion.statement,
+                "survives": conclusion.survives,
+                "share": conclusion.share,
+                "worst_world": "" if conclusion.worst_world < 0 else result.worlds[conclusion.worst_world].name,
+            }
+            for conclusion in result.conclusions
+        ],
+        "designs": [
+            {
+                "name": design.name,
+                "roles": list(design.roles),
+                "architecture": None if design.point is None else asdict(design.point),
+                "worst_regret": design.worst_regret,
+                "worst_world": result.worlds[design.worst_world].name,
+                "regrets": list(design.regrets),
+            }
+            for design in result.designs
+        ],
+        "worlds": [
+            {
+                "name": world.name,
+                "ends": [end.value for end in world.ends],
+                "architecture": None if optimum.point is None else asdict(optimum.point),
+                "value": optimum.value,
+                "upper_bound": optimum.value_upper,
+                "gap": optimum.gap,
+            }
+            for world, optimum in zip(result.worlds, result.optima, strict=True)
+        ],
+        "wall_s": result.wall_s,
+        "file": file,
+    }
+
+
+def robust_metrics(result: RobustResult) -> dict[str, float]:
+    """What the tracker shows of an analysis."""
+    minimax = result.minimax
+    return {
+        "robust.minimax_regret": minimax.regret,
+        "robust.minimax_regret_lower": minimax.regret_lower,
+        "robust.num_worlds": float(len(result.worlds)),
+        "robust.conclusions": float(len(result.conclusions)),
+        "robust.conclusions_surviving": float(sum(conclusion.survives for conclusion in result.conclusions)),
+    }
+
+
+def print_robust(result: RobustResult, file: Path) -> None:
+    """Sentences and tables for a person."""
+    from phaze_opt.report.robust import minimax_sentences, robust_summary
+
+    screen = out()
+    print_tables(*robust_summary(result))
+    screen.print("")
+    for sentence in minimax_sentences(result):
+        screen.print(sentence)
+    screen.print(f"All of it, every world and range among it: {file}", soft_wrap=True)

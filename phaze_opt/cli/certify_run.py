@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from phaze_opt.cli.certify_extras import find_runner_up
-from phaze_opt.cli.certify_output import interrupted_to_json, print_result, result_to_json, warn_unproved
-from phaze_opt.cli.certify_progress import proof_display
-from phaze_opt.cli.certify_robust import analyse, print_robust, robust_metrics, robust_to_json
-from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
-from phaze_opt.cli.interrupts import PROOF_KEPT
-from phaze_opt.cli.output import console, print_json, print_notes, print_run, spared, working
+from phaze_opt.cli.certify_output import (
+    interrupted_to_json,
+    print_result,
+    print_robust,
+    result_to_json,
+    robust_metrics,
+    robust_to_json,
+    warn_unproved,
+)
+from phaze_opt.cli.endings import EXIT_INFEASIBLE, EXIT_INTERRUPTED, PROOF_KEPT
+from phaze_opt.cli.output import console, print_json, print_notes, print_run, say_undelivered, spared, working
+from phaze_opt.cli.progress import progress, proof_progress
 from phaze_opt.record.interrupts import kernels_interruptible
 
 if TYPE_CHECKING:
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-    from phaze_opt.certify.result import CertifyProgress, CertifyResult
-    from phaze_opt.certify.robust.result import RobustOptions, RobustResult
+    from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+    from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
     from phaze_opt.objective.notes import Note
     from phaze_opt.report.certificate import Ties
     from phaze_opt.report.runner_up import RunnerUp
     from phaze_opt.track.certificate_events import CertificateTrackingSession
 
-Prover = Callable[..., "CertifyResult"]
+MAX_EVALUATIONS = 40
+"""Points looked at for the best one of lower value; beyond that the best one seen is named as that."""
 BEST_FILE = "best_designs.csv"
 ID_CHARACTERS = 16
 """Of the problem's digest, in the name of a proof."""
@@ -41,40 +47,20 @@ class ProofRun:
 
     Attributes:
         problem, options: what is certified and how.
+        session: what records the proof.
         robust: worlds to prove besides; None for none.
         report: page to write; None for none.
         is_json: print one line of JSON.
-        prover: the package's own unless given.
     """
 
     problem: CertifyProblem
     options: CertifyOptions
+    session: CertificateTrackingSession
     robust: RobustOptions | None = None
     report: Path | None = None
     is_json: bool = False
-    prover: Prover | None = None
-    _session: CertificateTrackingSession | None = None
     _last: CertifyProgress | None = field(default=None, init=False)
     _is_begun: bool = field(default=False, init=False)
-
-    def open_session(self, tracker: str, tracking_uri: str, *, experiment: str, work_dir: Path) -> None:
-        """A guarded session of the tracker; nothing is written yet.
-
-        Raises:
-            PluginError: unknown tracker, or one that records no proofs.
-            InputError: its configuration cannot work.
-        """
-        from phaze_opt.track.guard import open_certificate_tracker
-        from phaze_opt.track.protocol import TrackerConfig
-
-        config = TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir)
-        self._session = open_certificate_tracker(tracker, config)
-
-    @property
-    def session(self) -> CertificateTrackingSession:
-        """What records the proof."""
-        assert self._session is not None
-        return self._session
 
     def run(self) -> None:
         """Prove, record, print; exit code 130 if interrupted, 3 if nothing is feasible."""
@@ -94,25 +80,37 @@ class ProofRun:
             raise
         self._conclude(result, robust)
 
+    def _prove(self) -> CertifyResult:
+        from phaze_opt.certify.prove import certify
+        from phaze_opt.track.certificate_events import ProofMoved
+
+        with proof_progress(goal=self.problem.goal, is_quiet=self.is_json) as show:
+
+            def on_progress(moved: CertifyProgress) -> None:
+                self._begin()
+                self._last = moved
+                show(moved)
+                self.session.observe_proof(ProofMoved(moved))
+
+            return certify(self.problem, self.options, on_progress=on_progress)
+
     def _analyse(self, result: CertifyResult) -> RobustResult | None:
         """The same over the ranges of the assumptions, if asked for and if anything is feasible as they stand."""
         if self.robust is None or not result.certificate.claim.is_feasible:
             return None
-        return analyse(self.problem, self.options, self.robust, is_quiet=self.is_json)
+        from phaze_opt.certify.robust.analyse import analyse_robustness
 
-    def _prove(self) -> CertifyResult:
-        from phaze_opt.track.certificate_events import ProofMoved
+        with progress("certify --robust", is_transient=self.is_json) as show:
 
-        prover = self.prover or _package_prover()
-        with proof_display(console(), goal=self.problem.goal, is_quiet=self.is_json) as show:
+            def on_progress(moved: RobustProgress) -> None:
+                what = f"{moved.num_evaluations:,} evaluations"
+                if moved.regret < 1.0:
+                    what += (
+                        f", largest regret {100.0 * moved.regret:.2f} % (at least {100.0 * moved.regret_lower:.2f} %)"
+                    )
+                show(moved.stage.value, moved.num_worlds, moved.num_all_worlds, what)
 
-            def on_progress(progress: CertifyProgress) -> None:
-                self._begin()
-                self._last = progress
-                show(progress)
-                self.session.observe_proof(ProofMoved(progress))
-
-            return prover(self.problem, self.options, on_progress=on_progress)
+            return analyse_robustness(self.problem, self.options, self.robust, on_progress=on_progress)
 
     def _begin(self) -> None:
         """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
@@ -226,8 +224,7 @@ class ProofRun:
         """Deliver what waits for the tracker's store, and say what still does."""
         with working("recording"):
             delivery = self.session.close()
-        if not delivery.is_complete:
-            console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+        say_undelivered(delivery)
 
     @property
     def _identity(self) -> str:
@@ -254,7 +251,57 @@ class ProofRun:
         }
 
 
-def _package_prover() -> Prover:
-    from phaze_opt.certify.prove import certify
+def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp | None:
+    """The best design of lower value and why it loses; None if there is none.
 
-    return certify
+    It is among the best designs unless all of these tie. Then points are evaluated from the highest bound down until no
+    bound is left that exceeds the best value below the optimum.
+
+    Raises:
+        InputError: the certificate's table cannot be read.
+    """
+    from phaze_opt.report.runner_up import explain_runner_up
+
+    goal = problem.goal
+    found = explain_runner_up(result.best, goal=goal)
+    if found is not None or not result.best:
+        return found
+    with working("looking for the runner-up"):
+        second, is_certain = _evaluate_below(result, problem)
+    if second is None:
+        return None
+    explained = explain_runner_up((result.best[0], second), goal=goal)
+    return None if explained is None else replace(explained, is_certain=is_certain)
+
+
+def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[RankedDesign | None, bool]:
+    """The best point below the optimum, and whether no other can be between."""
+    import numpy as np
+
+    from phaze_opt.certify.reading import read_values
+    from phaze_opt.certify.result import RankedDesign
+    from phaze_opt.objective.evaluate import Objective
+    from phaze_opt.objective.goals import goal_values
+    from phaze_opt.report.certificate import TIED
+
+    known = read_values(result.certificate, result.directory)
+    attained, upper = known.values, known.values_upper
+    least = result.best[0].value * (1.0 - TIED)
+    is_open = (attained < least) & (upper > 0.0)
+    order = [index for index in np.argsort(-upper, kind="stable").tolist() if is_open[index]]
+    num_tied = int(np.count_nonzero(attained >= least))
+    objective = Objective(problem.scenario, constants=problem.constants)
+    second: RankedDesign | None = None
+    for count, index in enumerate(order):
+        if second is not None and upper[index] <= second.value:
+            return second, True
+        if count == MAX_EVALUATIONS:
+            return second, False
+        evaluation = objective.evaluate(problem.space.point(index))
+        value = next(iter(goal_values(problem.goal, evaluation)), 0.0)
+        if value >= least:
+            num_tied += 1
+        elif value > (0.0 if second is None else second.value):
+            point = problem.space.point(index)
+            second = RankedDesign(1 + num_tied, index, point, value, float(upper[index]), evaluation)
+    return second, True

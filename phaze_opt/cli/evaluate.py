@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phaze_opt.cli.endings import EXIT_INFEASIBLE
 from phaze_opt.cli.evaluate_plan import EvaluateRequest, evaluate_plans
-from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
-from phaze_opt.cli.numbers import MAX_MICRO_BATCH, read_integer
-from phaze_opt.cli.options import (
-    CHOICES,
-    DEFAULT_ESTIMATOR,
-    DEFAULT_SCHEDULE_GAP,
-    RECORDS,
-    WORKLOAD,
-    AttentionOption,
-    DevicesOption,
-    EstimatorOption,
-    ExclusivityOption,
-    GlobalBatchOption,
-    JsonOption,
-    MaxAreaOption,
-    MaxTdpOption,
-    OneModelOption,
-    OptimizerOption,
-    ScheduleGapOption,
-    SequenceLengthOption,
-    SequenceParallelOption,
-    TensorParallelOption,
-)
+from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, is_given, read_integer, with_options
 from phaze_opt.cli.output import console, out, print_json, print_notes, working
-from phaze_opt.cli.plan_options import (
-    ConstantsOption,
-    ContextOption,
-    DataOption,
-    DtypeOption,
-    ExpertOption,
-    GradientBitsOption,
-    InterleaveOption,
-    PipelineOption,
-    PlanRecomputeOption,
-    PlanTexts,
-    SoftwareOption,
-    StateShardsOption,
-    TopOption,
-    ZeroOption,
-)
-from phaze_opt.cli.scenario import build_scenario, load_models
+from phaze_opt.cli.plan_options import PlanOptions
+from phaze_opt.cli.scenario import load_scenario, named_models
 from phaze_opt.errors import InputError
+from phaze_opt.objective.scenario_options import (
+    CHOICES,
+    MAX_MICRO_BATCH,
+    WORKLOAD,
+    Kind,
+    ScenarioOptions,
+    declared,
+    same,
+)
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
@@ -57,68 +30,49 @@ if TYPE_CHECKING:
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.objective.sensitivity import SensitivityRow
 
-
 DEFAULT_MICRO_BATCH = 8
 LONG_BUBBLE = 0.1
 """Share of an iteration from which on a pipeline's bubble is laid to the micro-batch."""
-DEFAULT_NETWORK = "two-level"
+OF_PLANS_TOO = {
+    "network": {
+        "default": None,
+        "help": "A network preset or a TOML file (see `phaze-opt network`).",
+        "shown": "two-level; of plans on a real machine, its own",
+    },
+    "recompute": {"help": "auto (per stage, where needed), never or always; of plans also none, selective or full."},
+}
+"""Options that say something else of plans."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipOptions:
+    """One accelerator and what it trains."""
+
+    model: str = same(ModelOptions, "model", is_required=True)
+    arch: str = declared(
+        "",
+        "A preset, a TOML or JSON file of a design or of a machine of your own, or inline in quotes: "
+        "'num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32'.",
+        Kind.TEXT,
+        panel=WORKLOAD,
+        is_required=True,
+    )
+    micro_batch: str | None = declared(
+        None,
+        "Samples a micro-batch.",
+        Kind.TEXT,
+        panel=CHOICES,
+        shown=f"{DEFAULT_MICRO_BATCH}; of plans, all that fit",
+    )
+
+
+@with_options
 def evaluate(
+    context: typer.Context,
     *,
-    model: OneModelOption,
-    arch: Annotated[
-        str,
-        typer.Option(
-            "--arch",
-            help="A preset, a TOML or JSON file of a design or of a machine of your own, or inline in quotes: "
-            "'num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32'.",
-            rich_help_panel=WORKLOAD,
-        ),
-    ],
-    devices: DevicesOption,
-    global_batch: GlobalBatchOption,
-    micro_batch: Annotated[
-        str | None,
-        typer.Option(
-            "--micro-batch",
-            help="Samples a micro-batch.",
-            show_default=f"{DEFAULT_MICRO_BATCH}; of plans, all that fit",
-            rich_help_panel=CHOICES,
-        ),
-    ] = None,
-    sequence_length: SequenceLengthOption = None,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            "--network",
-            help="A network preset or a TOML file (see `phaze-opt network`).",
-            show_default="two-level; of plans on a real machine, its own",
-            rich_help_panel=WORKLOAD,
-        ),
-    ] = None,
-    optimizer: OptimizerOption = "adam",
-    attention: AttentionOption = "fused",
-    exclusivity: ExclusivityOption = "chip",
-    recompute: PlanRecomputeOption = "auto",
-    tensor_parallel: TensorParallelOption = "1,2,4,8",
-    sequence_parallel: SequenceParallelOption = True,
-    estimator: EstimatorOption = DEFAULT_ESTIMATOR,
-    schedule_gap: ScheduleGapOption = DEFAULT_SCHEDULE_GAP,
-    pipeline: PipelineOption = None,
-    data: DataOption = None,
-    context_parallel: ContextOption = None,
-    expert_parallel: ExpertOption = None,
-    interleave: InterleaveOption = None,
-    zero: ZeroOption = None,
-    state_shards: StateShardsOption = None,
-    software: SoftwareOption = None,
-    gradient_bits: GradientBitsOption = None,
-    dtype: DtypeOption = None,
-    constants: ConstantsOption = None,
-    top: TopOption = None,
-    max_area_mm2: MaxAreaOption = None,
-    max_tdp_w: MaxTdpOption = None,
+    chip: ChipOptions,
+    plan: PlanOptions,
+    scenario: Annotated[ScenarioOptions, OF_PLANS_TOO],
     sensitivity: Annotated[
         bool,
         typer.Option(
@@ -132,40 +86,14 @@ def evaluate(
     With any option of a parallel plan, whole plans are priced instead, on a designed chip or on a real machine with
     the constants fitted to it: degrees that are fixed stay, the others are searched.
     """
-    texts = PlanTexts(
-        tensor=tensor_parallel,
-        pipeline=pipeline,
-        data=data,
-        context=context_parallel,
-        expert=expert_parallel,
-        interleave=interleave,
-        zero=zero,
-        state_shards=state_shards,
-        software=software,
-        gradient_bits=gradient_bits,
-        dtype=dtype,
-        constants=constants,
-        top=top,
-    )
     request = EvaluateRequest(
-        models=load_models(model, option="--model"),
-        arch=arch,
-        devices=devices,
-        global_batch=global_batch,
-        sequence_length=sequence_length,
-        network=network,
-        optimizer=optimizer,
-        attention=attention,
-        exclusivity=exclusivity,
-        recompute=recompute,
-        micro_batch=micro_batch,
-        is_sequence_parallel=sequence_parallel,
-        schedule_gap=schedule_gap,
-        estimator=estimator,
-        max_area_mm2=max_area_mm2,
-        max_tdp_w=max_tdp_w,
+        models=named_models(chip.model, source="--model"),
+        arch=chip.arch,
+        micro_batch=chip.micro_batch,
+        network=scenario.network if is_given(context, "network") else None,
+        scenario=scenario,
+        plan=plan,
         with_sensitivity=sensitivity,
-        texts=texts,
     )
     if request.is_for_plans:
         evaluate_plans(request, json=json)
@@ -182,32 +110,14 @@ def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
     from phaze_opt.objective.serialize import evaluation_to_json
 
     known = load_constants()
-    network = request.network or DEFAULT_NETWORK
-    scenario = build_scenario(
-        request.models,
-        devices=request.devices,
-        global_batch=request.global_batch,
-        sequence_length=request.sequence_length,
-        network=network,
-        optimizer=request.optimizer,
-        attention=request.attention,
-        exclusivity=request.exclusivity,
-        recompute=request.recompute,
-        tensor_parallel=request.texts.tensor,
-        is_sequence_parallel=request.is_sequence_parallel,
-        max_area_mm2=request.max_area_mm2,
-        max_tdp_w=request.max_tdp_w,
-        schedule_gap=request.schedule_gap,
-        estimator=request.estimator,
-        constants=known,
-    )
+    scenario = load_scenario(request.scenario, request.models, common="arithmetic", constants=known)
     samples = _one_micro_batch(request.micro_batch)
     _say_machine_of_file(request.arch)
     accelerator = load_architecture(request.arch, constants=known)
     evaluation = Objective(scenario).evaluate_accelerator(accelerator, samples)
     rows: list[SensitivityRow] = []
     if request.with_sensitivity and evaluation.is_feasible:
-        rows = _sensitivity_rows(scenario, request.arch, samples, network)
+        rows = _sensitivity_rows(scenario, request.arch, samples, request.scenario.network)
     notes = notes_about(evaluation, scenario=scenario, constants=known)
     if json:
         document = evaluation_to_json(evaluation) | {"notes": notes_to_json(notes)}

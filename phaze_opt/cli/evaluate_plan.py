@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
-from phaze_opt.cli.options import DEFAULT_ESTIMATOR, DEFAULT_SCHEDULE_GAP
-from phaze_opt.cli.output import console, out, print_json
-from phaze_opt.cli.plan_options import DEFAULT_TOP, PlanTexts, parse_choices, training_length
+from phaze_opt.cli.endings import EXIT_INFEASIBLE
+from phaze_opt.cli.output import console, out, print_json, print_tables
+from phaze_opt.cli.plan_options import PlanOptions, plan_choices, training_length
 from phaze_opt.cli.plan_software import choose_software, notes_on, with_gradients
 from phaze_opt.errors import InputError
+from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
 DEFAULT_DTYPE = "bf16"
 PLAN_RECOMPUTE = ("none", "selective", "full")
 """Words of ``--recompute`` that only whole plans know."""
-DEFAULT_EXCLUSIVITY = "chip"
+OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator")
+"""Options of what is scheduled."""
+DEFAULT_TOP = 10
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluateRequest:
-    """What the command line of ``evaluate`` says; texts as the user wrote them."""
+    """What the command line of ``evaluate`` says.
+
+    Attributes:
+        models: to train.
+        arch: preset, file or inline sizes.
+        micro_batch: as written; None where nothing was.
+        network: as given; None where it goes with the machine.
+        scenario, plan: the options.
+        with_sensitivity: whether assumptions are varied too.
+    """
 
     models: tuple[ModelSpec, ...]
     arch: str
-    devices: int
-    global_batch: int
-    sequence_length: int | None
-    network: str | None
-    optimizer: str
-    attention: str
-    exclusivity: str
-    recompute: str
     micro_batch: str | None
-    is_sequence_parallel: bool
-    schedule_gap: float
-    estimator: str
-    max_area_mm2: float | None
-    max_tdp_w: float | None
+    network: str | None
+    scenario: ScenarioOptions
+    plan: PlanOptions
     with_sensitivity: bool
-    texts: PlanTexts
 
     @property
     def is_for_plans(self) -> bool:
         """Whether whole plans are asked for."""
-        return self.texts.is_asked_for or self.recompute in PLAN_RECOMPUTE
+        return self.plan.is_asked_for or self.scenario.recompute in PLAN_RECOMPUTE
 
     @property
     def model(self) -> ModelSpec:
@@ -82,21 +82,19 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
     from phaze_opt.objective.step.plan_space import enumerate_plans, explain_no_plan
 
     _refuse_chip_options(request)
-    choices = parse_choices(
-        request.texts,
-        micro_batch=request.micro_batch,
-        recompute=request.recompute,
-        is_sequence_parallel=request.is_sequence_parallel,
-    )
+    scenario = request.scenario
+    choices = plan_choices(request.plan, scenario, micro_batch=request.micro_batch)
     machine, setting = _build_machine(request)
-    if request.texts.zero is None:
+    if request.plan.zero is None:
         choices = replace(choices, zero=(usual_zero(setting.software),))
     training = _training(request)
-    plans = tuple(enumerate_plans(request.model, training, num_devices=request.devices, choices=choices))
+    plans = tuple(enumerate_plans(request.model, training, num_devices=request.scenario.devices, choices=choices))
     if not plans:
-        raise InputError(explain_no_plan(request.model, training, num_devices=request.devices, choices=choices))
+        raise InputError(
+            explain_no_plan(request.model, training, num_devices=request.scenario.devices, choices=choices)
+        )
     ranking = without_vain_recompute(rank_plans(request.model, training, plans, machine=machine))
-    top = DEFAULT_TOP if request.texts.top is None else request.texts.top
+    top = DEFAULT_TOP if request.plan.top is None else request.plan.top
     if json:
         print_json(_to_json(ranking, setting, top=top))
     elif ranking.ranked:
@@ -117,10 +115,10 @@ def _training(request: EvaluateRequest) -> TrainingSpec:
 
     return TrainingSpec(
         micro_batch=1,
-        sequence_length=training_length(request.model, request.sequence_length),
-        global_batch=request.global_batch,
-        optimizer=parse_word(Optimizer, request.optimizer, source="--optimizer"),
-        attention=parse_word(AttentionForm, request.attention, source="--attention"),
+        sequence_length=training_length(request.model, request.scenario.sequence_length),
+        global_batch=request.scenario.global_batch,
+        optimizer=parse_word(Optimizer, request.scenario.optimizer, source="--optimizer"),
+        attention=parse_word(AttentionForm, request.scenario.attention, source="--attention"),
     )
 
 
@@ -135,13 +133,13 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     from phaze_opt.report.plans import PlanSetting
     from phaze_opt.workload.stack import IDEAL_STACK
 
-    fitted = load_fitted(request.texts.constants)
+    fitted = load_fitted(request.plan.constants)
     clock: LayerClock
-    path = _path(request.texts.dtype or DEFAULT_DTYPE)
+    path = _path(request.plan.dtype or DEFAULT_DTYPE)
     device = find_machine(request.arch)
     real = None if device is None else device.name
-    software = choose_software(request.texts.software, machine=real, attention=request.attention, fitted=fitted)
-    stack = with_gradients(software, request.texts.gradient_bits).stack
+    software = choose_software(request.plan.software, machine=real, attention=request.scenario.attention, fitted=fitted)
+    stack = with_gradients(software, request.plan.gradient_bits).stack
     if device is not None:
         _refuse_schedule_options(request, device.name)
         peak, memory_bytes, name = device.peak(path), device.hbm_bytes, device.name
@@ -150,21 +148,21 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     else:
         clock, peak, memory_bytes, name = _designed_chip(request)
         network_name = request.network or DEFAULT_NETWORK
-    network = load_network(network_name, num_devices=request.devices, fitted=fitted)
+    network = load_network(network_name, num_devices=request.scenario.devices, fitted=fitted)
     training = _training(request)
     setting = PlanSetting(
         machine=name,
         software=stack.name,
         network=network.name,
         model=request.model.name,
-        num_devices=request.devices,
-        tokens=request.global_batch * training.sequence_length,
-        flops=request.global_batch * model_flops(request.model, training.sequence_length),
+        num_devices=request.scenario.devices,
+        tokens=request.scenario.global_batch * training.sequence_length,
+        flops=request.scenario.global_batch * model_flops(request.model, training.sequence_length),
         peak_flops_per_s=peak,
         peak_type=str(path),
         is_ideal=device is not None and stack.name == IDEAL_STACK.name,
     )
-    notes = notes_on(software, stack, setting, texts=request.texts, model=request.model, training=training)
+    notes = notes_on(software, stack, setting, plan=request.plan, model=request.model, training=training)
     notes += _network_notes(request, device) + _chip_notes(request, device)
     return Machine(clock, memory_bytes, network, stack), replace(setting, notes=notes)
 
@@ -194,8 +192,8 @@ def _refuse_chip_options(request: EvaluateRequest) -> None:
     """What whole plans do not go with."""
     given = {
         "--sensitivity": request.with_sensitivity,
-        "--max-area-mm2": request.max_area_mm2,
-        "--max-tdp-w": request.max_tdp_w,
+        "--max-area-mm2": request.scenario.max_area_mm2,
+        "--max-tdp-w": request.scenario.max_tdp_w,
     }
     for option, value in given.items():
         if value:
@@ -205,15 +203,10 @@ def _refuse_chip_options(request: EvaluateRequest) -> None:
 
 def _refuse_schedule_options(request: EvaluateRequest, name: str) -> None:
     """A real machine runs one operator after the other, as its constants were fitted: nothing is scheduled."""
-    given = {
-        "--exclusivity": request.exclusivity != DEFAULT_EXCLUSIVITY,
-        "--schedule-gap": request.schedule_gap != DEFAULT_SCHEDULE_GAP,
-        "--estimator": request.estimator != DEFAULT_ESTIMATOR,
-    }
-    for option, is_given in given.items():
-        if is_given:
+    for known in map(declarations(ScenarioOptions).__getitem__, OF_SCHEDULES):
+        if getattr(request.scenario, known.name) != known.default:
             message = f"is for designed chips; {name} runs operators one after the other; leave it out"
-            raise InputError(message, source=option)
+            raise InputError(message, source=known.flag)
 
 
 def _path(dtype: str) -> ComputePath:
@@ -241,16 +234,16 @@ def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, 
     from phaze_opt.schedule.options import ScheduleOptions
     from phaze_opt.schedule.problem import Exclusivity
 
-    if request.texts.dtype not in (None, DEFAULT_DTYPE, "fp16"):
-        message = f"'{request.texts.dtype}' is for real machines; designed chips compute in 16 bits"
+    if request.plan.dtype not in (None, DEFAULT_DTYPE, "fp16"):
+        message = f"'{request.plan.dtype}' is for real machines; designed chips compute in 16 bits"
         raise InputError(message, source="--dtype")
     accelerator = load_architecture(request.arch)
     check_covered(accelerator, load_constants())
     clock = ScheduledTimes(
         accelerator,
-        estimator=load_estimator(request.estimator),
-        exclusivity=parse_word(Exclusivity, request.exclusivity, source="--exclusivity"),
-        options=ScheduleOptions(mip_gap=request.schedule_gap),
+        estimator=load_estimator(request.scenario.estimator),
+        exclusivity=parse_word(Exclusivity, request.scenario.exclusivity, source="--exclusivity"),
+        options=ScheduleOptions(mip_gap=request.scenario.schedule_gap),
     )
     return clock, accelerator.peak_flops_per_s, float(accelerator.hbm_bytes), accelerator.name or "designed chips"
 
@@ -286,14 +279,12 @@ def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
 def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> None:
     from phaze_opt.report.plan_notes import coverage_note
     from phaze_opt.report.plans import RESERVE_NOTE, memory_table, plans_table, step_table
-    from phaze_opt.report.tables import draw_table
 
     screen = out()
     if len(ranking.ranked) > 1 or ranking.num_misfits:
-        screen.print(draw_table(plans_table(ranking, setting, top=top)))
+        print_tables(plans_table(ranking, setting, top=top))
     best = ranking.ranked[0]
-    screen.print(draw_table(step_table(best, setting)))
-    screen.print(draw_table(memory_table(best)))
+    print_tables(step_table(best, setting), memory_table(best))
     if len(ranking.ranked) == 1 and not ranking.num_misfits:
         rate, mfu = setting.tokens_per_s(best.time), setting.mfu(best)
         share = f"MFU {100 * mfu:.1f} % of the {setting.peak_type} peak"

@@ -14,15 +14,17 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from phaze_opt import __version__
-from phaze_opt.cli.exit_codes import EXIT_BAD_INPUT, EXIT_FAULT, EXIT_INTERRUPTED
-from phaze_opt.cli.faults import LIMITS, describe_fault, describe_limit, escape_logged_names
-from phaze_opt.cli.interrupts import (
+from phaze_opt.cli.endings import (
+    EXIT_BAD_INPUT,
+    EXIT_FAULT,
+    EXIT_INTERRUPTED,
     NOTHING_KEPT,
     PROOF_KEPT,
     TRIALS_KEPT,
     CommandInterruptedError,
     says_what_is_kept,
 )
+from phaze_opt.cli.faults import LIMITS, describe_fault, describe_limit, escape_logged_names
 from phaze_opt.cli.kernel_notice import say_compilation
 from phaze_opt.errors import InputError, PhazeOptError, PluginError
 from phaze_opt.record.interrupts import kernels_interruptible
@@ -88,7 +90,7 @@ COMMANDS = {
     "architectures": LazyCommand(
         "phaze_opt.cli.architectures", "architectures", "List the architecture presets, or all that is known of one."
     ),
-    "software": LazyCommand("phaze_opt.cli.software", "software", "List the training software with fitted constants."),
+    "software": LazyCommand("phaze_opt.cli.catalogue", "software", "List the training software with fitted constants."),
     "network": LazyCommand(
         "phaze_opt.cli.network", "app", "List and show networks; allocate bandwidth to their levels."
     ),

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.file_to_write import check_file_to_write
-from phaze_opt.cli.network_output import design_to_json, draw, levels_to_json, print_design
-from phaze_opt.cli.numbers import MAX_MICRO_BATCH, integer, positive
-from phaze_opt.cli.options import (
-    CHOICES,
-    INTEGER,
-    NUMBER,
-    RECORDS,
-    WORKLOAD,
-    DevicesOption,
-    GlobalBatchOption,
-    JsonOption,
-    OneModelOption,
-    OptimizerOption,
-    SequenceLengthOption,
-)
-from phaze_opt.cli.output import print_json
+from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, positive, typer_option, with_options
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables
 from phaze_opt.cli.plan_options import training_length
 from phaze_opt.errors import InputError
+from phaze_opt.objective.scenario_options import (
+    CHOICES,
+    MAX_MICRO_BATCH,
+    Kind,
+    ScenarioOptions,
+    declarations,
+    declared,
+    same,
+)
 from phaze_opt.record.input_files import shorten
 from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.network import Network
     from phaze_opt.objective.step.compiled_step import CompiledStep
+    from phaze_opt.objective.step.network_design import NetworkCase, NetworkDesign
 
 NETWORK = "Network"
-DEFAULT_GLOBAL_BATCH = 512
 DEFAULT_SHOWN_DEVICES = 64
 NETWORK_HELP = "A network by name (see `phaze-opt network list`), or a TOML file."
 
@@ -48,8 +43,44 @@ app = typer.Typer(
 )
 
 
-def _degree(option: str, help_text: str) -> Any:
-    return typer.Option(option, help=help_text, parser=integer(option), metavar=INTEGER, rich_help_panel=CHOICES)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitOptions:
+    """A step of training, and the bandwidth that its collectives share."""
+
+    model: str = same(ModelOptions, "model", is_required=True)
+    devices: int = same(ScenarioOptions, "devices")
+    network: str = same(ScenarioOptions, "network", help=NETWORK_HELP)
+    total_gb_per_s: float | None = declared(
+        None,
+        "Bandwidth of a device over all levels, one way, 10^9 bytes/s.",
+        Kind.AMOUNT,
+        panel=NETWORK,
+        shown="what the network has",
+    )
+    costs: str | None = declared(
+        None,
+        "Cost of bandwidth on each level, innermost first, such as 2,4,36; the budget is what an equal split "
+        "of the total costs.",
+        Kind.TEXT,
+        panel=NETWORK,
+        shown="1 each",
+    )
+    chunking: str | None = declared(
+        None,
+        "How collectives go through the levels: none (one after another), fixed (in chunks, inside out) or "
+        "themis (in chunks, balanced).",
+        Kind.WORD,
+        panel=NETWORK,
+        shown="as the network says",
+    )
+    tensor_parallel: int = declared(1, "Tensor-parallel degree.", Kind.COUNT, panel=CHOICES)
+    pipeline: int = declared(1, "Pipeline stages.", Kind.COUNT, panel=CHOICES)
+    data: int | None = declared(None, "Replicas.", Kind.COUNT, panel=CHOICES, shown="the devices left")
+    global_batch: int = same(ScenarioOptions, "global_batch", default=512, is_required=False)
+    micro_batch: int = declared(1, "Samples a micro-batch.", Kind.COUNT, panel=CHOICES, high=MAX_MICRO_BATCH)
+    sequence_length: int | None = same(ScenarioOptions, "sequence_length")
+    optimizer: str = same(ScenarioOptions, "optimizer")
+    out: Path | None = declared(None, "Network file (TOML) to write, for --network.", Kind.PATH, panel=RECORDS)
 
 
 @app.command("list")
@@ -61,17 +92,17 @@ def list_them(*, json: JsonOption = False) -> None:
     networks = [(load_network(name, num_devices=1), network_source(name)) for name in list_networks()]
     if json:
         print_json(
-            [{"name": network.name, "levels": levels_to_json(network), "source": text} for network, text in networks]
+            [{"name": network.name, "levels": _levels_to_json(network), "source": text} for network, text in networks]
         )
         return
-    draw(network_list(networks))
+    print_tables(network_list(networks))
 
 
 @app.command("show")
 def show(
     network: Annotated[str, typer.Argument(help=NETWORK_HELP)],
     *,
-    devices: DevicesOption = DEFAULT_SHOWN_DEVICES,
+    devices: Annotated[int, typer_option(declarations(ScenarioOptions)["devices"])] = DEFAULT_SHOWN_DEVICES,
     json: JsonOption = False,
 ) -> None:
     """Show a network: its levels, their measured curves if it has any, and what an all-reduce takes by size."""
@@ -82,124 +113,49 @@ def show(
     times = all_reduce_times(loaded)
     if json:
         rows = [{"bytes": row.payload_bytes, "seconds": dict(row.seconds)} for row in times]
-        print_json({"name": loaded.name, "levels": levels_to_json(loaded), "all_reduce": rows})
+        print_json({"name": loaded.name, "levels": _levels_to_json(loaded), "all_reduce": rows})
         return
-    draw(level_table(loaded, source=network_source(network)))
-    draw(time_table(times))
+    print_tables(level_table(loaded, source=network_source(network)), time_table(times))
 
 
 @app.command("optimise")
-def optimise(
-    *,
-    model: OneModelOption,
-    devices: DevicesOption,
-    network: Annotated[str, typer.Option("--network", help=NETWORK_HELP, rich_help_panel=WORKLOAD)] = "two-level",
-    total_gb_per_s: Annotated[
-        float | None,
-        typer.Option(
-            "--total-gb-per-s",
-            help="Bandwidth of a device over all levels, one way, 10^9 bytes/s.",
-            parser=positive("--total-gb-per-s"),
-            metavar=NUMBER,
-            rich_help_panel=NETWORK,
-            show_default="what the network has",
-        ),
-    ] = None,
-    costs: Annotated[
-        str | None,
-        typer.Option(
-            "--costs",
-            help="Cost of bandwidth on each level, innermost first, such as 2,4,36; the budget is what an equal split "
-            "of the total costs.",
-            rich_help_panel=NETWORK,
-            show_default="1 each",
-        ),
-    ] = None,
-    chunking: Annotated[
-        str | None,
-        typer.Option(
-            "--chunking",
-            help="How collectives go through the levels: none (one after another), fixed (in chunks, inside out) or "
-            "themis (in chunks, balanced).",
-            rich_help_panel=NETWORK,
-            show_default="as the network says",
-        ),
-    ] = None,
-    tensor_parallel: Annotated[int, _degree("--tensor-parallel", "Tensor-parallel degree.")] = 1,
-    pipeline: Annotated[int, _degree("--pipeline", "Pipeline stages.")] = 1,
-    data: Annotated[
-        int | None,
-        typer.Option(
-            "--data",
-            help="Replicas.",
-            parser=integer("--data"),
-            metavar=INTEGER,
-            rich_help_panel=CHOICES,
-            show_default="the devices left",
-        ),
-    ] = None,
-    global_batch: GlobalBatchOption = DEFAULT_GLOBAL_BATCH,
-    micro_batch: Annotated[
-        int,
-        typer.Option(
-            "--micro-batch",
-            help="Samples a micro-batch.",
-            parser=integer("--micro-batch", high=MAX_MICRO_BATCH),
-            metavar=INTEGER,
-            rich_help_panel=CHOICES,
-        ),
-    ] = 1,
-    sequence_length: SequenceLengthOption = None,
-    optimizer: OptimizerOption = "adam",
-    output: Annotated[
-        Path | None,
-        typer.Option("--out", help="Network file (TOML) to write, for --network.", rich_help_panel=RECORDS),
-    ] = None,
-    json: JsonOption = False,
-) -> None:
+@with_options
+def optimise(*, options: SplitOptions, json: JsonOption = False) -> None:
     """Split a budget of bandwidth over a network's levels so that a step's collectives end soonest (LIBRA).
 
     The answer carries a bound that no other split can beat. Compute is left out: the split is for the collectives.
     """
     from phaze_opt.hardware.network import Chunking
+    from phaze_opt.hardware.network_file import network_text
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.objective.step.network_design import design_network
+    from phaze_opt.record.whole_file import replace_file
+    from phaze_opt.report.networks import collective_table, design_sentence, design_table
     from phaze_opt.units import gb_per_s_to_bytes_per_s
 
-    way = None if chunking is None else parse_word(Chunking, chunking, source="--chunking")
+    total, output = options.total_gb_per_s, options.out
+    way = None if options.chunking is None else parse_word(Chunking, options.chunking, source="--chunking")
     check_file_to_write(output, option="--out", example="network.toml")
-    step = _compile(
-        model,
-        devices=devices,
-        degrees=(tensor_parallel, pipeline, data),
-        batches=(global_batch, micro_batch),
-        sequence_length=sequence_length,
-        optimizer=optimizer,
-    )
+    step = _compile(options)
     design = design_network(
         step,
-        load_network(network, num_devices=devices),
-        total_bytes_per_s=None if total_gb_per_s is None else gb_per_s_to_bytes_per_s(total_gb_per_s),
-        costs=_costs(costs),
+        load_network(options.network, num_devices=options.devices),
+        total_bytes_per_s=None if total is None else gb_per_s_to_bytes_per_s(total),
+        costs=_costs(options.costs),
         chunking=way,
     )
     if output is not None:
-        _write(design.best.network, output)
+        replace_file(output, network_text(design.best.network))
     if json:
-        print_json(design_to_json(design, step, output=output))
+        print_json(_design_to_json(design, step, output=output))
         return
-    print_design(design, output=output)
+    print_tables(design_table(design), collective_table(design))
+    out().print(design_sentence(design))
+    if output is not None:
+        out().print(f"Written to {output}: give it to --network.", soft_wrap=True)
 
 
-def _compile(
-    name: str,
-    *,
-    devices: int,
-    degrees: tuple[int, int, int | None],
-    batches: tuple[int, int],
-    sequence_length: int | None,
-    optimizer: str,
-) -> CompiledStep:
+def _compile(options: SplitOptions) -> CompiledStep:
     """The step of a plan on ideal software.
 
     Raises:
@@ -212,26 +168,25 @@ def _compile(
     from phaze_opt.workload.stack import IDEAL_STACK
     from phaze_opt.workload.training import Optimizer, TrainingSpec
 
-    model = load_model(name)
-    tensor, pipeline, data = degrees
+    model = load_model(options.model)
+    devices, tensor, pipeline, data = options.devices, options.tensor_parallel, options.pipeline, options.data
     replicas = devices // (tensor * pipeline) if data is None else data
     if tensor * pipeline * replicas != devices:
         shown = "" if data is None else f" x data {data}"
         message = f"tensor {tensor} x pipeline {pipeline}{shown} do not fill {devices} devices; give degrees that do"
         raise InputError(message, source="--devices")
-    global_batch, micro_batch = batches
     training = TrainingSpec(
-        micro_batch=micro_batch,
-        sequence_length=training_length(model, sequence_length),
-        global_batch=global_batch,
-        optimizer=parse_word(Optimizer, optimizer, source="--optimizer"),
+        micro_batch=options.micro_batch,
+        sequence_length=training_length(model, options.sequence_length),
+        global_batch=options.global_batch,
+        optimizer=parse_word(Optimizer, options.optimizer, source="--optimizer"),
     )
-    plan = ParallelPlan(tensor=tensor, pipeline=pipeline, data=replicas, micro_batch=micro_batch)
+    plan = ParallelPlan(tensor=tensor, pipeline=pipeline, data=replicas, micro_batch=options.micro_batch)
     obstacle = plan_obstacle(model, training, plan)
     if obstacle is not None:
         raise InputError(obstacle)
     step = compile_step(model, training, plan, stack=IDEAL_STACK)
-    if degrees == (1, 1, None):
+    if (tensor, pipeline, data) == (1, 1, None):
         _refuse_unfit(step)
     return step
 
@@ -242,8 +197,6 @@ def _refuse_unfit(step: CompiledStep) -> None:
     Raises:
         InputError: none could, even if every block were computed again.
     """
-    from dataclasses import replace
-
     from phaze_opt.hardware.device import list_devices, load_device
     from phaze_opt.objective.step.plan_search import step_memory
     from phaze_opt.units import bytes_to_gib
@@ -271,8 +224,38 @@ def _costs(text: str | None) -> tuple[float, ...]:
         raise InputError(message, source="--costs") from None
 
 
-def _write(network: Network, path: Path) -> None:
-    from phaze_opt.hardware.network_file import network_text
-    from phaze_opt.record.whole_file import replace_file
+def _design_to_json(design: NetworkDesign, step: CompiledStep, *, output: Path | None) -> dict[str, Any]:
+    """An allocation of bandwidth as JSON; seconds and bytes."""
 
-    replace_file(path, network_text(network))
+    def case(given: NetworkCase) -> dict[str, Any]:
+        return {"levels": _levels_to_json(given.network), "seconds": given.seconds}
+
+    plan = step.plan
+    return {
+        "model": step.model.name,
+        "plan": {"tensor": plan.tensor, "pipeline": plan.pipeline, "data": plan.data, "micro_batch": plan.micro_batch},
+        "chunking": design.chunking.value,
+        "given": case(design.given),
+        "equal": case(design.equal),
+        "best": case(design.best),
+        "transfer_seconds": design.allocation.seconds,
+        "transfer_bound_seconds": design.allocation.bound_s,
+        "collectives": [
+            {
+                "name": before.name,
+                "kind": before.kind.value,
+                "payload_bytes": before.payload_bytes,
+                "count": before.count,
+                "sizes": [dimension.size for dimension in before.dimensions],
+                "given_seconds": before.seconds(design.chunking),
+                "best_seconds": after.seconds(design.chunking),
+            }
+            for before, after in zip(design.given.collectives, design.best.collectives, strict=True)
+        ],
+        "out": None if output is None else str(output),
+    }
+
+
+def _levels_to_json(network: Network) -> list[dict[str, Any]]:
+    """The levels of a network, innermost first; SI units."""
+    return [asdict(dimension) for dimension in network.dimensions]

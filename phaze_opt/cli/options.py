@@ -1,189 +1,259 @@
-"""Options that commands share: one spelling, one help text, one place that reads them."""
+"""Options of commands, made of their declarations; numbers are refused with the option, the value and the rule."""
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from phaze_opt.cli.numbers import (
-    integer,
-    positive,
-    relative_gap,
+from phaze_opt.errors import InputError
+from phaze_opt.objective.scenario_options import (
+    MAX_COUNT,
+    WORKLOAD,
+    Declaration,
+    Kind,
+    declarations,
+    declared,
 )
+from phaze_opt.record.input_files import shorten
 
-WORKLOAD = "Workload and cluster"
-CHOICES = "Training and scheduling choices"
-BUDGETS = "Budgets"
-SPACE = "Space"
+if TYPE_CHECKING:
+    from phaze_opt.track.protocol import TrackerConfig
+
 RECORDS = "Output and records"
-INTEGER = "INTEGER"
-NUMBER = "NUMBER"
-
-DEFAULT_MICRO_BATCHES = "1,2,4,8"
-DEFAULT_HBM_GB = "32,64,80"
-DEFAULT_SCHEDULE_GAP = 0.01
-DEFAULT_ESTIMATOR = "analytic"
 MAX_JOBS = 1024
 MAX_SEED = 2**32 - 1
+MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
+"""Of what an option takes as a number: sums and products of such numbers stay finite."""
+JOBS_HELP = "Processes; changes the time, never a number."
+DASK_HELP = "Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs processes)."
 
-OneModelOption = Annotated[
-    str,
-    typer.Option("--model", help="A model of the zoo or a Hugging Face config.json.", rich_help_panel=WORKLOAD),
-]
-ModelsOption = Annotated[
-    str,
-    typer.Option("--models", help="Several, comma-separated: one design for all.", rich_help_panel=WORKLOAD),
-]
-CommonOption = Annotated[
-    str,
-    typer.Option("--common", help="Mean over models: arithmetic, geometric or worst.", rich_help_panel=WORKLOAD),
-]
-_DEVICES = typer.Option(
-    "--devices",
-    help="Accelerators in the cluster.",
-    parser=integer("--devices"),
-    metavar=INTEGER,
-    rich_help_panel=WORKLOAD,
-)
-DevicesOption = Annotated[int, _DEVICES]
-DevicesIfProvingOption = Annotated[int | None, _DEVICES]
-"""Of a command that does without where it proves nothing."""
-_GLOBAL_BATCH = typer.Option(
-    "--global-batch",
-    help="Samples an iteration, over all replicas.",
-    parser=integer("--global-batch"),
-    metavar=INTEGER,
-    rich_help_panel=WORKLOAD,
-)
-GlobalBatchOption = Annotated[int, _GLOBAL_BATCH]
-GlobalBatchIfProvingOption = Annotated[int | None, _GLOBAL_BATCH]
-SequenceLengthOption = Annotated[
-    int | None,
-    typer.Option(
-        "--sequence-length",
-        help="Tokens a sample; by default the model's own maximum, at most 4096.",
-        parser=integer("--sequence-length"),
-        metavar=INTEGER,
-        rich_help_panel=WORKLOAD,
-    ),
-]
-NetworkOption = Annotated[
-    str,
-    typer.Option(
-        "--network", help="A network by name (see `phaze-opt network list`), or a file.", rich_help_panel=WORKLOAD
-    ),
-]
-OptimizerOption = Annotated[str, typer.Option("--optimizer", help="adam or sgd.", rich_help_panel=CHOICES)]
-AttentionOption = Annotated[str, typer.Option("--attention", help="fused or unfused.", rich_help_panel=CHOICES)]
-ExclusivityOption = Annotated[
-    str,
-    typer.Option(
-        "--exclusivity",
-        help="What an operator spread over all cores excludes: chip (everything) or type (its core types).",
-        rich_help_panel=CHOICES,
-    ),
-]
-RecomputeOption = Annotated[
-    str, typer.Option("--recompute", help="auto (per stage, where needed), never or always.", rich_help_panel=CHOICES)
-]
-EstimatorOption = Annotated[
-    str,
-    typer.Option(
-        "--estimator",
-        help="What prices operators: analytic (ideal arrays, lanes and memory), calibrated (with the efficiencies "
-        "fitted to real machines), or a plug-in's.",
-        rich_help_panel=CHOICES,
-    ),
-]
-ScheduleGapOption = Annotated[
-    float,
-    typer.Option(
-        "--schedule-gap",
-        help="Solve a schedule's ILP only above this relative gap; 0 proves every schedule, however long it takes.",
-        parser=relative_gap("--schedule-gap"),
-        metavar=NUMBER,
-        rich_help_panel=CHOICES,
-    ),
-]
-TensorParallelOption = Annotated[
-    str,
-    typer.Option(
-        "--tensor-parallel", help="Tensor-parallel degrees that placement may choose.", rich_help_panel=CHOICES
-    ),
-]
-SequenceParallelOption = Annotated[
-    bool,
-    typer.Option(
-        "--sequence-parallel/--no-sequence-parallel",
-        help="Shard norms and residuals over the tensor group too.",
-        rich_help_panel=CHOICES,
-    ),
-]
-MaxAreaOption = Annotated[
-    float | None,
-    typer.Option(
-        "--max-area-mm2",
-        help="Area budget of a chip, mm2.",
-        parser=positive("--max-area-mm2"),
-        metavar=NUMBER,
-        rich_help_panel=BUDGETS,
-    ),
-]
-MaxTdpOption = Annotated[
-    float | None,
-    typer.Option(
-        "--max-tdp-w",
-        help="TDP budget of a chip, W.",
-        parser=positive("--max-tdp-w"),
-        metavar=NUMBER,
-        rich_help_panel=BUDGETS,
-    ),
-]
-MicroBatchesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--micro-batch",
-        help="Micro-batches to search, samples.",
-        show_default=f"{DEFAULT_MICRO_BATCHES}, or those of --space",
-        rich_help_panel=SPACE,
-    ),
-]
-HbmOption = Annotated[
-    str | None,
-    typer.Option(
-        "--hbm",
-        help="HBM capacities to search, GB.",
-        show_default=f"{DEFAULT_HBM_GB}, or those of --space",
-        rich_help_panel=SPACE,
-    ),
-]
-SpaceOption = Annotated[
-    str | None,
-    typer.Option("--space", help="A space of your own (TOML) in place of Phaze's.", rich_help_panel=SPACE),
-]
-WorkDirOption = Annotated[
-    Path,
-    typer.Option(
-        "--work-dir", help="Where journals, certificates and the local store are kept.", rich_help_panel=RECORDS
-    ),
-]
-TrackingUriOption = Annotated[
-    str,
-    typer.Option(
-        "--tracking-uri",
-        help="An MLflow store; by default MLFLOW_TRACKING_URI (the place for passwords), else a sqlite file here.",
-        rich_help_panel=RECORDS,
-    ),
-]
-ExperimentOption = Annotated[
-    str, typer.Option("--experiment", help="Name of the MLflow experiment.", rich_help_panel=RECORDS)
-]
-TrackingOption = Annotated[
-    bool, typer.Option("--tracking/--no-tracking", help="Record it with the tracker.", rich_help_panel=RECORDS)
-]
-TrackerOption = Annotated[str, typer.Option("--tracker", help="Tracker plug-in that records.", rich_help_panel=RECORDS)]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON on standard output.", rich_help_panel=RECORDS)
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """One model, or several for a common design."""
+
+    model: str = declared("", "A model of the zoo or a Hugging Face config.json.", Kind.TEXT, panel=WORKLOAD)
+    models: str = declared("", "Several, comma-separated: one design for all.", Kind.TEXT, panel=WORKLOAD)
+    common: str = declared("arithmetic", "Mean over models: arithmetic, geometric or worst.", Kind.WORD, panel=WORKLOAD)
+
+    @property
+    def names(self) -> str:
+        """What was given, under either option."""
+        return self.model or self.models
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """Where a command keeps its work, and what records it."""
+
+    work_dir: Path = declared(
+        Path(), "Where journals, certificates and the local store are kept.", Kind.PATH, panel=RECORDS
+    )
+    tracking_uri: str = declared(
+        "",
+        "An MLflow store; by default MLFLOW_TRACKING_URI (the place for passwords), else a sqlite file here.",
+        Kind.TEXT,
+        panel=RECORDS,
+    )
+    experiment: str = declared("phaze-opt", "Name of the MLflow experiment.", Kind.TEXT, panel=RECORDS)
+    tracking: bool = declared(True, "Record it with the tracker.", Kind.SWITCH, panel=RECORDS)
+    tracker: str = declared("mlflow", "Tracker plug-in that records.", Kind.TEXT, panel=RECORDS)
+
+    @property
+    def chosen_tracker(self) -> str:
+        """The tracker's name; that of the one that records nothing where tracking is off."""
+        return self.tracker if self.tracking else "null"
+
+    def tracker_config(self) -> TrackerConfig:
+        """The tracker's configuration."""
+        from phaze_opt.track.protocol import TrackerConfig
+
+        return TrackerConfig(tracking_uri=self.tracking_uri, experiment=self.experiment, work_dir=self.work_dir)
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give typer one option a field of every dataclass of options that a command takes; required ones come first.
+
+    A parameter annotated with such a dataclass (``Annotated[Options, {field: {attribute: value}}]`` where this command
+    declares a field differently) gets a value of it. What was not given, and has no default of its own on this
+    command, is left to the field's default.
+    """
+    groups: dict[str, list[Declaration]] = {}
+    kinds: dict[str, type] = {}
+    flat: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        kind, *changes = get_args(parameter.annotation) or (parameter.annotation,)
+        if not is_dataclass(kind):
+            flat.append(parameter)
+            continue
+        assert isinstance(kind, type)
+        kinds[parameter.name] = kind
+        groups[parameter.name] = _varied(kind, changes[0] if changes else {})
+        flat += [_parameter(known) for known in groups[parameter.name]]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        built = {name: kinds[name](**_given(known, values)) for name, known in groups.items()}
+        command(**values, **built)
+
+    flat.sort(key=lambda each: (each.kind, each.default is not inspect.Parameter.empty))
+    run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    run.__annotations__ = {}
+    return run
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line rather than at its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _varied(options: type, changes: Mapping[str, Mapping[str, Any]]) -> list[Declaration]:
+    return [replace(known, **changes.get(name, {})) for name, known in declarations(options).items()]
+
+
+def typer_option(known: Declaration) -> Any:
+    """An option of the command line, to annotate a parameter with."""
+    readers: dict[Kind, tuple[Callable[[Any], Any], str]] = {
+        Kind.COUNT: (integer(known.flag, low=known.low, high=known.high), "INTEGER"),
+        Kind.AMOUNT: (positive(known.flag), "NUMBER"),
+        Kind.GAP: (relative_gap(known.flag), "NUMBER"),
+    }
+    parser, metavar = readers.get(known.kind, (None, None))
+    flag = f"{known.flag}/--no-{known.flag[2:]}" if known.kind is Kind.SWITCH and known.default else known.flag
+    return typer.Option(
+        flag,
+        help=known.help,
+        parser=parser,
+        metavar=metavar,
+        rich_help_panel=known.panel or None,
+        show_default=known.shown or True,
+    )
+
+
+_TYPES: Mapping[Kind, Any] = {
+    Kind.COUNT: int,
+    Kind.AMOUNT: float,
+    Kind.GAP: float,
+    Kind.TEXTS: list[str],
+    Kind.PATH: Path,
+    Kind.SWITCH: bool,
+}
+
+
+def _parameter(known: Declaration) -> inspect.Parameter:
+    """A declaration as typer reads it: a keyword with its default, if it has one on this command."""
+    default = known.default
+    if isinstance(default, tuple):
+        default = ",".join(str(each) for each in default) or None
+    kind = _TYPES.get(known.kind, str)
+    return inspect.Parameter(
+        known.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if known.is_required else default,
+        annotation=Annotated[kind if default is not None else kind | None, typer_option(known)],
+    )
+
+
+def _given(known: Sequence[Declaration], values: dict[str, Any]) -> dict[str, Any]:
+    """Values of a dataclass of options; None where nothing was given."""
+    given = {each.name: values.pop(each.name) for each in known}
+    for each in known:
+        if given[each.name] is None:
+            del given[each.name]
+        elif each.kind is Kind.COUNTS:
+            given[each.name] = parse_integers(given[each.name], option=each.flag, high=each.high)
+        elif each.kind is Kind.TEXTS:
+            given[each.name] = tuple(given[each.name])
+    return given
+
+
+def integer(option: str, *, low: int = 1, high: int = MAX_COUNT) -> Callable[[str | int], int]:
+    """A parser of integers from ``low`` to ``high`` for a typer option (which also runs it on the default).
+
+    The parser raises `InputError` for anything else.
+    """
+
+    def parse(text: str | int) -> int:
+        value = read_integer(str(text), low=low, high=high)
+        if value is None:
+            message = f"{shorten(str(text))} must be an integer from {low:,} to {high:,}"
+            raise InputError(message, source=option)
+        return value
+
+    return parse
+
+
+def positive(option: str) -> Callable[[str | float], float]:
+    """A parser of positive numbers of a sensible size for a typer option; it raises `InputError` for anything else."""
+
+    def parse(text: str | float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and value > 0):
+            message = f"{shorten(str(text))} must be a positive, finite number"
+            raise InputError(message, source=option)
+        if not MIN_NUMBER <= value <= MAX_NUMBER:
+            message = f"{shorten(str(text))} must be from {MIN_NUMBER:g} to {MAX_NUMBER:g}"
+            raise InputError(message, source=option)
+        return value
+
+    return parse
+
+
+def relative_gap(option: str) -> Callable[[str | float], float]:
+    """A parser of relative gaps, at least 0 and below 1; it raises `InputError` for anything else."""
+
+    def parse(text: str | float) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < 1:
+            message = f"{shorten(str(text))} must be a relative gap, at least 0 and below 1"
+            raise InputError(message, source=option)
+        return value
+
+    return parse
+
+
+def read_integer(text: str, *, low: int, high: int) -> int | None:
+    """The integer that a text spells in plain decimal digits, if it is one within the limits."""
+    word = text.strip()
+    digits = word.removeprefix("-").lstrip("0") or "0"
+    if not word.isascii() or not word.removeprefix("-").isdigit() or len(digits) > len(str(high)):
+        return None
+    value = -int(digits) if word.startswith("-") else int(digits)
+    return value if low <= value <= high else None
+
+
+def parse_integers(text: str, *, option: str, high: int) -> tuple[int, ...]:
+    """Comma-separated positive integers up to ``high``, ascending and distinct.
+
+    Raises:
+        InputError: one of them is not.
+    """
+    values = []
+    for word in text.split(","):
+        value = read_integer(word, low=1, high=high)
+        if value is None:
+            message = (
+                f"{shorten(text)} must be integers from 1 to {high:,} separated by commas, such as 1,2,4,8; "
+                f"{shorten(word.strip())} is not"
+            )
+            raise InputError(message, source=option)
+        values.append(value)
+    return tuple(sorted(set(values)))

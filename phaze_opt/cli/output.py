@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,11 +16,13 @@ from rich.segment import Segment
 from rich.text import Text
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.input_files import check_path, is_directory, is_file, is_there
 from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
     from phaze_opt.objective.notes import Note
-    from phaze_opt.track.protocol import RecordingSession
+    from phaze_opt.report.content import TableContent
+    from phaze_opt.track.protocol import Delivery, RecordingSession
 
 
 class PlainConsole(Console):
@@ -70,6 +74,46 @@ def print_run(session: RecordingSession) -> None:
         screen.print(f"  {session.url_hint}", soft_wrap=True)
 
 
+def say_undelivered(delivery: Delivery) -> None:
+    """Say what waits for the tracker's store, if anything does."""
+    if not delivery.is_complete:
+        console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+
+
+def print_tables(*tables: TableContent) -> None:
+    """Print tables on standard output."""
+    from phaze_opt.report.tables import draw_table
+
+    for table in tables:
+        out().print(draw_table(table))
+
+
+def print_plain_table(content: TableContent, *, has_title: bool = True) -> None:
+    """Print a table and its note on standard output; names too long for their column go on beneath, whole."""
+    from rich.table import Table
+
+    table = Table(
+        title=content.title if has_title else None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
+    )
+    for column in content.columns:
+        table.add_column(
+            column.heading,
+            justify="right" if column.is_number else "left",
+            no_wrap=column.is_number,
+            overflow="fold",
+        )
+    for index, row in enumerate(content.rows):
+        table.add_row(*row, style="bold" if index in content.emphasised else None)
+    out().print(table)
+    if content.note:
+        out().print(f"\n{content.note}")
+
+
 @contextmanager
 def spared(what: str) -> Iterator[None]:
     """Let a page fail without the command: the answer is printed already, or will be.
@@ -109,3 +153,30 @@ def _strict(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_strict(item) for item in value]
     return value
+
+
+def check_file_to_write(path: Path | None, *, option: str, example: str) -> None:
+    """See that a file can be written before anything runs, and say which folder will be made for it.
+
+    Raises:
+        InputError: it is a directory or a device, a file stands where a directory is needed, or nothing may be written
+            there.
+    """
+    if path is None:
+        return
+    check_path(path, source=option)
+    if is_directory(path):
+        message = f"'{path}' is a directory; give a file, such as {example}"
+        raise InputError(message, source=option)
+    if is_there(path) and not is_file(path):
+        message = f"'{path}' is no ordinary file; give one, such as {example}"
+        raise InputError(message, source=option)
+    above = next((parent for parent in path.absolute().parents if is_there(parent)), path)
+    if not is_directory(above):
+        message = f"'{path}' cannot be written: '{above}' is a file"
+        raise InputError(message, source=option)
+    if not os.access(above, os.W_OK):
+        message = f"'{path}' cannot be written: nothing may be made in '{above}'"
+        raise InputError(message, source=option)
+    if above != path.absolute().parent:
+        console().print(f"note: the folder {path.parent} will be made", soft_wrap=True)

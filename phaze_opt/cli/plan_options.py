@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from phaze_opt.cli.numbers import MAX_COUNT, MAX_MICRO_BATCH, integer, parse_integers, read_integer
-from phaze_opt.cli.options import CHOICES, INTEGER
+from phaze_opt.cli.options import parse_integers, read_integer
 from phaze_opt.errors import InputError
+from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, Kind, ScenarioOptions, declared
 
 if TYPE_CHECKING:
     from phaze_opt.objective.step.plan_space import PlanChoices
@@ -18,141 +16,57 @@ if TYPE_CHECKING:
     from phaze_opt.workload.plan import Recompute
 
 PLAN = "Parallel plan (any of these prices whole plans; lists are searched)"
-DEFAULT_TOP = 10
-
-PlanRecomputeOption = Annotated[
-    str,
-    typer.Option(
-        "--recompute",
-        help="auto (per stage, where needed), never or always; of plans also none, selective or full.",
-        rich_help_panel=CHOICES,
-    ),
-]
-PipelineOption = Annotated[
-    str | None, typer.Option("--pipeline", help="Pipeline stages.", rich_help_panel=PLAN, show_default=False)
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option(
-        "--data", help="Replicas (data-parallel degree).", rich_help_panel=PLAN, show_default="the devices left"
-    ),
-]
-ContextOption = Annotated[
-    str | None,
-    typer.Option(
-        "--context-parallel", help="Shards of the sequence in attention.", rich_help_panel=PLAN, show_default="1"
-    ),
-]
-ExpertOption = Annotated[
-    str | None,
-    typer.Option(
-        "--expert-parallel", help="Replicas that experts are spread over.", rich_help_panel=PLAN, show_default="1"
-    ),
-]
-InterleaveOption = Annotated[
-    str | None,
-    typer.Option("--interleave", help="Model chunks a stage (1F1B is 1).", rich_help_panel=PLAN, show_default="1"),
-]
-ZeroOption = Annotated[
-    str | None,
-    typer.Option(
-        "--zero",
-        help="ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too (FSDP).",
-        rich_help_panel=PLAN,
-        show_default="the least measured with the software, else 0",
-    ),
-]
-StateShardsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--state-shards",
-        help="Replicas that ZeRO shards over (hybrid sharding).",
-        rich_help_panel=PLAN,
-        show_default="all",
-    ),
-]
-SoftwareOption = Annotated[
-    str | None,
-    typer.Option(
-        "--software",
-        help="Training software whose fitted constants and overlaps apply (see `phaze-opt software`).",
-        rich_help_panel=PLAN,
-        show_default="on a real machine the one measured on it, else ideal",
-    ),
-]
-GradientBitsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--gradient-bits",
-        help="16 or 32: width of gradients, as held and as sent.",
-        rich_help_panel=PLAN,
-        show_default="the software's",
-    ),
-]
-DtypeOption = Annotated[
-    str | None,
-    typer.Option("--dtype", help="bf16, fp16 or fp8.", rich_help_panel=PLAN, show_default="bf16"),
-]
-ConstantsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--constants",
-        help="Fitted constants that `phaze-opt calibrate` wrote.",
-        rich_help_panel=PLAN,
-        show_default="the package's",
-    ),
-]
-TopOption = Annotated[
-    int | None,
-    typer.Option(
-        "--top",
-        help="Plans to show.",
-        parser=integer("--top", high=1000),
-        metavar=INTEGER,
-        rich_help_panel=PLAN,
-        show_default=str(DEFAULT_TOP),
-    ),
-]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanTexts:
-    """What the user wrote for each option of a plan; None where nothing was."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What the user said of a plan; None and no values where nothing was said."""
 
-    tensor: str
-    pipeline: str | None
-    data: str | None
-    context: str | None
-    expert: str | None
-    interleave: str | None
-    zero: str | None
-    state_shards: str | None
-    software: str | None
-    gradient_bits: str | None
-    dtype: str | None
-    constants: Path | None
-    top: int | None
+    pipeline: tuple[int, ...] = declared((), "Pipeline stages.", Kind.COUNTS, panel=PLAN)
+    data: tuple[int, ...] = declared(
+        (), "Replicas (data-parallel degree).", Kind.COUNTS, panel=PLAN, shown="the devices left"
+    )
+    context_parallel: tuple[int, ...] = declared(
+        (), "Shards of the sequence in attention.", Kind.COUNTS, panel=PLAN, shown="1"
+    )
+    expert_parallel: tuple[int, ...] = declared(
+        (), "Replicas that experts are spread over.", Kind.COUNTS, panel=PLAN, shown="1"
+    )
+    interleave: tuple[int, ...] = declared((), "Model chunks a stage (1F1B is 1).", Kind.COUNTS, panel=PLAN, shown="1")
+    zero: str | None = declared(
+        None,
+        "ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too (FSDP).",
+        Kind.TEXT,
+        panel=PLAN,
+        shown="the least measured with the software, else 0",
+    )
+    state_shards: tuple[int, ...] = declared(
+        (), "Replicas that ZeRO shards over (hybrid sharding).", Kind.COUNTS, panel=PLAN, shown="all"
+    )
+    software: str | None = declared(
+        None,
+        "Training software whose fitted constants and overlaps apply (see `phaze-opt software`).",
+        Kind.TEXT,
+        panel=PLAN,
+        shown="on a real machine the one measured on it, else ideal",
+    )
+    gradient_bits: str | None = declared(
+        None, "16 or 32: width of gradients, as held and as sent.", Kind.TEXT, panel=PLAN, shown="the software's"
+    )
+    dtype: str | None = declared(None, "bf16, fp16 or fp8.", Kind.TEXT, panel=PLAN, shown="bf16")
+    constants: Path | None = declared(
+        None,
+        "Fitted constants that `phaze-opt calibrate` wrote.",
+        Kind.PATH,
+        panel=PLAN,
+        shown="the package's",
+    )
+    top: int | None = declared(None, "Plans to show.", Kind.COUNT, panel=PLAN, high=1000, shown="10")
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether any option belongs to plans alone."""
-        return any(
-            value is not None
-            for value in (
-                self.pipeline,
-                self.data,
-                self.context,
-                self.expert,
-                self.interleave,
-                self.zero,
-                self.state_shards,
-                self.software,
-                self.gradient_bits,
-                self.dtype,
-                self.constants,
-                self.top,
-            )
-        )
+        """Whether anything was said of plans."""
+        return any(getattr(self, each.name) != each.default for each in fields(self))
 
 
 def training_length(model: ModelSpec, asked: int | None) -> int:
@@ -174,9 +88,7 @@ def training_length(model: ModelSpec, asked: int | None) -> int:
     return length
 
 
-def parse_choices(
-    texts: PlanTexts, *, micro_batch: str | None, recompute: str, is_sequence_parallel: bool
-) -> PlanChoices:
+def plan_choices(plan: PlanOptions, scenario: ScenarioOptions, *, micro_batch: str | None) -> PlanChoices:
     """The choices that the options leave.
 
     Raises:
@@ -184,26 +96,26 @@ def parse_choices(
     """
     from phaze_opt.objective.step.plan_space import FREE_MICRO_BATCH, PlanChoices
 
-    if texts.state_shards is not None and not any(_stages(texts.zero)):
+    stages = _stages(plan.zero)
+    if plan.state_shards and not any(stages):
         message = "is for sharded state; give --zero 1, 2 or 3 too, or leave it out"
         raise InputError(message, source="--state-shards")
+    batches: tuple[int, ...] = FREE_MICRO_BATCH
+    if micro_batch is not None:
+        batches = parse_integers(micro_batch, option="--micro-batch", high=MAX_MICRO_BATCH)
     return PlanChoices(
-        tensor=parse_integers(texts.tensor, option="--tensor-parallel", high=MAX_COUNT),
-        pipeline=_degrees(texts.pipeline, "--pipeline", ()),
-        data=_degrees(texts.data, "--data", ()),
-        context=_degrees(texts.context, "--context-parallel", (1,)),
-        expert=_degrees(texts.expert, "--expert-parallel", (1,)),
-        interleave=_degrees(texts.interleave, "--interleave", (1,)),
-        micro_batch=_degrees(micro_batch, "--micro-batch", FREE_MICRO_BATCH, high=MAX_MICRO_BATCH),
-        zero=_stages(texts.zero),
-        state_shards=_degrees(texts.state_shards, "--state-shards", (0,)),
-        recompute=_recompute(recompute),
-        is_sequence_parallel=is_sequence_parallel,
+        tensor=scenario.tensor_parallel,
+        pipeline=plan.pipeline,
+        data=plan.data,
+        context=plan.context_parallel or (1,),
+        expert=plan.expert_parallel or (1,),
+        interleave=plan.interleave or (1,),
+        micro_batch=batches,
+        zero=stages,
+        state_shards=plan.state_shards or (0,),
+        recompute=_recompute(scenario.recompute),
+        is_sequence_parallel=scenario.sequence_parallel,
     )
-
-
-def _degrees(text: str | None, option: str, default: tuple[int, ...], *, high: int = MAX_COUNT) -> tuple[int, ...]:
-    return default if text is None else parse_integers(text, option=option, high=high)
 
 
 def _stages(text: str | None) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from phaze_opt.record.spelling import parse_word
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from phaze_opt.cli.plan_options import PlanTexts
+    from phaze_opt.cli.plan_options import PlanOptions
     from phaze_opt.hardware.fitted import FittedConstants
     from phaze_opt.report.plans import PlanSetting
     from phaze_opt.workload.model import ModelSpec
@@ -89,7 +89,7 @@ def notes_on(
     stack: TrainingStack,
     setting: PlanSetting,
     *,
-    texts: PlanTexts,
+    plan: PlanOptions,
     model: ModelSpec,
     training: TrainingSpec,
 ) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def notes_on(
         software: as it was measured.
         stack: the same with gradients as wide as asked for.
         setting: machine and number format of the plans.
-        texts: what the user wrote.
+        plan: what the user said.
         model: what is trained.
         training: its sequence length and optimizer.
     """
@@ -110,12 +110,12 @@ def notes_on(
         machine=setting.machine,
         dtype=setting.peak_type,
         is_chosen=software.is_chosen,
-        is_zero_named=texts.zero is not None,
+        is_zero_named=plan.zero is not None,
         gradients=(stack.gradient_bytes, software.stack.gradient_bytes, stack.gradient_source),
         num_experts=model.num_experts,
         sequence_length=training.sequence_length,
-        errors=_fitted_errors(texts.constants),
-        own_fit=_own_fit(texts.constants, stack.name),
+        errors=_fitted_errors(plan.constants),
+        own_fit=_own_fit(plan.constants, stack.name),
     )
 
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from phaze_opt.cli.output import console
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from phaze_opt.certify.result import CertifyProgress
+    from phaze_opt.objective.goals import Goal
+    from phaze_opt.study.progress import StudyProgress
+
+MAX_ROWS = 10
+"""Latest moves of a proof's incumbent or bound that are shown."""
+HEADINGS = ("after", "solved", "open", "incumbent", "bound", "gap")
 PERIOD_S = 60.0
 """Between two lines where standard error is no terminal."""
 
@@ -128,3 +140,92 @@ def describe_duration(seconds: float) -> str:
         if seconds >= 2 * size or (unit == "min" and seconds >= size):
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+@contextmanager
+def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyProgress], None]]:
+    """A bar, and below it a row whenever incumbent or bound moved; a line a minute where there is no terminal."""
+    screen = console()
+    if not screen.is_terminal:
+        lines = MinuteLines("certify")
+        with lines.printed():
+            yield lambda moved: lines.note(*_in_words(moved, goal))
+        return
+    from rich import progress as bars
+    from rich.console import Group
+    from rich.live import Live
+
+    bar = bars.Progress(
+        bars.TextColumn("[bold]{task.description}"),
+        bars.BarColumn(),
+        bars.TextColumn("{task.fields[what]}"),
+        bars.TimeElapsedColumn(),
+    )
+    task = bar.add_task("bounding", total=None, what="")
+    moves: deque[CertifyProgress] = deque(maxlen=MAX_ROWS)
+    with Live(bar, console=screen, transient=is_quiet, refresh_per_second=8) as live:
+
+        def show(progress: CertifyProgress) -> None:
+            done, total, what = _stage_of_proof(progress)
+            bar.update(task, description=progress.stage.value, completed=done, total=total, what=what)
+            has_news = not moves or (progress.value, progress.value_upper) != (moves[-1].value, moves[-1].value_upper)
+            if has_news and _is_known(progress):
+                moves.append(progress)
+                live.update(Group(bar, _draw_moves(moves, goal)))
+
+        yield show
+
+
+def _is_known(progress: CertifyProgress) -> bool:
+    """Whether there is an incumbent or a bound to show."""
+    return progress.value > 0.0 or 0.0 < progress.value_upper < float("inf")
+
+
+def _stage_of_proof(progress: CertifyProgress) -> tuple[int, int, str]:
+    """Done, of how many, and in words."""
+    from phaze_opt.certify.result import CertifyStage
+
+    if progress.stage is CertifyStage.BOUNDING:
+        return progress.num_bounded, progress.num_points, f"{progress.num_bounded:,} of {progress.num_points:,} points"
+    total = progress.num_solved + progress.num_open
+    return progress.num_solved, max(1, total), f"{progress.num_solved:,} solved, {progress.num_open:,} open"
+
+
+def _in_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int, str]:
+    """Stage, done, of how many, and incumbent, bound and gap where they are known."""
+    from phaze_opt.report.certificate import progress_row
+
+    done, total, _ = _stage_of_proof(progress)
+    values = dict(zip(HEADINGS, progress_row(progress, goal=goal), strict=True))
+    known = [f"{name} {values[name]}" for name in HEADINGS[3:] if values[name]] if _is_known(progress) else []
+    return progress.stage.value, done, total, ", ".join(known)
+
+
+def _draw_moves(moves: deque[CertifyProgress], goal: Goal) -> Table:
+    from rich.table import Table
+
+    from phaze_opt.report.certificate import progress_row
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for progress in moves:
+        table.add_row(*progress_row(progress, goal=goal))
+    return table
+
+
+@contextmanager
+def study_progress(name: str, *, is_quiet: bool) -> Iterator[Callable[[StudyProgress], None]]:
+    """Trials, and a bar for every other stage."""
+    from phaze_opt.study.progress import Stage
+
+    with progress(f"study {name}", is_transient=is_quiet) as show:
+
+        def tell(moved: StudyProgress) -> None:
+            is_searching = moved.stage is Stage.SEARCHES
+            what = f"{moved.num_finished} of {moved.num_cells} searches finished"
+            show("trials", moved.num_trials, moved.max_trials if is_searching else moved.num_trials, what)
+            if not is_searching:
+                show(moved.stage.value, moved.num_done, moved.num_items, moved.what)
+
+        yield tell

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.file_to_write import check_file_to_write
-from phaze_opt.cli.output import console, out, print_json, spared
+from phaze_opt.cli.output import check_file_to_write, console, out, print_json, spared
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:

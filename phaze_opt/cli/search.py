@@ -2,200 +2,174 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.endings import EXIT_INFEASIBLE, EXIT_INTERRUPTED
 from phaze_opt.cli.options import (
-    DEFAULT_ESTIMATOR,
-    DEFAULT_SCHEDULE_GAP,
-    AttentionOption,
-    CommonOption,
-    DevicesOption,
-    EstimatorOption,
-    ExclusivityOption,
-    ExperimentOption,
-    GlobalBatchOption,
-    HbmOption,
+    DASK_HELP,
+    JOBS_HELP,
+    MAX_JOBS,
+    MAX_SEED,
     JsonOption,
-    MaxAreaOption,
-    MaxTdpOption,
-    MicroBatchesOption,
-    ModelsOption,
-    NetworkOption,
-    OneModelOption,
-    OptimizerOption,
-    RecomputeOption,
-    ScheduleGapOption,
-    SequenceLengthOption,
-    SequenceParallelOption,
-    SpaceOption,
-    TensorParallelOption,
-    TrackerOption,
-    TrackingOption,
-    TrackingUriOption,
-    WorkDirOption,
+    ModelOptions,
+    RecordOptions,
+    with_options,
 )
-from phaze_opt.cli.output import console, print_json
-from phaze_opt.cli.scenario import build_scenario, build_space, load_models
+from phaze_opt.cli.output import console, say_undelivered
+from phaze_opt.cli.progress import progress
+from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
 from phaze_opt.cli.search_answer import find_answer
-from phaze_opt.cli.search_config import build_config, one_of
-from phaze_opt.cli.search_options import (
-    BatchOption,
-    DaskOption,
-    HeterogeneousOption,
-    JobsOption,
-    ObjectiveOption,
-    PrunerOption,
-    PrunerOptionsOption,
-    ResumeOption,
-    SeedOption,
-    StartsOption,
-    StrategyOption,
-    StrategyOptionsOption,
-    TrialsOption,
-)
-from phaze_opt.cli.search_output import common_reason, print_answer, print_record
-from phaze_opt.cli.search_run import open_session, page_of, record_and_deliver, run_with_progress
+from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
 from phaze_opt.errors import InputError
+from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
+from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.objective.scenario import Scenario
-    from phaze_opt.search.result import SearchResult
+    from phaze_opt.search.config import SearchConfig
+    from phaze_opt.search.result import SearchProgress, SearchResult
     from phaze_opt.space.search_space import SearchSpace
-    from phaze_opt.track.protocol import Delivery
+    from phaze_opt.track.protocol import TrackingSession
+
+SEARCH = "Search"
+COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
+NOTHING_FOUND: dict[str, Any] = {
+    "best": None,
+    **dict.fromkeys(COUNTS, 0),
+    "wall_s": 0.0,
+    "regret": None,
+    "tracking_uri": "",
+    "run_id": "",
+}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Strategy, budget and how the work is spread."""
+
+    trials: int = declared(60, "Evaluations at most.", Kind.COUNT, panel=SEARCH)
+    strategy: str = declared("wham", "See `phaze-opt strategies`.", Kind.TEXT, panel=SEARCH)
+    strategy_option: tuple[str, ...] = declared((), "An option of the strategy, NAME=VALUE.", Kind.TEXTS, panel=SEARCH)
+    pruner: str = declared("", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT, panel=SEARCH)
+    pruner_option: tuple[str, ...] = declared((), "An option of the pruner, NAME=VALUE.", Kind.TEXTS, panel=SEARCH)
+    starts: int = declared(0, "Starting points drawn by the seed, evaluated first.", Kind.COUNT, panel=SEARCH, low=0)
+    objective: str = declared("throughput", "throughput, throughput_per_tdp or pareto.", Kind.WORD, panel=SEARCH)
+    seed: int = declared(0, "The only source of randomness.", Kind.COUNT, panel=SEARCH, low=0, high=MAX_SEED)
+    batch: int = declared(4, "Points asked for at a time, whatever --jobs is.", Kind.COUNT, panel=SEARCH)
+    jobs: int = declared(1, JOBS_HELP, Kind.COUNT, panel=SEARCH, high=MAX_JOBS)
+    dask: str = declared("", DASK_HELP, Kind.TEXT, panel=SEARCH)
+    resume: bool = declared(False, "Continue the same search where it was interrupted.", Kind.SWITCH, panel=SEARCH)
+    heterogeneous: bool = declared(
+        False, "Also place one design per pipeline stage, and report its gain.", Kind.SWITCH, panel=SEARCH
+    )
+
+
+@with_options
 def search(
     *,
-    devices: DevicesOption,
-    global_batch: GlobalBatchOption,
-    model: OneModelOption = "",
-    models: ModelsOption = "",
-    common: CommonOption = "arithmetic",
-    trials: TrialsOption = 60,
-    strategy: StrategyOption = "wham",
-    strategy_option: StrategyOptionsOption = None,
-    pruner: PrunerOption = "",
-    pruner_option: PrunerOptionsOption = None,
-    starts: StartsOption = 0,
-    objective: ObjectiveOption = "throughput",
-    seed: SeedOption = 0,
-    batch: BatchOption = 4,
-    jobs: JobsOption = 1,
-    dask: DaskOption = "",
-    resume: ResumeOption = False,
-    sequence_length: SequenceLengthOption = None,
-    network: NetworkOption = "two-level",
-    optimizer: OptimizerOption = "adam",
-    attention: AttentionOption = "fused",
-    exclusivity: ExclusivityOption = "chip",
-    recompute: RecomputeOption = "auto",
-    tensor_parallel: TensorParallelOption = "1,2,4,8",
-    sequence_parallel: SequenceParallelOption = True,
-    estimator: EstimatorOption = DEFAULT_ESTIMATOR,
-    schedule_gap: ScheduleGapOption = DEFAULT_SCHEDULE_GAP,
-    max_area_mm2: MaxAreaOption = None,
-    max_tdp_w: MaxTdpOption = None,
-    micro_batch: MicroBatchesOption = None,
-    hbm: HbmOption = None,
-    space: SpaceOption = None,
-    work_dir: WorkDirOption = Path(),
-    tracking_uri: TrackingUriOption = "",
-    experiment: ExperimentOption = "phaze-opt",
-    tracking: TrackingOption = True,
-    tracker: TrackerOption = "mlflow",
-    heterogeneous: HeterogeneousOption = False,
+    models: ModelOptions,
+    options: SearchOptions,
+    scenario: ScenarioOptions,
+    space: SpaceOptions,
+    records: RecordOptions,
     json: JsonOption = False,
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.track.guard import open_tracker
 
-    names, option = one_of(model, models, is_heterogeneous=heterogeneous)
     constants = load_constants()
-    scenario = build_scenario(
-        load_models(names, option=option),
-        devices=devices,
-        global_batch=global_batch,
-        sequence_length=sequence_length,
-        network=network,
-        optimizer=optimizer,
-        attention=attention,
-        exclusivity=exclusivity,
-        recompute=recompute,
-        tensor_parallel=tensor_parallel,
-        is_sequence_parallel=sequence_parallel,
-        max_area_mm2=max_area_mm2,
-        max_tdp_w=max_tdp_w,
-        schedule_gap=schedule_gap,
-        estimator=estimator,
-        common=common,
-        constants=constants,
-    )
-    config = build_config(
-        strategy=strategy,
-        strategy_options=strategy_option or [],
-        pruner=pruner,
-        pruner_options=pruner_option or [],
-        starts=starts,
-        dask=dask,
-        objective=objective,
-        num_trials=trials,
-        batch=batch,
-        jobs=jobs,
-        seed=seed,
-        work_dir=work_dir,
-        is_resumed=resume,
-        name=f"{names} on {devices} with {strategy}",
-    )
-    points = _open_space(space, micro_batches=micro_batch, hbm=hbm, scenario=scenario, is_json=json)
-    session = open_session(tracker if tracking else "null", tracking_uri, experiment=experiment, work_dir=work_dir)
-    result = run_with_progress(config, scenario, points, session, is_quiet=json)
+    loaded = load_models(models, is_heterogeneous=options.heterogeneous)
+    problem = load_scenario(scenario, loaded, common=models.common, constants=constants)
+    name = f"{models.names} on {scenario.devices} with {options.strategy}"
+    config = _config(options, records, name=name)
+    points = load_space(space, problem, is_json=json, nothing=NOTHING_FOUND)
+    session = open_tracker(records.chosen_tracker, records.tracker_config())
+    result = _run(config, problem, points, session, is_quiet=json)
     answer = find_answer(
         result,
         config,
-        scenario=scenario,
+        scenario=problem,
         space=points,
         constants=constants,
-        work_dir=work_dir,
-        is_heterogeneous=heterogeneous,
+        work_dir=records.work_dir,
+        is_heterogeneous=options.heterogeneous,
     )
     print_answer(answer, is_json=json)
     try:
-        delivery = record_and_deliver(session, answer, config)
+        delivery = record_and_deliver(session, answer)
     finally:
-        print_record(answer, session, page=page_of(answer, config), is_json=json)
-    _conclude(result, delivery)
-
-
-def _open_space(
-    space: str | None, *, micro_batches: str | None, hbm: str | None, scenario: Scenario, is_json: bool
-) -> SearchSpace:
-    """The space within the scenario's area budget; exit code 3 if no architecture is."""
-    points = build_space(space, micro_batches=micro_batches, hbm_gb=hbm)
-    if scenario.max_area_mm2 is None:
-        return points
-    try:
-        return points.restrict(max_area_mm2=scenario.max_area_mm2)
-    except InputError as error:  # the option's parser lets positive numbers through only: nothing is left
-        if is_json:
-            counts = dict.fromkeys(
-                ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned"), 0
-            )
-            places = {"regret": None, "tracking_uri": "", "run_id": ""}
-            print_json({"best": None, **counts, "wall_s": 0.0, **places, "reason": str(error)})
-        console().print(f"infeasible: {error}", soft_wrap=True)
-        raise typer.Exit(EXIT_INFEASIBLE) from None
-
-
-def _conclude(result: SearchResult, delivery: Delivery) -> None:
-    """Say what waits for the tracker's store; exit code 130 if interrupted, 3 if nothing was feasible."""
-    if not delivery.is_complete:
-        console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+        print_record(answer, session, is_json=json)
+    say_undelivered(delivery)
     if result.is_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.best is None:
         console().print("infeasible: no trial satisfied every constraint; " + common_reason(result), soft_wrap=True)
         raise typer.Exit(EXIT_INFEASIBLE)
+
+
+def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> SearchConfig:
+    """How to search, checked."""
+    from phaze_opt.objective.goals import Goal
+    from phaze_opt.search.config import SearchConfig
+
+    return SearchConfig(
+        strategy=options.strategy,
+        options=_assignments(options.strategy_option, source="--strategy-option"),
+        pruner=options.pruner,
+        pruner_options=_assignments(options.pruner_option, source="--pruner-option"),
+        num_starts=options.starts,
+        dask=options.dask,
+        goal=parse_word(Goal, options.objective, source="--objective"),
+        num_trials=options.trials,
+        seed=options.seed,
+        batch=options.batch,
+        jobs=options.jobs,
+        work_dir=runs_directory(records.work_dir),
+        resume=options.resume,
+        name=name,
+    )
+
+
+def _assignments(words: Sequence[str], *, source: str) -> dict[str, str | int | float | bool]:
+    """NAME=VALUE pairs, the value read as boolean, integer, number or text."""
+    options: dict[str, str | int | float | bool] = {}
+    for word in words:
+        name, separator, text = word.partition("=")
+        if not separator or not name or name in options:
+            message = f"'{word}' must be NAME=VALUE, each name once"
+            raise InputError(message, source=source)
+        options[name] = _read_value(text)
+    return options
+
+
+def _read_value(text: str) -> str | int | float | bool:
+    """A boolean, integer or number where the text is one."""
+    if text in {"true", "false"}:
+        return text == "true"
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _run(
+    config: SearchConfig, scenario: Scenario, space: SearchSpace, session: TrackingSession, *, is_quiet: bool
+) -> SearchResult:
+    """Run the search, showing how far it is on standard error."""
+    from phaze_opt.search.run import run_search
+
+    with progress(f"search with {config.strategy}", is_transient=is_quiet) as show:
+
+        def tell(moved: SearchProgress) -> None:
+            best = None if moved.best is None else moved.best.evaluation
+            text = "nothing feasible yet" if best is None else f"best {best.throughput_samples_per_s:,.1f} samples/s"
+            show("trials", moved.num_finished, config.num_trials, text)
+
+        return run_search(config, scenario=scenario, space=space, observers=(session,), on_progress=tell)

@@ -26,7 +26,7 @@ class SearchAnswer:
     """A search and what is said of it.
 
     Attributes:
-        result: of the search.
+        result, config: of the search.
         scenario: what was trained.
         space: that was searched.
         references: the reference machines on the same scenario, at the space's micro-batches.
@@ -36,6 +36,7 @@ class SearchAnswer:
     """
 
     result: SearchResult
+    config: SearchConfig
     scenario: Scenario
     space: SearchSpace
     references: Mapping[str, Evaluation]
@@ -67,16 +68,17 @@ def find_answer(
 
     return SearchAnswer(
         result=result,
+        config=config,
         scenario=scenario,
         space=space,
         references=evaluate_references(scenario, space.axes.micro_batch, constants=constants),
-        optimum=find_optimum(result, config, scenario=scenario, space=space, constants=constants, work_dir=work_dir),
-        pipeline=find_pipeline(result, scenario, is_wanted=is_heterogeneous),
+        optimum=_find_optimum(result, config, scenario=scenario, space=space, constants=constants, work_dir=work_dir),
+        pipeline=_find_pipeline(result, scenario, is_wanted=is_heterogeneous),
         notes=notes_about(result.best, scenario=scenario, constants=constants, space=space),
     )
 
 
-def find_optimum(
+def _find_optimum(
     result: SearchResult,
     config: SearchConfig,
     *,
@@ -126,7 +128,7 @@ def find_optimum(
     return truth if best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
 
 
-def find_pipeline(result: SearchResult, scenario: Scenario, *, is_wanted: bool) -> HeterogeneousEvaluation | None:
+def _find_pipeline(result: SearchResult, scenario: Scenario, *, is_wanted: bool) -> HeterogeneousEvaluation | None:
     """The best pipeline of one design per stage among the designs of a search; None if not asked for or none fits."""
     if not is_wanted or result.best is None:
         return None

@@ -1,21 +1,24 @@
-"""What ``phaze-opt search`` prints: one line of JSON, or tables for a person."""
+"""What ``phaze-opt search`` prints and writes: one line of JSON, tables for a person, a page with figures."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.interrupts import TRIALS_KEPT
-from phaze_opt.cli.output import console, out, print_json, print_notes, print_run
+from phaze_opt.cli.endings import TRIALS_KEPT
+from phaze_opt.cli.output import console, out, print_json, print_notes, print_run, spared, working
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from plotly.graph_objects import Figure
+
     from phaze_opt.cli.search_answer import SearchAnswer
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+    from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.result import SearchResult
-    from phaze_opt.track.protocol import TrackingSession
+    from phaze_opt.track.protocol import Delivery, TrackingSession
 
 
 def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, Any]:
@@ -104,12 +107,13 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
     print_notes(answer.notes)
 
 
-def print_record(answer: SearchAnswer, session: TrackingSession, *, page: Path, is_json: bool) -> None:
+def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: bool) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
     if is_json:
         print_json(answer_to_json(answer, session))
         return
     print_run(session)
+    page = page_of(answer)
     if session.tracking_uri and page.is_file():
         out().print(f"The same as a page, with figures: {page}", soft_wrap=True)
 
@@ -129,3 +133,67 @@ def common_reason(result: SearchResult) -> str:
 
     reasons = Counter(record.evaluation.reason for record in result.trials)
     return f"most often: {reasons.most_common(1)[0][0]}" if reasons else "the strategy proposed nothing"
+
+
+def page_of(answer: SearchAnswer) -> Path:
+    """Where the page of a search is, once it is written."""
+    from phaze_opt.report.page import REPORT_NAME
+
+    return answer.config.work_dir / answer.result.search_id / "report" / REPORT_NAME
+
+
+def record_and_deliver(session: TrackingSession, answer: SearchAnswer) -> Delivery:
+    """Write the page, hand it to the tracker and deliver what waits for its store; a missing page is a warning."""
+    with working("recording"):
+        if session.tracking_uri and answer.result.trials:
+            with spared("the page of this search"):
+                session.log_artifacts(_write_page(answer))
+        return session.close()
+
+
+def _write_page(answer: SearchAnswer) -> dict[str, Path]:
+    """Write the page of a search and its figures beside its journal.
+
+    Returns:
+        Paths by artifact name.
+
+    Raises:
+        InputError: the directory of the search cannot be written.
+    """
+    from phaze_opt.report.page import write_search_report
+
+    result, scenario = answer.result, answer.scenario
+    return write_search_report(
+        result,
+        page_of(answer).parent,
+        title=f"{', '.join(model.name for model in scenario.models)} on {scenario.cluster.num_devices:,} accelerators",
+        goal=answer.config.goal.value,
+        references=answer.references,
+        extra_figures=_best_figures(result, scenario),
+        space_size=answer.space.size,
+        optimum=answer.optimum,
+        pipeline=answer.pipeline,
+        notes=answer.notes,
+    )
+
+
+def _best_figures(result: SearchResult, scenario: Scenario) -> dict[str, Figure]:
+    """Gantt charts of the best design's layers and its pipeline over time; for one model only."""
+    if result.best is None or len(scenario.models) != 1:
+        return {}
+    from phaze_opt.objective.design_detail import detail_design
+    from phaze_opt.report.gantt import gantt_figure
+    from phaze_opt.report.pipeline import pipeline_figure
+
+    detail = detail_design(result.best, scenario=scenario)
+    charts = {
+        f"schedule_{phase.name}": gantt_figure(
+            phase.problem, phase.result, labels=phase.labels, title=f"Schedule: {phase.name.replace('_', ' ')}"
+        )
+        for phase in detail.phases
+        if phase.name.startswith("block_")
+    }
+    return {
+        **charts,
+        "pipeline": pipeline_figure(detail.placement, forward_s=detail.forward_s, backward_s=detail.backward_s),
+    }

@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INFEASIBLE, EXIT_INTERRUPTED
-from phaze_opt.cli.numbers import integer
-from phaze_opt.cli.options import INTEGER, RECORDS, JsonOption, TrackingUriOption
-from phaze_opt.cli.output import console, out, print_json, spared, working
+from phaze_opt.cli.endings import EXIT_FAULT, EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.options import (
+    DASK_HELP,
+    JOBS_HELP,
+    MAX_JOBS,
+    RECORDS,
+    JsonOption,
+    RecordOptions,
+    integer,
+    with_options,
+)
+from phaze_opt.cli.output import console, out, print_json, say_undelivered, spared, working
+from phaze_opt.cli.progress import study_progress
 from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
-    from phaze_opt.study.config import StudyConfig
     from phaze_opt.study.result import StudyResult
-    from phaze_opt.study.running.engine import StudyEngine
     from phaze_opt.track.protocol import Delivery, StudyTrackingSession
 
-MAX_JOBS = 1024
 MACHINES = "Beyond one machine"
-
-WorkDirOption = Annotated[
-    Path,
-    typer.Option("--work-dir", help="Where studies and the local store are kept.", rich_help_panel=RECORDS),
-]
-
-JobsOption = Annotated[
-    int,
-    typer.Option(
-        "--jobs",
-        help="Processes; changes the time, never a number.",
-        parser=integer("--jobs", high=MAX_JOBS),
-        metavar=INTEGER,
-    ),
-]
-ExperimentOption = Annotated[
-    str,
-    typer.Option(
-        "--experiment", help="Name of the MLflow experiment; the study's unless given.", rich_help_panel=RECORDS
-    ),
-]
+STUDIES_HELP = "Where studies and the local store are kept."
+OF_STUDIES: dict[str, Any] = {
+    "work_dir": {"help": STUDIES_HELP},
+    "experiment": {"default": "", "help": "Name of the MLflow experiment; the study's unless given."},
+    "tracking": {"help": "Record the study."},
+}
+"""What differs of the options of records."""
+WorkDirOption = Annotated[Path, typer.Option("--work-dir", help=STUDIES_HELP, rich_help_panel=RECORDS)]
 
 app = typer.Typer(
     name="study",
@@ -56,10 +49,14 @@ app = typer.Typer(
 
 
 @app.command("run")
+@with_options
 def run(
     file: Annotated[Path, typer.Argument(help="A study file (TOML), such as studies/quickstart.toml.")],
     *,
-    jobs: JobsOption = 1,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", help=JOBS_HELP, parser=integer("--jobs", high=MAX_JOBS), metavar="INTEGER"),
+    ] = 1,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Continue what the working directory holds of this study, or start it."),
@@ -89,23 +86,8 @@ def run(
             "--worker", help="Search only; tracking and report are another machine's.", rich_help_panel=MACHINES
         ),
     ] = False,
-    dask: Annotated[
-        str,
-        typer.Option(
-            "--dask",
-            help="Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs processes).",
-            rich_help_panel=MACHINES,
-        ),
-    ] = "",
-    work_dir: WorkDirOption = Path(),
-    tracking_uri: TrackingUriOption = "",
-    experiment: ExperimentOption = "",
-    tracking: Annotated[
-        bool, typer.Option("--tracking/--no-tracking", help="Record the study.", rich_help_panel=RECORDS)
-    ] = True,
-    tracker: Annotated[
-        str, typer.Option("--tracker", help="Tracker plug-in that records.", rich_help_panel=RECORDS)
-    ] = "mlflow",
+    dask: Annotated[str, typer.Option("--dask", help=DASK_HELP, rich_help_panel=MACHINES)] = "",
+    records: Annotated[RecordOptions, OF_STUDIES],
     track_trials: Annotated[
         str,
         typer.Option(
@@ -120,9 +102,10 @@ def run(
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
     from phaze_opt.cli.study_output import print_record, print_study, study_to_json
     from phaze_opt.study.files.study_file import read_study
+    from phaze_opt.study.run import run_study
     from phaze_opt.study.running.engine import shared_engine
     from phaze_opt.track.guard import open_study_tracker
-    from phaze_opt.track.protocol import TrackerConfig, TrialRuns
+    from phaze_opt.track.protocol import TrialRuns
 
     trials = parse_word(TrialRuns, track_trials, source="--track-trials")
     config = read_study(file)
@@ -131,23 +114,23 @@ def run(
     engine = shared_engine(storage=storage, dask=dask)
     started = time.monotonic()
     session = open_study_tracker(
-        tracker if tracking and not worker else "null",
-        TrackerConfig(tracking_uri=tracking_uri, experiment=experiment, work_dir=work_dir, trials=trials),
+        "null" if worker else records.chosen_tracker, replace(records.tracker_config(), trials=trials)
     )
     result: StudyResult | None = None
     files: dict[str, Path] = {}
     try:
-        result = _run(
-            config,
-            session,
-            work_dir=work_dir,
-            jobs=jobs,
-            is_resumed=resume,
-            restart=tuple(restart or ()),
-            is_quiet=json,
-            engine=engine,
-            is_worker=worker,
-        )
+        with study_progress(config.name, is_quiet=json) as show:
+            result = run_study(
+                config,
+                work_dir=records.work_dir,
+                jobs=jobs,
+                is_resumed=resume,
+                restart=tuple(restart or ()),
+                observers=(session,),
+                on_progress=show,
+                engine=engine,
+                is_worker=worker,
+            )
         wall_s = time.monotonic() - started
         if not json:
             print_study(result)
@@ -161,36 +144,6 @@ def run(
         elif result is not None:
             print_record(files, session)
     _conclude(result, delivery, file)
-
-
-def _run(
-    config: StudyConfig,
-    session: StudyTrackingSession,
-    *,
-    work_dir: Path,
-    jobs: int,
-    is_resumed: bool,
-    restart: Sequence[str],
-    is_quiet: bool,
-    engine: StudyEngine,
-    is_worker: bool,
-) -> StudyResult:
-    """Run the study, showing how far it is on standard error."""
-    from phaze_opt.cli.study_progress import study_progress
-    from phaze_opt.study.run import run_study
-
-    with study_progress(config.name, is_quiet=is_quiet) as show:
-        return run_study(
-            config,
-            work_dir=work_dir,
-            jobs=jobs,
-            is_resumed=is_resumed,
-            restart=restart,
-            observers=(session,),
-            on_progress=show,
-            engine=engine,
-            is_worker=is_worker,
-        )
 
 
 def _write_report(result: StudyResult, session: StudyTrackingSession) -> dict[str, Path]:
@@ -212,8 +165,7 @@ def _write_report(result: StudyResult, session: StudyTrackingSession) -> dict[st
 
 def _conclude(result: StudyResult, delivery: Delivery, file: Path) -> None:
     """Say what waits for the tracker's store, and end with the exit code that the study deserves."""
-    if not delivery.is_complete:
-        console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+    say_undelivered(delivery)
     if result.is_interrupted:
         console().print(
             f"interrupted after {len(result.cells)} of {result.num_cells} searches; everything finished is kept: "

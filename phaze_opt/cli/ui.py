@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from phaze_opt.cli.numbers import integer
+from phaze_opt.cli.options import integer
 from phaze_opt.cli.output import console, warn, working
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.file_to_write import check_file_to_write
 from phaze_opt.cli.measurements import (
     CONSTANTS_HELP,
     MEASUREMENTS,
@@ -21,7 +20,7 @@ from phaze_opt.cli.measurements import (
     say_unmeasured,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import console, print_json, spared, working
+from phaze_opt.cli.output import check_file_to_write, console, print_json, spared, working
 from phaze_opt.cli.validate_output import print_validation
 
 if TYPE_CHECKING:

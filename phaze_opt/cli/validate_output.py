@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import out
-from phaze_opt.cli.plain_table import print_plain_table
+from phaze_opt.cli.output import out, print_plain_table
 
 if TYPE_CHECKING:
     from phaze_opt.validation.result import Validation

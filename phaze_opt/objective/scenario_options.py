@@ -14,7 +14,7 @@ imported here, so that ``--help`` stays quick.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum, StrEnum
 from pkgutil import resolve_name
 from typing import Any
@@ -94,10 +94,14 @@ def declared(default: Any, help: str, kind: Kind, **more: Any) -> Any:  # noqa: 
     return field(default=default, metadata={_DECLARATION: Declaration(help, kind, **more)})
 
 
+def same(options: type, name: str, **changes: Any) -> Any:
+    """A field as another dataclass of options declares it, but for some attributes of its `Declaration`."""
+    known = replace(declarations(options)[name], **changes)
+    return field(default=known.default, metadata={_DECLARATION: known})
+
+
 def declarations(options: type) -> dict[str, Declaration]:
     """The declarations of a dataclass of options by field, in order, with names, defaults and flags filled in."""
-    from dataclasses import replace
-
     found = {}
     for each in fields(options):
         known: Declaration = each.metadata[_DECLARATION]

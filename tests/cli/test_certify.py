@@ -9,9 +9,11 @@ from command_runs import run
 from kits.drawn_worlds import analyse_drawn_worlds
 from kits.toy_proof import ToyProver
 
+from phaze_opt.certify import prove
 from phaze_opt.certify.certificate import Claim
+from phaze_opt.certify.check import check as checking
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage
-from phaze_opt.cli import certify_check, certify_robust, certify_run
+from phaze_opt.certify.robust import analyse as analysing
 from phaze_opt.errors import CertificateError, InputError, SolverError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
@@ -42,7 +44,7 @@ def use(monkeypatch):
     """Puts a prover in place of the package's."""
 
     def replace_prover(prover):
-        monkeypatch.setattr(certify_run, "_package_prover", lambda: prover)
+        monkeypatch.setattr(prove, "certify", prover)
         return prover
 
     return replace_prover
@@ -85,14 +87,10 @@ def test_json_is_one_line_with_what_is_proved(arguments, use, capsys, tmp_path):
     assert [flat["within"] for flat in data["flatness"]] == [0.001, 0.01, 0.05]
 
 
-def test_the_runner_up_is_explained_by_its_evaluation(arguments, use, capsys, monkeypatch):
+def test_the_runner_up_is_explained_by_its_evaluation(arguments, use, capsys):
     prover = use(ToyProver())
     seen = {}
-    monkeypatch.setattr(
-        certify_run,
-        "_package_prover",
-        lambda: lambda problem, *rest, **more: seen.update(p=problem) or prover(problem, *rest, **more),
-    )
+    use(lambda problem, *rest, **more: seen.update(p=problem) or prover(problem, *rest, **more))
     _, out, _ = run([*arguments, "--json", "--no-tracking"], capsys)
     data = json.loads(out)
     problem = seen["p"]
@@ -244,7 +242,7 @@ def test_ctrl_c_says_how_to_go_on(arguments, use, capsys):
 
 def test_robust_adds_worlds(arguments, use, capsys, monkeypatch, tmp_path):
     use(ToyProver())
-    monkeypatch.setattr(certify_robust, "_package_analyst", lambda: analyse_drawn_worlds)
+    monkeypatch.setattr(analysing, "analyse_robustness", analyse_drawn_worlds)
     more = ["--robust", "--robust-samples", "1", "--no-tracking", "--micro-batch", "4"]
     _, out, err = run([*arguments, *more, "--json"], capsys)
     robust = json.loads(out)["robust"]
@@ -285,7 +283,7 @@ def test_ctrl_c_within_a_kernel_is_ctrl_c(interrupted, arguments, use, capsys, c
     code, out, err = run([*arguments, "--no-tracking"], capsys)
     assert (code, out) == (130, "")
     assert "--resume" in err
-    monkeypatch.setattr(certify_check, "_check", lambda *_: interrupted())
+    monkeypatch.setattr(checking, "check_certificate", lambda *_, **__: interrupted())
     code, _, err = run(["certify", "--check", str(certificate[0])], capsys)
     assert (code, err) == (130, "phaze-opt: interrupted; a check keeps nothing: run it again\n")
     use(ToyProver(error=SystemError("broken")))
@@ -300,7 +298,7 @@ def test_ctrl_c_among_the_worlds_says_how_to_go_on(arguments, use, capsys, monke
         raise KeyboardInterrupt
 
     use(ToyProver())
-    monkeypatch.setattr(certify_robust, "_package_analyst", lambda: interrupted)
+    monkeypatch.setattr(analysing, "analyse_robustness", interrupted)
     code, out, err = run([*arguments, "--robust", "--no-tracking"], capsys)
     assert (code, out) == (130, "")
     assert "--resume" in err
@@ -444,12 +442,12 @@ def certificate(tmp_path, monkeypatch):
     (directory / "certificate.json").write_text("{}")
     seen = []
 
-    def accept(path, on_progress):
+    def accept(path, *, on_progress):
         seen.append(path)
         on_progress(CheckProgress(CheckStage.BOUNDS, 1, 2))
         return CheckReport(path, ("tiny",), Goal.THROUGHPUT, CLAIM, 60, 4, 0, 0, 7, 1, 30, 0.5)
 
-    monkeypatch.setattr(certify_check, "_check", accept)
+    monkeypatch.setattr(checking, "check_certificate", accept)
     return directory, seen
 
 
@@ -470,10 +468,10 @@ def test_a_certificate_that_holds(certificate, capsys):
 def test_a_certificate_that_is_refused(certificate, capsys, monkeypatch):
     directory, _ = certificate
 
-    def refuse(path, on_progress):
+    def refuse(path, *, on_progress):
         raise CertificateError("its upper bound is lower than its multipliers give", file="points.parquet", row=12)
 
-    monkeypatch.setattr(certify_check, "_check", refuse)
+    monkeypatch.setattr(checking, "check_certificate", refuse)
     check(["certify", "--check", str(directory)], capsys, "points.parquet, row 12", "refused")
     code, out, err = run(["certify", "--check", str(directory), "--json"], capsys)
     data = json.loads(out)
@@ -487,6 +485,6 @@ def test_an_infeasible_claim_can_be_checked(certificate, capsys, monkeypatch):
     directory, _ = certificate
     claim = replace(CLAIM, is_feasible=False, incumbent=-1, value=0.0, value_upper=0.0, gap=0.0)
     report = CheckReport(directory, ("tiny",), Goal.THROUGHPUT, claim, 0, 0, 64, 0, 0, 0, 0, 0.5)
-    monkeypatch.setattr(certify_check, "_check", lambda *_: report)
+    monkeypatch.setattr(checking, "check_certificate", lambda *_, **__: report)
     _, out, _ = run(["certify", "--check", str(directory)], capsys)
     assert "none of 64 points is feasible" in out

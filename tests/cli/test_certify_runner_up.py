@@ -5,7 +5,7 @@ from dataclasses import replace
 from kits.toy_proof import ToyProver
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.cli import certify_extras
+from phaze_opt.cli import certify_run
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
@@ -40,18 +40,18 @@ def test_the_runner_up_is_found_beyond_designs_that_tie(tmp_path):
     problem = small_problem(tmp_path)
     result = ToyProver(looseness=0.01)(problem, CertifyOptions(directory=tmp_path))
     num_tied = sum(design.rank == 1 for design in result.best)
-    whole = certify_extras.find_runner_up(result, problem)
-    cut = certify_extras.find_runner_up(replace(result, best=result.best[:num_tied]), problem)
+    whole = certify_run.find_runner_up(result, problem)
+    cut = certify_run.find_runner_up(replace(result, best=result.best[:num_tied]), problem)
     assert cut.is_certain
     assert cut.design.value == whole.design.value
     assert cut.design.rank == whole.design.rank == num_tied + 1
     assert cut.falls_short == whole.falls_short
-    assert certify_extras.find_runner_up(replace(result, best=()), problem) is None
+    assert certify_run.find_runner_up(replace(result, best=()), problem) is None
 
 
 def test_a_search_for_the_runner_up_that_is_cut_short_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(certify_extras, "MAX_EVALUATIONS", 1)
+    monkeypatch.setattr(certify_run, "MAX_EVALUATIONS", 1)
     problem = small_problem(tmp_path)
     result = ToyProver(looseness=0.9)(problem, CertifyOptions(directory=tmp_path))
-    cut = certify_extras.find_runner_up(replace(result, best=result.best[:2]), problem)
+    cut = certify_run.find_runner_up(replace(result, best=result.best[:2]), problem)
     assert cut is None or not cut.is_certain
