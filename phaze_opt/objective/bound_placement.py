@@ -37,8 +37,7 @@ from phaze_opt.objective.bound_kernels import Relaxation
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.placing import layer_costs
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.placement.network_tables import NetworkTables, build_network_tables
-from phaze_opt.placement.options import POLICY_CODE
+from phaze_opt.placement.options import POLICY_CODE, NetworkTables, build_network_tables
 from phaze_opt.placement.problem import LayerCosts, RecomputePolicy
 
 Floats = NDArray[np.float64]

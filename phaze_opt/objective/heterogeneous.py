@@ -15,8 +15,8 @@ from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
 from phaze_opt.objective.layer_times import OptionTimes, bound_option, solve_option
 from phaze_opt.objective.placing import layer_costs, placement_problem
 from phaze_opt.placement.heterogeneous import HeterogeneousPlacement, solve_heterogeneous
-from phaze_opt.placement.heterogeneous_verify import verify_heterogeneous
 from phaze_opt.placement.problem import PlacementProblem, PlacementResult, Stage
+from phaze_opt.placement.verify import verify_heterogeneous
 from phaze_opt.space.point import DesignPoint
 
 OVER_BUDGET = frozenset({EvaluationStatus.OVER_AREA, EvaluationStatus.OVER_TDP})

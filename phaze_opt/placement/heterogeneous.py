@@ -10,32 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.placement import kernels
-from phaze_opt.placement.kernels import (
-    ALWAYS,
-    AUTO,
-    BACKWARD,
-    FORWARD,
-    GRADIENT,
-    INPUT,
-    OUTPUT,
-    STASH,
-    STATE,
-    STEP,
-    UPDATE,
-    WORKING_SET,
-    Chain,
-    Floats,
-    Options,
-    Rules,
-)
+from phaze_opt.placement.kernels import STEP, WORKING_SET, Floats, Ints, Options, chain_of, rules_of, stage_values
 from phaze_opt.placement.options import pack_options
-from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus, Stage
+from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus
+from phaze_opt.placement.solve import describe_placement
+from phaze_opt.record.compiled import compiled
+
+_OF_THE_CHIP = ("forward_s", "backward_s", "update_s", "tied_update_s")
+"""Costs that differ from chip to chip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +32,6 @@ class HeterogeneousPlacement:
 
     placement: PlacementResult
     chips: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _StageTables:
-    """Values of every possible stage at one position from the end, on every chip; shape (chips, n + 1, n + 1)."""
-
-    time_s: Floats
-    sync_s: Floats
-    memory_bytes: Floats
-    is_recomputed: NDArray[np.bool_]
-
-    def values(self, objective: Floats, *, max_time_s: float, max_sync_s: float) -> Floats:
-        """An objective where the caps hold, infinity elsewhere."""
-        return np.where((self.time_s <= max_time_s) & (self.sync_s <= max_sync_s), objective, np.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +58,25 @@ def solve_heterogeneous(
     _check(problems, weights)
     packed = [pack_options(problem) for problem in problems]
     triples, bounds = kernels.bound_candidates(pack_options(_dream(problems)))
-    best: tuple[_Found, tuple[int, int, int], list[_StageTables]] | None = None
+    best: tuple[_Found, Ints, list[Floats]] | None = None
     for row in np.argsort(bounds[:, 0], kind="stable"):
         incumbent_s = np.inf if best is None else best[0].batch_s
         if bounds[row, 0] * STEP >= incumbent_s:
             break
-        option, num_stages, data_parallel = (int(value) for value in triples[row])
-        tables = [_tables(packed, option, num_stages, data_parallel, stage) for stage in range(1, num_stages + 1)]
-        slots = kernels.num_micro_batches(packed[0], data_parallel) + num_stages - 1
+        chosen, num_stages = triples[row], int(triples[row, 1])
+        tables = [_stage_table(packed, chosen, stage) for stage in range(1, num_stages + 1)]
+        slots = int(kernels.num_micro_batches(packed[0], chosen[2])) + num_stages - 1
         found = _walk(tables, slots, incumbent_s)
         if found is not None:
-            best = found, (option, num_stages, data_parallel), tables
+            best = found, chosen, tables
     if best is None:
         return None
-    cuts, chips = _rebuild(best[2], best[0], np.asarray(weights, dtype=np.float64))
-    return _describe(packed[0], best[1], best[2], cuts, chips)
+    found, chosen, tables = best
+    cuts, chips = _rebuild(tables, found, np.asarray(weights, dtype=np.float64))
+    places = zip(reversed(tables), chips, pairwise(cuts), strict=True)
+    rows = np.array([table[:, chip, start, stop] for table, chip, (start, stop) in places])
+    placement = describe_placement(PlacementStatus.OPTIMAL, packed[0], chosen, np.array(cuts), rows)
+    return HeterogeneousPlacement(placement, tuple(chips))
 
 
 def _check(problems: Sequence[PlacementProblem], weights: Sequence[float]) -> None:
@@ -106,31 +84,21 @@ def _check(problems: Sequence[PlacementProblem], weights: Sequence[float]) -> No
     if not problems or len(problems) != len(weights):
         message = f"{len(problems)} chips with {len(weights)} weights: give at least one chip and one weight for each"
         raise InputError(message)
-    first = _without_chip(problems[0])
     for number, problem in enumerate(problems[1:], start=1):
-        if not _are_equal(first, _without_chip(problem)):
+        if not _is_same_chain(problems[0], problem):
             message = f"chip {number} differs from chip 0 in more than its times and its memory"
             raise InputError(message)
 
 
-def _without_chip(problem: PlacementProblem) -> PlacementProblem:
-    """The problem with everything set to zero that a chip may change."""
-    nothing = np.zeros(problem.options[0].num_layers)
-    options = tuple(
-        replace(option, tied_update_s=0.0, forward_s=nothing, backward_s=nothing, update_s=nothing)
-        for option in problem.options
-    )
-    return replace(problem, options=options, memory_bytes=0.0)
-
-
-def _are_equal(one: PlacementProblem, other: PlacementProblem) -> bool:
-    """Whether two problems agree in every field, arrays included."""
-    if replace(one, options=other.options) != other or len(one.options) != len(other.options):
+def _is_same_chain(one: PlacementProblem, other: PlacementProblem) -> bool:
+    """Whether two problems agree in all that a chip does not change."""
+    if replace(other, options=one.options, memory_bytes=one.memory_bytes) != one:
         return False
-    return all(
+    names = [name for name in LayerCosts.__dataclass_fields__ if name not in _OF_THE_CHIP]
+    return len(one.options) == len(other.options) and all(
         np.array_equal(getattr(mine, name), getattr(theirs, name))
         for mine, theirs in zip(one.options, other.options, strict=True)
-        for name in LayerCosts.__dataclass_fields__
+        for name in names
     )
 
 
@@ -152,61 +120,43 @@ def _dream(problems: Sequence[PlacementProblem]) -> PlacementProblem:
     return replace(problems[0], options=tuple(options), memory_bytes=max(problem.memory_bytes for problem in problems))
 
 
-def _tables(packed: Sequence[Options], option: int, num_stages: int, data_parallel: int, stage: int) -> _StageTables:
-    """Every stage [i, j) at one position from the end, on every chip."""
-    rows = [
-        _chip_tables(
-            kernels.chain_of(options, option),
-            kernels.rules_of(options, option, num_stages, data_parallel),
-            stage,
-            is_last=stage == 1,
-            is_first=stage == num_stages,
-        )
-        for options in packed
-    ]
-    return _StageTables(*(np.array(column) for column in zip(*rows, strict=True)))
+def _stage_table(packed: Sequence[Options], chosen: Ints, stage: int) -> Floats:
+    """`_tabulate_stages` at one place of the pipeline, shape (4, chips, n + 1, n + 1)."""
+    return np.stack([_tabulate_stages(options, chosen, stage) for options in packed], axis=1)
 
 
-def _chip_tables(
-    chain: Chain, rules: Rules, stage: int, *, is_last: bool, is_first: bool
-) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
-    """(time, synchronisation, memory, recomputation) of stages on one chip; infinite time where one cannot be."""
+@compiled
+def _tabulate_stages(options: Options, chosen: Ints, stage: int) -> Floats:
+    """Columns of `kernels.describe_stages` for every stage [i, j) that may be the ``stage``-th from the end.
+
+    Shape (4, n + 1, n + 1); the time is infinite where there cannot be such a stage, or where it does not fit.
+    """
+    option, num_stages, data_parallel = chosen[0], chosen[1], chosen[2]
+    chain = chain_of(options, option)
+    rules = rules_of(options, option, num_stages, data_parallel)
     n = chain.layer.shape[1]
-    start, stop = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
-    run = chain.prefix[:, None, :] - chain.prefix[:, :, None]
-    state, gradient, update_s = run[STATE], run[GRADIENT], run[UPDATE]
-    is_whole = (start == 0) & (stop == n)
-    state, gradient, update_s = (
-        value - is_whole * tied for value, tied in zip((state, gradient, update_s), chain.tied, strict=True)
-    )
-    in_flight = min(stage, rules.num_micro)
-    memory = state + in_flight * run[STASH]
-    recomputed = state + in_flight * run[INPUT] + _peaks(chain.layer[WORKING_SET])
-    if rules.policy == AUTO:
-        is_recomputed = memory > rules.memory_bytes
-    else:
-        is_recomputed = np.full(memory.shape, rules.policy == ALWAYS)
-    memory = np.where(is_recomputed, recomputed, memory)
-    time_s = run[FORWARD] + run[BACKWARD] + np.where(is_recomputed, run[FORWARD], 0.0)
-    output = np.concatenate(([0.0], chain.layer[OUTPUT]))
-    front = chain.transfer[stage, 0] + chain.transfer[stage, 1] * output[start]
-    back = chain.transfer[stage - 1, 0] + chain.transfer[stage - 1, 1] * output[stop]
-    time_s = time_s + np.where(start > 0, front, 0.0) + np.where(stop < n, back, 0.0)
-    sync_s = rules.latency_s + rules.s_per_byte * gradient + update_s
-    can_be = (stop > start) & (memory <= rules.memory_bytes) & ((stop == n) == is_last) & ((start == 0) == is_first)
-    return np.where(can_be, time_s, np.inf), sync_s, memory, is_recomputed
-
-
-def _peaks(working_set: Floats) -> Floats:
-    """Largest working set of the layers [i, j), shape (n + 1, n + 1)."""
-    n = len(working_set)
-    peaks = np.zeros((n + 1, n + 1))
+    table = np.zeros((4, n + 1, n + 1))
+    table[0] = np.inf
     for start in range(n):
-        peaks[start, start + 1 :] = np.maximum.accumulate(working_set[start:])
-    return peaks
+        peak_bytes = 0.0
+        for stop in range(start + 1, n + 1):
+            peak_bytes = max(peak_bytes, chain.layer[WORKING_SET, stop - 1])
+            if (stop == n) != (stage == 1) or (start == 0) != (stage == num_stages):
+                continue
+            time_s, sync_s, memory, is_recomputed = stage_values(chain, rules, stage, start, stop, peak_bytes)
+            if memory <= rules.memory_bytes:
+                table[0, start, stop] = time_s
+            table[1, start, stop], table[2, start, stop] = sync_s, memory
+            table[3, start, stop] = 1.0 if is_recomputed else 0.0
+    return table
 
 
-def _walk(tables: Sequence[_StageTables], slots: int, incumbent_s: float) -> _Found | None:
+def _within(table: Floats, objective: Floats, max_time_s: float, max_sync_s: float) -> Floats:
+    """An objective of stages where the caps on time and synchronisation hold, infinity elsewhere."""
+    return np.where((table[0] <= max_time_s) & (table[1] <= max_sync_s), objective, np.inf)
+
+
+def _walk(tables: Sequence[Floats], slots: int, incumbent_s: float) -> _Found | None:
     """Best batch time of one (option, stages, data degree), if it beats the incumbent: the Pareto walk."""
     best: _Found | None = None
     best_s, max_sync_s = incumbent_s, np.inf
@@ -224,29 +174,22 @@ def _walk(tables: Sequence[_StageTables], slots: int, incumbent_s: float) -> _Fo
         max_sync_s = min(sync_s, best_s - slots * time_s) * STEP
 
 
-def _sweep(tables: Sequence[_StageTables], *, is_time: bool, max_time_s: float, max_sync_s: float) -> float:
+def _sweep(tables: Sequence[Floats], *, is_time: bool, max_time_s: float, max_sync_s: float) -> float:
     """Least over cuts and chips of the largest stage time, or of the largest synchronisation, under caps."""
     tail: Floats | None = None
     for table in tables:
-        objective = table.time_s if is_time else table.sync_s
-        values = table.values(objective, max_time_s=max_time_s, max_sync_s=max_sync_s).min(axis=0)
-        reached = values[:, -1] if tail is None else np.maximum(values, tail[None, :]).min(axis=1)
-        tail = reached
+        values = _within(table, table[0 if is_time else 1], max_time_s, max_sync_s).min(axis=0)
+        tail = values[:, -1] if tail is None else np.maximum(values, tail[None, :]).min(axis=1)
     return np.inf if tail is None else float(tail[0])
 
 
-def _rebuild(tables: Sequence[_StageTables], found: _Found, weights: Floats) -> tuple[list[int], list[int]]:
+def _rebuild(tables: Sequence[Floats], found: _Found, weights: Floats) -> tuple[list[int], list[int]]:
     """Stage starts and chips, first stage first, of the least total weight at the found bottleneck and sync."""
-    n = tables[0].time_s.shape[1] - 1
-    tail = np.full(n + 1, np.inf)
-    tail[n] = 0.0
+    tail = np.full(tables[0].shape[2], np.inf)
+    tail[-1] = 0.0
     choices = []
     for table in tables:
-        cost = table.values(
-            np.broadcast_to(weights[:, None, None], table.time_s.shape),
-            max_time_s=found.time_s,
-            max_sync_s=found.sync_s,
-        )
+        cost = _within(table, weights[:, None, None], found.time_s, found.sync_s)
         chip = cost.argmin(axis=0)
         total = cost.min(axis=0) + tail[None, :]
         stop = total.argmin(axis=1)
@@ -258,35 +201,3 @@ def _rebuild(tables: Sequence[_StageTables], found: _Found, weights: Floats) -> 
         chips.append(int(chip[cuts[-1], end]))
         cuts.append(end)
     return cuts, chips
-
-
-def _describe(
-    options: Options, chosen: tuple[int, int, int], tables: Sequence[_StageTables], cuts: list[int], chips: list[int]
-) -> HeterogeneousPlacement:
-    """The placement as a value; its batch time is put together from its stages."""
-    option, num_stages, data_parallel = chosen
-    num_micro = int(kernels.num_micro_batches(options, data_parallel))
-    stages = []
-    for number, chip in enumerate(chips):
-        table = tables[num_stages - number - 1]
-        place = (chip, cuts[number], cuts[number + 1])
-        stages.append(
-            Stage(
-                first=cuts[number],
-                last=cuts[number + 1] - 1,
-                is_recomputed=bool(table.is_recomputed[place]),
-                time_s=float(table.time_s[place]),
-                memory_bytes=float(table.memory_bytes[place]),
-                sync_s=float(table.sync_s[place]),
-            )
-        )
-    slowest, latest = max(stage.time_s for stage in stages), max(stage.sync_s for stage in stages)
-    placement = PlacementResult(
-        status=PlacementStatus.OPTIMAL,
-        batch_time_s=slowest * (num_micro + num_stages - 1) + latest,
-        tensor_parallel=int(options.degrees[option]),
-        data_parallel=data_parallel,
-        num_micro_batches=num_micro,
-        stages=tuple(stages),
-    )
-    return HeterogeneousPlacement(placement, tuple(chips))

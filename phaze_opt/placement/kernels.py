@@ -47,7 +47,7 @@ class Chain(NamedTuple):
     transfer: Floats
 
 
-class Rules(NamedTuple):
+class StageRules(NamedTuple):
     """Micro-batches per replica, recomputation policy, memory of a device and the gradient all-reduce's two terms."""
 
     num_micro: int
@@ -59,7 +59,7 @@ class Rules(NamedTuple):
 
 @compiled
 def stage_values(  # noqa: PLR0917
-    chain: Chain, rules: Rules, stage: int, start: int, stop: int, peak_bytes: float
+    chain: Chain, rules: StageRules, stage: int, start: int, stop: int, peak_bytes: float
 ) -> tuple[float, float, float, bool]:
     """`stage_time`, synchronisation, `stage_memory` and recomputation of one stage.
 
@@ -98,7 +98,7 @@ def stage_values(  # noqa: PLR0917
 @compiled
 def _judge(  # noqa: PLR0917
     chain: Chain,
-    rules: Rules,
+    rules: StageRules,
     stage: int,
     start: int,
     stop: int,
@@ -121,7 +121,7 @@ def _judge(  # noqa: PLR0917
 @compiled
 def _best_stop(  # noqa: PLR0917
     chain: Chain,
-    rules: Rules,
+    rules: StageRules,
     stage: int,
     start: int,
     objective: int,
@@ -164,7 +164,7 @@ def _best_stop(  # noqa: PLR0917
 
 
 @compiled
-def sweep_table(chain: Chain, rules: Rules, max_stages: int, objective: int) -> Floats:
+def sweep_table(chain: Chain, rules: StageRules, max_stages: int, objective: int) -> Floats:
     """Recurrence f[s][i] = min over j of max(value(s, i, j), f[s-1][j]) for all s: f[s][0], inf if nothing fits."""
     last = chain.layer.shape[1]
     whole = np.full(max_stages + 1, np.inf)
@@ -181,7 +181,7 @@ def sweep_table(chain: Chain, rules: Rules, max_stages: int, objective: int) -> 
 
 @compiled
 def sweep_stages(  # noqa: PLR0917
-    chain: Chain, rules: Rules, num_stages: int, objective: int, max_time_s: float, max_sync_s: float, choice: Ints
+    chain: Chain, rules: StageRules, num_stages: int, objective: int, max_time_s: float, max_sync_s: float, choice: Ints
 ) -> float:
     """The same recurrence for one number of stages under caps on stage time and synchronisation.
 
@@ -202,7 +202,7 @@ def sweep_stages(  # noqa: PLR0917
 
 @compiled
 def walk_pareto(
-    chain: Chain, rules: Rules, num_stages: int, sync_floor_s: float, incumbent_s: float
+    chain: Chain, rules: StageRules, num_stages: int, sync_floor_s: float, incumbent_s: float
 ) -> tuple[float, float, float]:
     """Best `batch_time` of one (t, stages, d), its bottleneck and synchronisation; inf unless it beats the incumbent.
 
@@ -279,11 +279,11 @@ def num_micro_batches(options: Options, data_parallel: int) -> int:
 
 
 @compiled
-def rules_of(options: Options, option: int, num_stages: int, data_parallel: int) -> Rules:
+def rules_of(options: Options, option: int, num_stages: int, data_parallel: int) -> StageRules:
     """The rules under which one (t, stages, d) is placed."""
     entry = options.sync_offset[options.degrees[option] * num_stages] + data_parallel
     num_micro = num_micro_batches(options, data_parallel)
-    return Rules(num_micro, options.policy, options.memory_bytes, options.sync[entry, 0], options.sync[entry, 1])
+    return StageRules(num_micro, options.policy, options.memory_bytes, options.sync[entry, 0], options.sync[entry, 1])
 
 
 @compiled
@@ -345,7 +345,7 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
     max_stages = min(n, options.num_devices // degree)
     if max_stages == 0:
         return count
-    full = Rules(n, options.policy, options.memory_bytes, 0.0, 0.0)
+    full = StageRules(n, options.policy, options.memory_bytes, 0.0, 0.0)
     bottleneck_s = sweep_table(chain, full, max_stages, int(MIN_TIME))
     relaxed_s = np.empty(0)
     for num_stages in range(1, max_stages + 1):
@@ -359,7 +359,7 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
             time_s = bottleneck_s[num_stages]
             if num_micro < num_stages:
                 if len(relaxed_s) == 0:
-                    single = Rules(1, options.policy, options.memory_bytes, 0.0, 0.0)
+                    single = StageRules(1, options.policy, options.memory_bytes, 0.0, 0.0)
                     relaxed_s = sweep_table(chain, single, max_stages, int(MIN_TIME))
                 time_s = relaxed_s[num_stages]
             if time_s == np.inf:

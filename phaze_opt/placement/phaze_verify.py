@@ -6,13 +6,10 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from phaze_opt.errors import VerificationError
 from phaze_opt.placement.phaze_instance import PhazeChain, PhazeInstance
 from phaze_opt.placement.phaze_solve import PhazePlacement
 from phaze_opt.placement.problem import PlacementStatus
-
-RELATIVE_TOLERANCE = 1e-9
-"""Agreement demanded of times and memories."""
+from phaze_opt.placement.verify import check, check_close
 
 
 def evaluate_phaze(
@@ -96,37 +93,23 @@ def verify_phaze(instance: PhazeInstance, placement: PhazePlacement) -> None:
         VerificationError: any of it is wrong.
     """
     if placement.status is PlacementStatus.INFEASIBLE:
-        _check(placement.shortfall is not None and not placement.stages, "infeasible needs a shortfall and no stages")
+        check(placement.shortfall is not None and not placement.stages, "infeasible needs a shortfall and no stages")
         return
-    chain = next((c for c in instance.chains if c.tensor_parallel == placement.tensor_parallel), None)
-    if chain is None:
-        message = f"the instance has no width {placement.tensor_parallel}"
-        raise VerificationError(message)
+    chains = {chain.tensor_parallel: chain for chain in instance.chains}
+    check(placement.tensor_parallel in chains, f"the instance has no width {placement.tensor_parallel}")
+    chain = chains[placement.tensor_parallel]
     order = [layer.layer for layer in chain.layers]
-    _check([layer for stage in placement.stages for layer in stage.layers] == order, "layers not each once in order")
+    check([layer for stage in placement.stages for layer in stage.layers] == order, "layers not each once in order")
     bounds = [0]
     for number, stage in enumerate(placement.stages):
         bounds.append(bounds[-1] + len(stage.layers))
         span, from_end = range(bounds[-2], bounds[-1]), len(placement.stages) - number
-        _check(stage.num_devices == stage_devices(chain, span), f"stage {number}: {stage.num_devices} devices")
-        _check_close(f"stage {number} load_s", stage.load_s, stage_load_s(instance, chain, span, from_end))
+        check(stage.num_devices == stage_devices(chain, span), f"stage {number}: {stage.num_devices} devices")
+        check_close(f"stage {number} load_s", stage.load_s, stage_load_s(instance, chain, span, from_end))
         memory = stage_memory_bytes(instance, chain, span, from_end)
-        _check_close(f"stage {number} memory_bytes", stage.memory_bytes, memory)
+        check_close(f"stage {number} memory_bytes", stage.memory_bytes, memory)
     independent = evaluate_phaze(
         instance, tensor_parallel=chain.tensor_parallel, data_parallel=placement.data_parallel, bounds=bounds
     )
-    _check(independent is not None, "the placement exceeds memory or devices")
-    _check_close("batch_time_s", placement.batch_time_s, independent or 0.0)
-
-
-def _check(holds: bool, message: str) -> None:
-    """Raise what does not hold."""
-    if not holds:
-        raise VerificationError(message)
-
-
-def _check_close(name: str, reported: float, independent: float) -> None:
-    """Compare a reported figure with the independent one."""
-    if not math.isclose(reported, independent, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-15):
-        message = f"{name} = {reported!r} but independent re-evaluation gives {independent!r}"
-        raise VerificationError(message)
+    check(independent is not None, "the placement exceeds memory or devices")
+    check_close("batch_time_s", placement.batch_time_s, independent or 0.0)

@@ -30,16 +30,7 @@ def solve_placement(problem: PlacementProblem) -> PlacementResult:
         return _infeasible(explain_shortfall(problem, options))
     cuts = kernels.rebuild_cuts(options, chosen, best)
     rows = kernels.describe_stages(options, chosen, cuts)
-    return _placed(PlacementStatus.OPTIMAL, options, chosen, cuts, rows)
-
-
-def solve_placements(problems: Sequence[PlacementProblem]) -> tuple[PlacementResult, ...]:
-    """`solve_placement` of many problems, in their order.
-
-    Problems on one cluster share the network's tables and the compiled kernels; nothing else carries over, so each
-    result equals that of the problem alone.
-    """
-    return tuple(solve_placement(problem) for problem in problems)
+    return describe_placement(PlacementStatus.OPTIMAL, options, chosen, cuts, rows)
 
 
 def evaluate_placement(
@@ -64,7 +55,7 @@ def evaluate_placement(
     rows = kernels.describe_stages(options, chosen, bounds)
     if rows[:, 2].max() > problem.memory_bytes:
         return _infeasible(explain_stage(problem, options, chosen, bounds, rows))
-    return _placed(PlacementStatus.FEASIBLE, options, chosen, bounds, rows)
+    return describe_placement(PlacementStatus.FEASIBLE, options, chosen, bounds, rows)
 
 
 def _check_fixed(
@@ -90,8 +81,10 @@ def _check_fixed(
     return np.array([degrees.index(tensor_parallel), num_stages, data_parallel], dtype=np.int64), bounds
 
 
-def _placed(status: PlacementStatus, options: Options, chosen: Ints, bounds: Ints, rows: Floats) -> PlacementResult:
-    """The result of a placement that fits; its batch time is put together from its stages."""
+def describe_placement(
+    status: PlacementStatus, options: Options, chosen: Ints, bounds: Ints, rows: Floats
+) -> PlacementResult:
+    """The result of a placement that fits; its batch time is put together from its stages (`describe_stages`)."""
     option, num_stages, data_parallel = (int(value) for value in chosen)
     num_micro = kernels.num_micro_batches(options, data_parallel)
     stages = tuple(

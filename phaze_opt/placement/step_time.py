@@ -1,21 +1,23 @@
 """Time of one training step of a parallel plan, from the loads of its stages (docs/validation.md, "The step").
 
 With interleave 1, no ZeRO and no overlap this is `batch_time` of semantics 5, except that the pipeline fills through
-the stages' own times rather than the slowest one's (`pipeline_fill`); equal stages make both equal.
+the stages' own times rather than the slowest one's (`fill_s`); equal stages make both equal.
 
 Everything here works on many steps at once, (steps, stages); a single step is one row.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.placement.pipeline_fill import fill_s
-
 Floats = NDArray[np.float64]
+
+
+BUSY_PARTS = ("matmul_s", "attention_s", "vector_s", "launch_s", "tensor_s")
+"""What a device does of a micro-batch itself, without transfers and parameter traffic; a step waits for all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class StageLoads:
     @property
     def busy_s(self) -> Floats:
         """One micro-batch without transfers and parameter traffic, shape (steps, stages), s."""
-        return self.matmul_s + self.attention_s + self.vector_s + self.launch_s + self.tensor_s
+        return np.asarray(sum(getattr(self, name) for name in BUSY_PARTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,33 +74,6 @@ class StepRules:
     parameter_overlap: Floats
     overhead_s: Floats
     waiting: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """Times of many steps and where they go, each of shape (steps,), s; see `StepTime`."""
-
-    matmul_s: Floats
-    attention_s: Floats
-    vector_s: Floats
-    launch_s: Floats
-    tensor_s: Floats
-    transfer_s: Floats
-    bubble_s: Floats
-    parameter_s: Floats
-    gradient_s: Floats
-    update_s: Floats
-    overhead_s: Floats
-    waiting_s: Floats
-
-    @property
-    def seconds(self) -> Floats:
-        """The steps, shape (steps,), s."""
-        return np.asarray(sum(getattr(self, name) for name in PARTS))
-
-    def one(self, index: int) -> StepTime:
-        """One of the steps."""
-        return StepTime(*(float(getattr(self, name)[index]) for name in PARTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,24 +120,27 @@ class StepTime:
     @property
     def compute_s(self) -> float:
         """Micro-batches of the slowest stage, without waiting for the pipeline or the network between stages."""
-        return self.matmul_s + self.attention_s + self.vector_s + self.launch_s + self.tensor_s
+        return float(sum(self.parts[name] for name in BUSY_PARTS))
 
 
-PARTS = (
-    "matmul_s",
-    "attention_s",
-    "vector_s",
-    "launch_s",
-    "tensor_s",
-    "transfer_s",
-    "bubble_s",
-    "parameter_s",
-    "gradient_s",
-    "update_s",
-    "overhead_s",
-    "waiting_s",
-)
-"""Parts of a step's time, in the order of `StepTime`."""
+PARTS = tuple(field.name for field in fields(StepTime))
+"""Parts of a step's time, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Times of many steps: each part of `StepTime` by its name, shape (steps,), s."""
+
+    parts: dict[str, Floats]
+
+    @property
+    def seconds(self) -> Floats:
+        """The steps, shape (steps,), s."""
+        return np.asarray(sum(self.parts[name] for name in PARTS))
+
+    def one(self, index: int) -> StepTime:
+        """One of the steps."""
+        return StepTime(**{name: float(values[index]) for name, values in self.parts.items()})
 
 
 BACKWARD_SHARE = 2.0 / 3.0
@@ -190,24 +168,54 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     def of_slowest(values: Floats) -> Floats:
         return np.asarray(rules.num_micro_batches * values[rows, slowest])
 
-    times = StepTimes(
-        matmul_s=of_slowest(stages.matmul_s),
-        attention_s=of_slowest(stages.attention_s),
-        vector_s=of_slowest(stages.vector_s),
-        launch_s=of_slowest(stages.launch_s),
-        tensor_s=of_slowest(stages.tensor_s),
-        transfer_s=of_slowest(stages.transfer_s),
-        bubble_s=bubble_s,
-        parameter_s=of_slowest(exposed),
-        gradient_s=of_slowest(reduced) + gradient_s[rows, last],
-        update_s=stages.update_s[rows, last],
-        overhead_s=rules.overhead_s,
-        waiting_s=np.zeros(len(loads)),
-    )
-    return replace(times, waiting_s=times.seconds * rules.waiting)
+    parts = {name: of_slowest(getattr(stages, name)) for name in (*BUSY_PARTS, "transfer_s")}
+    parts |= {
+        "bubble_s": bubble_s,
+        "parameter_s": of_slowest(exposed),
+        "gradient_s": of_slowest(reduced) + gradient_s[rows, last],
+        "update_s": stages.update_s[rows, last],
+        "overhead_s": rules.overhead_s,
+        "waiting_s": np.zeros(len(loads)),
+    }
+    return StepTimes(parts | {"waiting_s": StepTimes(parts).seconds * rules.waiting})
 
 
 def _exposed(compute_s: Floats, traffic_s: Floats, overlap: Floats) -> Floats:
     """What traffic adds to a computation it may overlap with: max + (1 - overlap) min - compute."""
     longer, shorter = np.maximum(compute_s, traffic_s), np.minimum(compute_s, traffic_s)
     return np.asarray(longer + (1.0 - overlap) * shorter - compute_s)
+
+
+def fill_s(forward_s: Floats, backward_s: Floats, num_micro_batches: Floats, interleave: Floats) -> Floats:
+    """Time of steps beyond the micro-batches of their slowest stages: the pipeline fills and drains (decision 0171).
+
+    Stage k of p under 1F1B starts once the first micro-batch has come forward through the stages before it, and ends
+    when the last is about to go back through them. In between it waits twice: for its first backward pass, while the
+    stages behind it do one micro-batch and it does p - 1 - k forward passes of its own; and at the end, likewise, with
+    backward passes. The step lasts as long as the stage for which that is longest. Equal stages give p - 1 times one of
+    them, a slow last stage gives the sum of the others.
+
+    Args:
+        forward_s: one micro-batch through each stage, shape (steps, stages), 0 behind a step's last stage, s.
+        backward_s: the same of backward.
+        num_micro_batches: m of each step, shape (steps,).
+        interleave: model chunks of a stage v, shape (steps,). Above 1 the fill is the sum of the other stages divided
+            by v (Narayanan et al. 2021, section 2.2).
+
+    Returns:
+        Shape (steps,), s; never above the sum of the other stages.
+    """
+    both = forward_s + backward_s
+    slowest = both.max(axis=1)
+    others = both.sum(axis=1) - slowest
+    m = num_micro_batches[:, None]
+    done = both.cumsum(axis=1)
+    before, behind = done - both, done[:, -1:] - done
+    ahead = (both > 0.0).sum(axis=1, keepdims=True) - np.arange(1, both.shape[1] + 1)
+    own = np.minimum(ahead, m - 1.0)
+    first, last = (np.maximum(0.0, behind - own * passed) for passed in (forward_s, backward_s))
+    # With so few micro-batches that all go forward before the first comes back, it is one and the same wait.
+    waits = np.where(m - 1.0 > ahead, first + last, np.maximum(first, last))
+    ends = np.where(both > 0.0, before + m * both + np.where(ahead > 0, waits, 0.0), 0.0)
+    plain = ends.max(axis=1) - num_micro_batches * slowest
+    return np.asarray(np.where(interleave > 1.0, others / interleave, np.clip(plain, 0.0, others)))

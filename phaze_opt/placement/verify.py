@@ -6,11 +6,13 @@ Shares the data classes and the collectives with the solver, and nothing else: n
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 
 from phaze_opt.errors import VerificationError
 from phaze_opt.estimate.collectives import collective_coefficients, group_dimensions, transfer_s
 from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.placement.heterogeneous import HeterogeneousPlacement
 from phaze_opt.placement.problem import (
     LayerCosts,
     PlacementProblem,
@@ -57,7 +59,15 @@ def recompute_batch_time(
     Raises:
         VerificationError: the placement names a tensor degree that the problem does not have.
     """
-    terms = [stage_terms(problem, result, number) for number in range(len(result.stages))]
+    return _batch_time_s([problem] * len(result.stages), result, without)
+
+
+def _batch_time_s(
+    problems: Sequence[PlacementProblem], result: PlacementResult, without: frozenset[TimeTerm] = frozenset()
+) -> float:
+    """`batch_time` of stages that each have a problem of their own."""
+    problem = problems[0]
+    terms = [stage_terms(each, result, number) for number, each in enumerate(problems)]
     kept = [{term: 0.0 if term in without else value for term, value in stage.items()} for stage in terms]
     bottleneck_s = max(sum(stage[term] for term in STAGE_TERMS) for stage in kept)
     sync_s = max(sum(stage[term] for term in SYNC_TERMS) for stage in kept)
@@ -75,29 +85,47 @@ def verify_placement(problem: PlacementProblem, result: PlacementResult) -> None
         VerificationError: any of it is wrong; names the stage and both figures.
     """
     if result.status is PlacementStatus.INFEASIBLE:
-        _check(
+        check(
             result.shortfall is not None and not result.stages,
             "an infeasible placement needs a shortfall and no stages",
         )
         return
-    _check(result.shortfall is None, "a placement that fits has no shortfall")
-    _verify_shape(problem, result)
-    for number, stage in enumerate(result.stages):
+    check(result.shortfall is None, "a placement that fits has no shortfall")
+    _verify([problem] * len(result.stages), problem, result)
+
+
+def verify_heterogeneous(problems: Sequence[PlacementProblem], found: HeterogeneousPlacement) -> None:
+    """Check a placement on several chips: as `verify_placement`, the memory and times of each stage on its own chip.
+
+    Args:
+        problems: the chain on every chip.
+        found: the placement and its chips.
+
+    Raises:
+        VerificationError: any of it is wrong; names the stage and both figures.
+    """
+    count = len(found.placement.stages)
+    check(len(found.chips) == count, f"{count} stages on {len(found.chips)} chips")
+    _verify([problems[chip] for chip in found.chips], problems[0], found.placement)
+
+
+def _verify(problems: Sequence[PlacementProblem], whole: PlacementProblem, result: PlacementResult) -> None:
+    """A placement that fits; ``problems`` are those of its stages, ``whole`` has what they share."""
+    _verify_shape(whole, result)
+    for number, (problem, stage) in enumerate(zip(problems, result.stages, strict=True)):
         _verify_stage(problem, result, number, stage)
-    _check_close("batch_time_s", result.batch_time_s, recompute_batch_time(problem, result))
+    check_close("batch_time_s", result.batch_time_s, _batch_time_s(problems, result))
 
 
 def _verify_shape(problem: PlacementProblem, result: PlacementResult) -> None:
     """Layers covered once and in order, devices within the cluster, micro-batches right."""
     layers = [layer for stage in result.stages for layer in range(stage.first, stage.last + 1)]
-    _check(
-        layers == list(range(problem.options[0].num_layers)), f"stages cover layers {layers}, not each once in order"
-    )
-    _check(all(stage.last >= stage.first for stage in result.stages), "a stage is empty")
+    check(layers == list(range(problem.options[0].num_layers)), f"stages cover layers {layers}, not each once in order")
+    check(all(stage.last >= stage.first for stage in result.stages), "a stage is empty")
     used = result.tensor_parallel * len(result.stages) * result.data_parallel
-    _check(1 <= used <= problem.cluster.num_devices, f"{used} devices used of {problem.cluster.num_devices}")
+    check(1 <= used <= problem.cluster.num_devices, f"{used} devices used of {problem.cluster.num_devices}")
     num_micro = math.ceil(problem.global_batch / (problem.micro_batch * result.data_parallel))
-    _check(result.num_micro_batches == num_micro, f"{result.num_micro_batches} micro-batches, not {num_micro}")
+    check(result.num_micro_batches == num_micro, f"{result.num_micro_batches} micro-batches, not {num_micro}")
 
 
 def _verify_stage(problem: PlacementProblem, result: PlacementResult, number: int, stage: Stage) -> None:
@@ -107,13 +135,13 @@ def _verify_stage(problem: PlacementProblem, result: PlacementResult, number: in
         is_recomputed = stash > problem.memory_bytes
     else:
         is_recomputed = problem.recompute is RecomputePolicy.ALWAYS
-    _check(stage.is_recomputed == is_recomputed, f"stage {number}: recomputation is {stage.is_recomputed}")
+    check(stage.is_recomputed == is_recomputed, f"stage {number}: recomputation is {stage.is_recomputed}")
     memory = recomputed if is_recomputed else stash
-    _check_close(f"stage {number} memory_bytes", stage.memory_bytes, memory)
-    _check(memory <= problem.memory_bytes, f"stage {number}: {memory} bytes exceed {problem.memory_bytes}")
+    check_close(f"stage {number} memory_bytes", stage.memory_bytes, memory)
+    check(memory <= problem.memory_bytes, f"stage {number}: {memory} bytes exceed {problem.memory_bytes}")
     terms = stage_terms(problem, result, number)
-    _check_close(f"stage {number} time_s", stage.time_s, sum(terms[term] for term in STAGE_TERMS))
-    _check_close(f"stage {number} sync_s", stage.sync_s, sum(terms[term] for term in SYNC_TERMS))
+    check_close(f"stage {number} time_s", stage.time_s, sum(terms[term] for term in STAGE_TERMS))
+    check_close(f"stage {number} sync_s", stage.sync_s, sum(terms[term] for term in SYNC_TERMS))
 
 
 def _costs(problem: PlacementProblem, result: PlacementResult) -> LayerCosts:
@@ -171,13 +199,13 @@ def stage_terms(problem: PlacementProblem, result: PlacementResult, number: int)
     }
 
 
-def _check(holds: bool, message: str) -> None:
+def check(holds: bool, message: str) -> None:
     """Raise what does not hold."""
     if not holds:
         raise VerificationError(message)
 
 
-def _check_close(name: str, reported: float, independent: float) -> None:
+def check_close(name: str, reported: float, independent: float) -> None:
     """Compare a reported figure with the independent one."""
     if not math.isclose(reported, independent, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-15):
         message = f"{name} = {reported!r} but independent recomputation gives {independent!r}"

@@ -12,10 +12,9 @@ from kits.placers import random_problem
 
 from phaze_opt.errors import InputError, VerificationError
 from phaze_opt.placement.heterogeneous import HeterogeneousPlacement, solve_heterogeneous
-from phaze_opt.placement.heterogeneous_verify import verify_heterogeneous
 from phaze_opt.placement.problem import PlacementProblem, PlacementResult, PlacementStatus, RecomputePolicy, Stage
 from phaze_opt.placement.solve import solve_placement
-from phaze_opt.placement.verify import STAGE_TERMS, SYNC_TERMS, stage_memory_bytes, stage_terms
+from phaze_opt.placement.verify import STAGE_TERMS, SYNC_TERMS, stage_memory_bytes, stage_terms, verify_heterogeneous
 
 
 def chips_of(seed: int, count: int, *, recompute: RecomputePolicy = RecomputePolicy.AUTO) -> list[PlacementProblem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,83 +13,60 @@ from kits.placers import brute_force_batch_time, random_problem, two_level_clust
 
 from phaze_opt.errors import VerificationError
 from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
-from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus, RecomputePolicy
-from phaze_opt.placement.solve import solve_placement, solve_placements
+from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementStatus, RecomputePolicy
+from phaze_opt.placement.solve import solve_placement
 from phaze_opt.placement.verify import verify_placement
 
-Placer = Callable[[PlacementProblem], PlacementResult]
+
+def test_verifies() -> None:
+    """Layers once and contiguous, devices and memory within budget, every figure recomputed independently."""
+    for seed in range(25):
+        problem = random_problem(seed)
+        verify_placement(problem, solve_placement(problem))
 
 
-@pytest.mark.parametrize("placer", [solve_placement, lambda problem: solve_placements([problem, problem])[1]])
-class TestPlacers:
-    @pytest.mark.parametrize("policy", list(RecomputePolicy))
-    def test_equals_brute_force(self, placer: Placer, policy: RecomputePolicy) -> None:
-        """Optimal over all cuts, degrees and recomputation on small chains; infeasible exactly when nothing fits."""
-        for seed in range(25):
-            problem = random_problem(seed, recompute=policy)
-            expected, result = brute_force_batch_time(problem), placer(problem)
-            if expected is None:
-                assert result.status is PlacementStatus.INFEASIBLE
-            else:
-                assert result.batch_time_s == pytest.approx(expected, rel=1e-9)
-
-    def test_verifies(self, placer: Placer) -> None:
-        """Layers once and contiguous, devices and memory within budget, every figure recomputed independently."""
-        for seed in range(25):
-            problem = random_problem(seed)
-            verify_placement(problem, placer(problem))
-
-    def test_infeasible_says_why(self, placer: Placer) -> None:
-        """An infeasible problem yields a shortfall with a layer, sizes and a remedy."""
-        problem = replace(random_problem(1, num_layers=4), memory_bytes=1e6)
-        shortfall = placer(problem).shortfall
-        assert shortfall is not None
-        assert 0 <= shortfall.layer < 4
-        assert shortfall.needed_bytes > shortfall.available_bytes == 1e6
-        assert len(shortfall.reason) > 20
-
-    def test_more_memory_never_worse(self, placer: Placer) -> None:
-        """Capacity only adds choices."""
-        for seed in range(25):
-            problem = random_problem(seed)
-            richer = replace(problem, memory_bytes=problem.memory_bytes * 1.5)
-            _assert_not_worse(placer(richer), placer(problem))
-
-    def test_more_devices_never_worse(self, placer: Placer) -> None:
-        """Devices may stay unused."""
-        for seed in range(25):
-            problem = random_problem(seed)
-            cluster = Cluster(problem.cluster.num_devices + 3, problem.cluster.network)
-            _assert_not_worse(placer(replace(problem, cluster=cluster)), placer(problem))
-
-    def test_more_bandwidth_never_worse(self, placer: Placer) -> None:
-        """Every transfer and all-reduce only gets faster."""
-        for seed in range(25):
-            problem = random_problem(seed)
-            faster = two_level_cluster(problem.cluster.num_devices, speed=2.0)
-            _assert_not_worse(placer(replace(problem, cluster=faster)), placer(problem))
-
-    def test_is_deterministic_and_leaves_its_input_alone(self, placer: Placer) -> None:
-        """Same problem, same result; arrays untouched."""
-        problem = random_problem(3)
-        before = [option.forward_s.copy() for option in problem.options]
-        assert placer(problem) == placer(problem)
-        assert all((old == option.forward_s).all() for old, option in zip(before, problem.options, strict=True))
-
-    def test_verifier_refuses_a_wrong_time(self, placer: Placer) -> None:
-        """The check bites: a batch time off by a millionth is refused."""
-        problem = replace(random_problem(3), memory_bytes=1e12)
-        result = placer(problem)
-        with pytest.raises(VerificationError):
-            verify_placement(problem, replace(result, batch_time_s=result.batch_time_s * (1 + 1e-6)))
+def test_infeasible_says_why() -> None:
+    """An infeasible problem yields a shortfall with a layer, sizes and a remedy."""
+    problem = replace(random_problem(1, num_layers=4), memory_bytes=1e6)
+    shortfall = solve_placement(problem).shortfall
+    assert shortfall is not None
+    assert 0 <= shortfall.layer < 4
+    assert shortfall.needed_bytes > shortfall.available_bytes == 1e6
+    assert len(shortfall.reason) > 20
 
 
-def _assert_not_worse(richer: PlacementResult, poorer: PlacementResult) -> None:
-    """Feasibility and time may only improve."""
-    if poorer.status is PlacementStatus.INFEASIBLE:
-        return
-    assert richer.status is not PlacementStatus.INFEASIBLE
-    assert richer.batch_time_s <= poorer.batch_time_s * (1 + 1e-9)
+def _richer(problem: PlacementProblem) -> Iterator[PlacementProblem]:
+    """More memory, more devices (they may stay unused), and faster links."""
+    num_devices = problem.cluster.num_devices
+    yield replace(problem, memory_bytes=problem.memory_bytes * 1.5)
+    yield replace(problem, cluster=Cluster(num_devices + 3, problem.cluster.network))
+    yield replace(problem, cluster=two_level_cluster(num_devices, speed=2.0))
+
+
+def test_more_memory_devices_or_bandwidth_is_never_worse() -> None:
+    for seed in range(25):
+        problem = random_problem(seed)
+        poorer = solve_placement(problem)
+        if poorer.status is not PlacementStatus.INFEASIBLE:
+            for richer in map(solve_placement, _richer(problem)):
+                assert richer.status is not PlacementStatus.INFEASIBLE
+                assert richer.batch_time_s <= poorer.batch_time_s * (1 + 1e-9)
+
+
+def test_is_deterministic_and_leaves_its_input_alone() -> None:
+    """Same problem, same result; arrays untouched."""
+    problem = random_problem(3)
+    before = [option.forward_s.copy() for option in problem.options]
+    assert solve_placement(problem) == solve_placement(problem)
+    assert all((old == option.forward_s).all() for old, option in zip(before, problem.options, strict=True))
+
+
+def test_verifier_refuses_a_wrong_time() -> None:
+    """The check bites: a batch time off by a millionth is refused."""
+    problem = replace(random_problem(3), memory_bytes=1e12)
+    result = solve_placement(problem)
+    with pytest.raises(VerificationError):
+        verify_placement(problem, replace(result, batch_time_s=result.batch_time_s * (1 + 1e-6)))
 
 
 @settings(max_examples=300, deadline=None)

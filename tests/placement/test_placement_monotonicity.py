@@ -11,7 +11,7 @@ from kits.placers import random_costs, random_problem, two_level_cluster
 
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus
-from phaze_opt.placement.solve import evaluate_placement, solve_placement, solve_placements
+from phaze_opt.placement.solve import evaluate_placement, solve_placement
 from phaze_opt.placement.verify import verify_placement
 
 seeds = st.integers(0, 10**9)
@@ -65,10 +65,8 @@ def test_larger_replica_count_can_win() -> None:
     assert fewest.batch_time_s > result.batch_time_s + 0.025
 
 
-def test_98_layers_on_1024_devices_alone_and_in_a_batch() -> None:
+def test_98_layers_on_1024_devices() -> None:
     rng = np.random.default_rng(0)
     options = tuple(random_costs(98, degree, rng) for degree in (1, 2, 4, 8))
     problem = PlacementProblem(options, two_level_cluster(1024, island=8), 64e9, 4096, 1)
-    found = solve_placement(problem)
-    verify_placement(problem, found)
-    assert {each.batch_time_s for each in solve_placements([problem] * 5)} == {found.batch_time_s}
+    verify_placement(problem, solve_placement(problem))
