@@ -30,7 +30,7 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, phaze_space
+from phaze_opt.space.search_space import phaze_space
 from phaze_opt.study.disk.directory import find_study
 from phaze_opt.study.load import load_study
 from phaze_opt.study.summary import summarise
@@ -48,7 +48,7 @@ def make_problem(model: str, network: str) -> CertifyProblem:
     cluster = Cluster(DEVICES, load_network(network, num_devices=DEVICES))
     return CertifyProblem(
         scenario=Scenario((load_model(model),), cluster, GLOBAL_BATCH),
-        space=phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES),
+        space=phaze_space(),
         constants=load_constants(),
     )
 

@@ -28,13 +28,13 @@ import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, IntDistribution
 
-from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import build_accelerator_table
+from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.template import PointColumns
 from phaze_opt.search.encodings.lifts import HalvingsMapping, decode_lifted
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, SearchSpace, phaze_space
+from phaze_opt.space.search_space import SearchSpace, phaze_space
 
 NUM_TRIALS = 60
 MODELS = ("bert-large", "gpt2-xl", "llama-2-7b", "opt-350m")
@@ -73,7 +73,7 @@ class RawExponents:
     def index(self, params: dict[str, Any]) -> int | None:
         """Index of the point proposed; None if it is not kept."""
         block = [params[name] for name in ("glb", "width", "depth", "num_tc")]
-        row = np.ravel_multi_index(block, self.space.axes.shape)
+        row = np.ravel_multi_index([*block[:3], 0, block[3]], self.space.axes.shape)
         architecture = int(self.space.kept.index_of(np.array([row]), np.array([params["num_vc"]]))[0])
         if architecture < 0:
             return None
@@ -132,16 +132,9 @@ def measure_waste(space: SearchSpace) -> dict[str, float]:
     axes = space.axes
     grids = np.meshgrid(axes.glb_bytes, axes.tc_width, axes.tc_depth, axes.num_tc, axes.num_vc, indexing="ij")
     glb, width, depth, num_tc, num_vc = (grid.ravel() for grid in grids)
-    table: AcceleratorTable = build_accelerator_table(
-        num_tc,
-        num_vc,
-        tc_width=width,
-        tc_depth=depth,
-        glb_bytes=glb,
-        hbm_bytes=np.full(len(glb), axes.hbm_bytes[0]),
-        constants=load_constants(),
-    )
-    area = area_um2_table(table)
+    ones = np.ones_like(glb)
+    columns = PointColumns(num_tc, num_vc, width, depth, width, glb, axes.hbm_bytes[0] * ones, ones)
+    area = area_um2_table(chips_of(columns, load_constants()))
     over = area > space.area_budget_um2
     under = (area < space.min_area_fraction * space.area_budget_um2) & (num_tc > 1) & (num_vc > 1)
     return {
@@ -228,7 +221,7 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     module, function = arguments.objective.split(":")
     score: Callable[[SearchSpace, str], Scores] = getattr(importlib.import_module(module), function)
-    space = phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
+    space = phaze_space()
     scores = {model: score(space, model) for model in arguments.models.split(",")}
     rows = measure_regret(space, scores, num_seeds=arguments.seeds)
     result = {

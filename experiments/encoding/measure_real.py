@@ -21,7 +21,7 @@ import phaze_opt
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
 from phaze_opt.search.encodings.lifts import HalvingsMapping
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, SearchSpace, phaze_space
+from phaze_opt.space.search_space import SearchSpace, phaze_space
 
 DEVICES = 1024
 GLOBAL_BATCH = 4096
@@ -84,7 +84,7 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    space = phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
+    space = phaze_space()
     result: dict[str, Any] = {
         "_meta": {
             "version": phaze_opt.__version__,

@@ -22,9 +22,10 @@ import phaze_opt
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.template import AXIS
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, phaze_space
+from phaze_opt.space.search_space import phaze_space
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.training import AttentionForm
 
@@ -41,11 +42,11 @@ def make_objective(model: str, attention: AttentionForm) -> Objective:
 
 def measure(model: str, attention: AttentionForm, *, count: int) -> dict[str, object]:
     """Median, 90th percentile and maximum of evaluations, ms, with the schedule gaps they leave."""
-    space = phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
+    space = phaze_space()
     rng = np.random.default_rng(0)
     indices = rng.choice(space.size, size=count + 8, replace=False)
     objective = make_objective(model, attention)
-    for micro_batch in DEFAULT_MICRO_BATCHES:
+    for micro_batch in AXIS["micro_batch"].searched:
         objective.compiled(0, micro_batch)
     for index in indices[:8]:
         objective.evaluate(space.point(int(index)))

@@ -27,13 +27,12 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruners.critical_path import ROUNDING
 from phaze_opt.search.run import run_search
-from phaze_opt.space.decode import decode_points
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, SearchSpace, phaze_space
+from phaze_opt.space.search_space import SearchSpace, phaze_space
 from phaze_opt.units import GIBI, MEBI
 
 DEVICES = 1024
 GLOBAL_BATCH = 4096
-SPACE = phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
+SPACE = phaze_space()
 SLICE_GLB_BYTES, SLICE_HBM_BYTES, SLICE_MICRO_BATCH = 4 * MEBI, 80 * GIBI, 8
 MARGINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 NUM_ORDERS = 200
@@ -78,10 +77,10 @@ def measure_tightness(model: str, *, count: int) -> dict[str, object]:
     """Bound over truth of random points, and what evaluating them takes."""
     objective = Objective(make_scenario(model))
     indices = np.random.default_rng(0).choice(SPACE.size, size=count, replace=False)
-    points = decode_points(SPACE, indices)
+    points = SPACE.points_at(indices)
     bounder = ThroughputBounder(objective)
     bounds = bounder.bound_points(points)
-    many = decode_points(SPACE, np.arange(0, SPACE.size, SPACE.size // NUM_TIMED))
+    many = SPACE.points_at(np.arange(0, SPACE.size, SPACE.size // NUM_TIMED))
     started = time.process_time()
     bounder.bound_points(many)
     bound_us = 1e6 * (time.process_time() - started) / len(many)
@@ -115,7 +114,7 @@ def measure_slice(model: str) -> dict[str, object]:
     )
     space, scenario = replace(SPACE, axes=axes), make_scenario(model)
     objective = Objective(scenario)
-    points = decode_points(space, np.arange(space.size))
+    points = space.points_at(np.arange(space.size))
     bounds = np.array([b.throughput_samples_per_s for b in ThroughputBounder(objective).bound_points(points)])
     started = time.process_time()
     evaluations = [objective.evaluate(point) for point in points]

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
@@ -26,8 +27,7 @@ from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.probe import PhaseView, PointBound
 from phaze_opt.search.run import run_search
-from phaze_opt.space.point import DesignPoint
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, phaze_space
+from phaze_opt.space.search_space import phaze_space
 
 MODELS = ("bert-large", "gpt2-xl", "opt-1.3b", "llama-2-7b", "gpt3-175b")
 GOALS = (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP)
@@ -127,7 +127,7 @@ def run_case(name: str, shared: SharedModel, *, model: str, goal: Goal, seed: in
         result = run_search(
             config,
             scenario=shared.objective.scenario,
-            space=phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES),
+            space=phaze_space(),
             objective_factory=lambda _: shared,
             bounder_factory=lambda _: shared,
         )

@@ -22,8 +22,8 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, Setting, StudyConfig, Workload
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.run import run_study

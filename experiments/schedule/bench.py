@@ -29,6 +29,7 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.solve import ScheduleOptions, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
@@ -58,12 +59,16 @@ def random_designs(count: int, *, seed: int) -> list[Accelerator]:
         tc, vc = (2 ** int(exponent) for exponent in generator.integers(0, 13, size=2))
         width, depth = (2 ** int(exponent) for exponent in generator.integers(1, 9, size=2))
         design = build_accelerator(
-            tc,
-            vc,
-            tc_width=width,
-            tc_depth=depth,
-            glb_bytes=2 ** int(generator.integers(1, 8)) * MEBI,
-            hbm_bytes=int(generator.choice([32, 64, 80])) * GIBI,
+            DesignPoint(
+                num_tc=tc,
+                num_vc=vc,
+                tc_width=width,
+                tc_depth=depth,
+                vc_width=width,
+                glb_bytes=2 ** int(generator.integers(1, 8)) * MEBI,
+                hbm_bytes=int(generator.choice([32, 64, 80])) * GIBI,
+                micro_batch=1,
+            ),
             constants=constants,
         )
         area = area_mm2(design)

@@ -17,6 +17,7 @@ from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorGraph, 
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.units import GIBI, MEBI
 from phaze_opt.workload.config import load_model
@@ -196,15 +197,10 @@ def small_design(generator: np.random.Generator) -> Accelerator:
 def drawn_design(generator: np.random.Generator, num_tc: int, num_vc: int) -> Accelerator:
     """A design of these cores and drawn sizes."""
     width, depth = (int(generator.choice((32, 64, 128, 256))) for _ in range(2))
-    return build_accelerator(
-        num_tc,
-        num_vc,
-        tc_width=width,
-        tc_depth=depth,
-        glb_bytes=int(generator.choice((8, 32, 128))) * MEBI,
-        hbm_bytes=int(generator.choice((32, 64, 80))) * GIBI,
-        constants=load_constants(),
-    )
+    glb_bytes = int(generator.choice((8, 32, 128))) * MEBI
+    hbm_bytes = int(generator.choice((32, 64, 80))) * GIBI
+    point = DesignPoint(num_tc, num_vc, width, depth, width, glb_bytes, hbm_bytes, 1)
+    return build_accelerator(point, constants=load_constants())
 
 
 def layer_phase(model: str, *, phase: int, degree: int) -> OperatorGraph:

@@ -30,12 +30,12 @@ from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.estimate.design_terms import DesignTerms
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective import evaluate as evaluate_module
 from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.references import REFERENCES, evaluate_references
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.units import GIBI, MEBI
 

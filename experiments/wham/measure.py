@@ -26,12 +26,12 @@ from pathlib import Path
 from truth import GOALS, joined_space, scenario_of
 
 from phaze_opt import Objective, __version__
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.run import run_search
-from phaze_opt.space.point import DesignPoint
 
 CONFIGS = Path(__file__).parents[2] / "tests" / "workload" / "configs"
 TUNED = ("bert-large", "gpt2-xl", "llama-2-7b", "megatron-gpt2-54")

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, Slot
-from phaze_opt.certify.columns import chips_of
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.design import chips_of
 from phaze_opt.objective.bound_phases import PhasePools, PoolKey, phase_slots, pool_key
 from phaze_opt.objective.bounds import CHUNK_ROWS, OUT_OF_MEMORY, ThroughputBounder, grow_pools
 from phaze_opt.objective.compile import PHASES, CompiledModel
@@ -20,7 +20,6 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import PlacementProblem, PlacementResult, PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.dual_pool import DualPool
-from phaze_opt.space.decode import decode_columns
 from phaze_opt.space.search_space import SearchSpace
 
 Floats = NDArray[np.float64]
@@ -74,7 +73,7 @@ class SpaceBounder:
 
     def chips(self, indices: Ints) -> tuple[AcceleratorTable, Ints]:
         """The chips and micro-batches of points."""
-        columns = decode_columns(self.space, indices)
+        columns = self.space.columns(indices)
         return chips_of(columns, self.objective.constants), columns.micro_batch
 
     def bound(self, indices: Ints) -> BoundRows:

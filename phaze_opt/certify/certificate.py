@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 FORMAT = 1

@@ -7,8 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from phaze_opt.certify.certificate import Certificate
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.space.point import DesignPoint
 
 
 class CertifyStage(StrEnum):

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.certificate import NO_MULTIPLIERS
-from phaze_opt.certify.columns import micro_batches_of
 from phaze_opt.certify.multiplier_table import MultiplierTable
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.solving import SolvedPoint
@@ -71,7 +70,7 @@ class ProofState:
         here = slice(start, start + len(row_of))
         self.rate_upper[here], self.reason[here] = rows.rate_upper, rows.reason
         self.area_mm2[here], self.tdp_w[here] = rows.area_mm2, rows.tdp_w
-        micro_batches = micro_batches_of(self.problem.space, np.arange(here.start, here.stop, dtype=np.int64))
+        micro_batches = self.problem.space.columns(np.arange(here.start, here.stop, dtype=np.int64)).micro_batch
         # Points over a budget have no entries; without slots a row is empty and still says that there is a bound.
         is_bounded = (rows.reason == 0) | (rows.reason == OUT_OF_MEMORY)
         for micro_batch in np.unique(micro_batches).tolist():
@@ -82,7 +81,7 @@ class ProofState:
     def lower(self, indices: Ints, rows: BoundRows, *, is_exact: bool) -> None:
         """Take in new bounds of some points where they are lower than the known ones."""
         is_better = rows.rate_upper < self.rate_upper[indices]
-        micro_batches = micro_batches_of(self.problem.space, indices)
+        micro_batches = self.problem.space.columns(indices).micro_batch
         for micro_batch in np.unique(micro_batches).tolist():
             mine = is_better & (micro_batches == micro_batch)
             self.row[indices[mine]] = self.table.add(micro_batch, rows.entries[mine])

@@ -32,16 +32,15 @@ from phaze_opt.certify.certificate import (
     PoolFile,
     SolutionsFile,
 )
-from phaze_opt.certify.columns import micro_batches_of
 from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.certify.pool_entries import pool_file
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proving import Proof
 from phaze_opt.certify.state import ProofState
+from phaze_opt.hardware.template import AXES
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.record.whole_file import sync_directory as sync_path
 from phaze_opt.record.whole_file import unwritable
-from phaze_opt.space.decode import decode_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +149,7 @@ def _provenance(proof: Proof, wall_s: float) -> CertificateProvenance:
 def _multipliers(state: ProofState) -> tuple[dict[str, Any], NDArray[np.int32]]:
     """Tables by micro-batch with only the rows in use, and the row of every point."""
     numbers = np.full(len(state.row), NO_MULTIPLIERS, dtype=np.int32)
-    micro_batches = micro_batches_of(state.problem.space, np.arange(len(state.row), dtype=np.int64))
+    micro_batches = state.problem.space.columns(np.arange(len(state.row), dtype=np.int64)).micro_batch
     tables = {}
     for micro_batch in state.problem.space.axes.micro_batch:
         mine = (micro_batches == micro_batch) & (state.row != NO_MULTIPLIERS)
@@ -164,20 +163,21 @@ def _write_points(state: ProofState, numbers: NDArray[np.int32], path: Path) -> 
     import pyarrow.parquet as pq
 
     size = len(state.row)
-    columns = decode_columns(state.problem.space, np.arange(size, dtype=np.int64))
+    columns = state.problem.space.columns(np.arange(size, dtype=np.int64))
     attained, is_solved = np.zeros(size), np.zeros(size, dtype=np.int8)
     for index, solved in state.solved.items():
         attained[index], is_solved[index] = solved.evaluation.throughput_samples_per_s, 1
     bound = np.where(numbers == NO_MULTIPLIERS, 2, state.is_exact.astype(np.int8))
-    narrow = {name: getattr(columns, name).astype(np.int32) for name in ("num_tc", "num_vc", "tc_width", "tc_depth")}
+    # Narrow columns stand before wide ones, and what a space leaves at a number by default is no column.
+    axes = [axis for axis in AXES if axis.name in state.problem.space.axes.stated or not isinstance(axis.default, int)]
+    points = {
+        axis.name: getattr(columns, axis.name).astype(axis.parquet)
+        for axis in sorted(axes, key=lambda axis: axis.parquet != "int32")
+    }
     table = pa.table(
         {
             "index": np.arange(size, dtype=np.int64),
-            **narrow,
-            "vc_width": narrow["tc_width"],
-            "micro_batch": columns.micro_batch.astype(np.int32),
-            "glb_bytes": columns.glb_bytes,
-            "hbm_bytes": columns.hbm_bytes,
+            **points,
             "area_mm2": state.area_mm2,
             "tdp_w": state.tdp_w,
             "throughput_samples_per_s": attained,

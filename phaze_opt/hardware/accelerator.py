@@ -75,9 +75,9 @@ class AcceleratorTable:
     dtype_bytes: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Check that all columns are as long as the first."""
+        """Check that all columns are as long as the first, where they are columns: a mesh broadcasts."""
         lengths = {field.name: len(getattr(self, field.name)) for field in fields(self)}
-        if len(set(lengths.values())) != 1:
+        if np.ndim(self.num_tc) == 1 and len(set(lengths.values())) != 1:
             message = f"columns of an accelerator table must be equally long, got {lengths}"
             raise InputError(message)
 
@@ -94,6 +94,10 @@ class AcceleratorTable:
             dtype = np.float64 if is_rate else np.int64
             columns[field.name] = np.array([getattr(a, field.name) for a in accelerators], dtype=dtype)
         return cls(**columns)
+
+    def row(self, index: int, *, name: str = "") -> Accelerator:
+        """One chip of the table, under a name."""
+        return Accelerator(**{field.name: getattr(self, field.name)[index].item() for field in fields(self)}, name=name)
 
     def take(self, rows: NDArray[np.int64]) -> AcceleratorTable:
         """The table of the given rows, in the given order."""

@@ -38,9 +38,16 @@ def area_um2_table(table: AcceleratorTable, *, constants: Constants | None = Non
         table: the chips.
         constants: area of a multiplier and of the registers; the package's own by default.
     """
+    tensor_cores, vector_core, buffer = area_parts_um2(table, constants=constants)
+    return tensor_cores + table.num_vc * vector_core + buffer
+
+
+def area_parts_um2(
+    table: AcceleratorTable, *, constants: Constants | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Areas of all tensor cores, of one vector core and of the global buffer, um^2; columns may broadcast."""
     tensor_core = tc_area_um2(table.tc_width * table.tc_depth, table.l2_bytes, constants=constants)
-    vector_core = vc_area_um2(table.vc_width, constants=constants)
-    return table.num_tc * tensor_core + table.num_vc * vector_core + glb_area_um2(table.glb_bytes)
+    return table.num_tc * tensor_core, vc_area_um2(table.vc_width, constants=constants), glb_area_um2(table.glb_bytes)
 
 
 def tc_area_um2(

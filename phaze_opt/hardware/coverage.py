@@ -7,7 +7,6 @@ yield decide, of which the tables know nothing. Below the smallest entry a buffe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,23 +80,6 @@ def refusal_of(buffer: Buffer) -> str:
         f"(published to {format_size(buffer.high_bytes)}, continued to {format_size(REACH * buffer.high_bytes)}); "
         "give a smaller one"
     )
-
-
-def uncovered_axes(sizes: dict[str, int], constants: Constants) -> Iterator[Buffer]:
-    """Buffers that no model covers, of a space whose largest values are given by axis.
-
-    Args:
-        sizes: largest ``glb_bytes``, ``tc_width`` and ``tc_depth``.
-        constants: sizing of the cores' buffers.
-    """
-    cells = np.array([sizes["tc_width"] * sizes["tc_depth"]], dtype=np.int64)
-    areas = load_sram_areas()
-    for buffer in (
-        _buffer("glb_mb", "global buffer", sizes["glb_bytes"], areas.glb_um2),
-        _buffer("tc_width", "buffer of a tensor core", int(l2_bytes_of(cells, constants=constants)[0]), areas.l2_um2),
-    ):
-        if not buffer.is_covered:
-            yield buffer
 
 
 def format_size(size_bytes: float) -> str:

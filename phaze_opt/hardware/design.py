@@ -1,9 +1,11 @@
-"""Designed chips: from the parameters a search varies to a full `Accelerator` or a table of them."""
+"""Designed chips: what the parameters of a design (`template`) mean, as one `Accelerator` or a table of them."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import l2_bytes_of
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.template import DesignPoint, PointColumns
 
 DTYPE_BYTES = 2
 """Bytes of an element of every designed chip (16-bit arithmetic)."""
@@ -24,15 +27,35 @@ class HbmForm(StrEnum):
     FIXED = "fixed"
 
 
+def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | None = None) -> AcceleratorTable:
+    """The chips that points mean: what every parameter of `template.Design` is on a chip.
+
+    Args:
+        points: columns of one shape, or of shapes that broadcast.
+        constants: clock, GLB and HBM bandwidth, L2 sizing.
+        hbm_form: how HBM bandwidth follows from capacity; the estimator option ``hbm_form`` by default.
+    """
+    shape = np.shape(points.num_tc)
+    clock_hz = np.full(shape, constants.value("design.clock_hz"))
+    return AcceleratorTable(
+        num_tc=points.num_tc,
+        num_vc=points.num_vc,
+        tc_width=points.tc_width,
+        tc_depth=points.tc_depth,
+        vc_width=points.vc_width,
+        glb_bytes=points.glb_bytes,
+        glb_bandwidth_bytes_per_s=constants.value("glb.bytes_per_cycle") * clock_hz,
+        l2_bytes=l2_bytes_of(points.tc_width * points.tc_depth, constants=constants),
+        hbm_bytes=points.hbm_bytes,
+        hbm_bandwidth_bytes_per_s=hbm_bandwidth_table(points.hbm_bytes, constants=constants, hbm_form=hbm_form),
+        clock_hz=clock_hz,
+        dtype_bytes=np.full(shape, DTYPE_BYTES, dtype=np.int64),
+    )
+
+
 def build_accelerator(
-    num_tc: int,
-    num_vc: int,
+    point: DesignPoint,
     *,
-    tc_width: int,
-    tc_depth: int,
-    vc_width: int | None = None,
-    glb_bytes: int,
-    hbm_bytes: int,
     constants: Constants,
     hbm_form: HbmForm | None = None,
     name: str = "",
@@ -40,22 +63,16 @@ def build_accelerator(
     hbm_bandwidth_bytes_per_s: float | None = None,
     glb_bytes_per_cycle: float | None = None,
     l2_bytes: int | None = None,
-    dtype_bytes: int = DTYPE_BYTES,
+    dtype_bytes: int | None = None,
 ) -> Accelerator:
-    """A chip with everything that follows from the searched parameters filled in.
+    """The chip that a point means, or one like it that exists.
 
     Args:
-        num_tc: tensor cores.
-        num_vc: vector cores.
-        tc_width: columns of a tensor core's array.
-        tc_depth: rows of a tensor core's array.
-        vc_width: lanes of a vector core; ``tc_width`` by default, as in every designed space.
-        glb_bytes: global buffer.
-        hbm_bytes: HBM capacity.
+        point: the design.
         constants: clock, GLB and HBM bandwidth, L2 sizing.
         hbm_form: how HBM bandwidth follows from capacity; the estimator option ``hbm_form`` by default.
         name: name to report.
-        clock_hz: overrides ``design.clock_hz``.
+        clock_hz: overrides what the design means, as all below do.
         hbm_bandwidth_bytes_per_s: overrides what follows from the capacity.
         glb_bytes_per_cycle: overrides ``glb.bytes_per_cycle``.
         l2_bytes: L2 of one tensor core; overrides max(1024, 16 w d).
@@ -64,59 +81,17 @@ def build_accelerator(
     Raises:
         InputError: a size is not positive and finite.
     """
-    clock = constants.value("design.clock_hz") if clock_hz is None else clock_hz
-    per_cycle = constants.value("glb.bytes_per_cycle") if glb_bytes_per_cycle is None else glb_bytes_per_cycle
-    bandwidth = hbm_bandwidth_bytes_per_s
-    if bandwidth is None:
-        capacity = np.array([hbm_bytes], dtype=np.int64)
-        bandwidth = float(hbm_bandwidth_table(capacity, constants=constants, hbm_form=hbm_form)[0])
-    if l2_bytes is None:
-        l2_bytes = int(l2_bytes_of(np.array([tc_width * tc_depth], dtype=np.int64), constants=constants)[0])
-    return Accelerator(
-        num_tc=num_tc,
-        num_vc=num_vc,
-        tc_width=tc_width,
-        tc_depth=tc_depth,
-        vc_width=tc_width if vc_width is None else vc_width,
-        glb_bytes=glb_bytes,
-        glb_bandwidth_bytes_per_s=per_cycle * clock,
-        l2_bytes=l2_bytes,
-        hbm_bytes=hbm_bytes,
-        hbm_bandwidth_bytes_per_s=bandwidth,
-        clock_hz=clock,
-        dtype_bytes=dtype_bytes,
-        name=name,
-    )
-
-
-def build_accelerator_table(
-    num_tc: NDArray[np.int64],
-    num_vc: NDArray[np.int64],
-    *,
-    tc_width: NDArray[np.int64],
-    tc_depth: NDArray[np.int64],
-    glb_bytes: NDArray[np.int64],
-    hbm_bytes: NDArray[np.int64],
-    constants: Constants,
-    hbm_form: HbmForm | None = None,
-) -> AcceleratorTable:
-    """Many designed chips at once, each argument of shape (num_accelerators,); row i equals `build_accelerator`."""
-    count = len(num_tc)
-    clock_hz = constants.value("design.clock_hz")
-    return AcceleratorTable(
-        num_tc=num_tc,
-        num_vc=num_vc,
-        tc_width=tc_width,
-        tc_depth=tc_depth,
-        vc_width=tc_width,
-        glb_bytes=glb_bytes,
-        glb_bandwidth_bytes_per_s=np.full(count, constants.value("glb.bytes_per_cycle") * clock_hz),
-        l2_bytes=l2_bytes_of(tc_width * tc_depth, constants=constants),
-        hbm_bytes=hbm_bytes,
-        hbm_bandwidth_bytes_per_s=hbm_bandwidth_table(hbm_bytes, constants=constants, hbm_form=hbm_form),
-        clock_hz=np.full(count, clock_hz),
-        dtype_bytes=np.full(count, DTYPE_BYTES, dtype=np.int64),
-    )
+    designed = chips_of(PointColumns.of([point]), constants, hbm_form=hbm_form).row(0, name=name)
+    stated: dict[str, Any] = {
+        "clock_hz": clock_hz,
+        "hbm_bandwidth_bytes_per_s": hbm_bandwidth_bytes_per_s,
+        "l2_bytes": l2_bytes,
+        "dtype_bytes": dtype_bytes,
+    }
+    if clock_hz is not None or glb_bytes_per_cycle is not None:
+        per_cycle = constants.value("glb.bytes_per_cycle") if glb_bytes_per_cycle is None else glb_bytes_per_cycle
+        stated["glb_bandwidth_bytes_per_s"] = per_cycle * (designed.clock_hz if clock_hz is None else clock_hz)
+    return replace(designed, **{key: value for key, value in stated.items() if value is not None})
 
 
 def hbm_bandwidth_bytes_per_s(hbm_bytes: int, *, constants: Constants, hbm_form: HbmForm | None = None) -> float:

@@ -7,6 +7,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.device import Device, MatrixStyle
+from phaze_opt.hardware.template import DesignPoint
 
 CACHE_BYTES_PER_CYCLE = 64.0
 """Bytes a multiprocessor takes from its chip's cache in a cycle, where a cache's rate is not published (assumed)."""
@@ -33,13 +34,16 @@ def accelerator_of(device: Device, constants: Constants) -> Accelerator:
     if per_cycle is None and device.style is MatrixStyle.TILES:
         per_cycle = CACHE_BYTES_PER_CYCLE * device.num_multiprocessors
     return build_accelerator(
-        layout.num_tc,
-        layout.num_vc,
-        tc_width=layout.tc_width,
-        tc_depth=layout.tc_depth,
-        vc_width=layout.vc_width,
-        glb_bytes=round(device.cache_bytes),
-        hbm_bytes=round(device.hbm_bytes),
+        DesignPoint(
+            num_tc=layout.num_tc,
+            num_vc=layout.num_vc,
+            tc_width=layout.tc_width,
+            tc_depth=layout.tc_depth,
+            vc_width=layout.vc_width,
+            glb_bytes=round(device.cache_bytes),
+            hbm_bytes=round(device.hbm_bytes),
+            micro_batch=1,
+        ),
         constants=constants,
         name=device.name,
         clock_hz=device.clock_hz,

@@ -10,10 +10,11 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.architecture_file import check_architecture, parse_inline, read_architecture_file
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.design import DTYPE_BYTES, HbmForm, build_accelerator
+from phaze_opt.hardware.design import HbmForm, build_accelerator
 from phaze_opt.hardware.device import Device, find_device, list_data_names, list_devices, load_device, shipped_devices
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.device_file import device_of, is_device_document
+from phaze_opt.hardware.template import AXES, DesignPoint
 from phaze_opt.record.document import Document, parse_toml
 from phaze_opt.record.input_files import is_there, shorten
 from phaze_opt.record.spelling import suggest
@@ -115,15 +116,12 @@ def _read_preset(name: str) -> Document:
 def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None, default_name: str) -> Accelerator:
     numbers = check_architecture(document)
     clock_hz = numbers.get("clock_hz", constants.value("design.clock_hz"))
-    glb_rate, l2_bytes, vc_width = (numbers.get(key) for key in ("glb_bandwidth_bytes_per_s", "l2_bytes", "vc_width"))
+    glb_rate, l2_bytes, dtype_bytes = (
+        numbers.get(key) for key in ("glb_bandwidth_bytes_per_s", "l2_bytes", "dtype_bytes")
+    )
+    sizes = {axis.name: numbers.get(axis.name, numbers.get(str(axis.default))) for axis in AXES}
     built = build_accelerator(
-        int(numbers["num_tc"]),
-        int(numbers["num_vc"]),
-        tc_width=int(numbers["tc_width"]),
-        tc_depth=int(numbers["tc_depth"]),
-        vc_width=None if vc_width is None else int(vc_width),
-        glb_bytes=int(numbers["glb_bytes"]),
-        hbm_bytes=int(numbers["hbm_bytes"]),
+        DesignPoint(**{name: int(size) for name, size in sizes.items() if size is not None}, micro_batch=1),
         constants=constants,
         hbm_form=hbm_form,
         name=str(document.values.get("name") or default_name),
@@ -131,6 +129,6 @@ def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None
         hbm_bandwidth_bytes_per_s=numbers.get("hbm_bandwidth_bytes_per_s"),
         glb_bytes_per_cycle=numbers.get("glb_bytes_per_cycle"),
         l2_bytes=None if l2_bytes is None else int(l2_bytes),
-        dtype_bytes=int(numbers.get("dtype_bytes", DTYPE_BYTES)),
+        dtype_bytes=None if dtype_bytes is None else int(dtype_bytes),
     )
     return built if glb_rate is None else replace(built, glb_bandwidth_bytes_per_s=glb_rate)

@@ -7,22 +7,21 @@ relaxed placement (`bound_placement`), both for many designs at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
-from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.design import build_accelerator_table
+from phaze_opt.hardware.design import chips_of
 from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.template import DesignPoint, PointColumns
 from phaze_opt.objective.bound_phases import Choices, MakespanBounds, PhasePools
 from phaze_opt.objective.bound_placement import RelaxedPlacement, relax_placement
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.several_models import combine_rates
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.units import MEBI, gib_to_bytes, um2_to_mm2
 
 Floats = NDArray[np.float64]
@@ -202,8 +201,7 @@ class ThroughputBounder:
 
     def _table(self, points: Sequence[DesignPoint]) -> AcceleratorTable:
         """The designed chips of points; row i equals `Objective.accelerator` of point i."""
-        rows = [(p.num_tc, p.num_vc, p.tc_width, p.tc_depth, p.vc_width, p.glb_bytes, p.hbm_bytes) for p in points]
-        return _designed_rows(rows, self.objective)
+        return chips_of(PointColumns.of(points), self.objective.constants)
 
 
 def bound_points(objective: Objective, points: Sequence[DesignPoint]) -> tuple[ThroughputBound, ...]:
@@ -226,44 +224,8 @@ def _areas_mm2(table: AcceleratorTable) -> Floats:
 
 def _pool_table(objective: Objective) -> AcceleratorTable:
     """`POOL_DESIGNS` as accelerators."""
-    rows = [(tc, vc, width, depth, width, glb * MEBI, POOL_HBM_BYTES) for tc, vc, width, depth, glb in POOL_DESIGNS]
-    return _designed_rows(rows, objective)
-
-
-def _designed_rows(rows: Sequence[tuple[int, ...]], objective: Objective) -> AcceleratorTable:
-    """Designed chips of rows num_tc, num_vc, tc_width, tc_depth, vc_width, GLB and HBM bytes."""
-    num_tc, num_vc, tc_width, tc_depth, vc_width, glb_bytes, hbm_bytes = np.array(rows, dtype=np.int64).T.copy()
-    return designed_table(
-        num_tc,
-        num_vc,
-        tc_width=tc_width,
-        tc_depth=tc_depth,
-        vc_width=vc_width,
-        glb_bytes=glb_bytes,
-        hbm_bytes=hbm_bytes,
-        constants=objective.constants,
-    )
-
-
-def designed_table(
-    num_tc: Ints,
-    num_vc: Ints,
-    *,
-    tc_width: Ints,
-    tc_depth: Ints,
-    vc_width: Ints,
-    glb_bytes: Ints,
-    hbm_bytes: Ints,
-    constants: Constants,
-) -> AcceleratorTable:
-    """Designed chips from columns, each of shape (num_designs,); row i equals `Objective.accelerator` of its point."""
-    table = build_accelerator_table(
-        num_tc,
-        num_vc,
-        tc_width=tc_width,
-        tc_depth=tc_depth,
-        glb_bytes=glb_bytes,
-        hbm_bytes=hbm_bytes,
-        constants=constants,
-    )
-    return replace(table, vc_width=vc_width)
+    points = [
+        DesignPoint(tc, vc, width, depth, width, glb * MEBI, POOL_HBM_BYTES, 1)
+        for tc, vc, width, depth, glb in POOL_DESIGNS
+    ]
+    return chips_of(PointColumns.of(points), objective.constants)

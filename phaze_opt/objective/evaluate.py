@@ -14,6 +14,7 @@ from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.coverage import check_covered
 from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.power import tdp_w
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.compile import PHASES, CompiledModel, compile_model
 from phaze_opt.objective.evaluation import (
     Effort,
@@ -30,7 +31,6 @@ from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.objective.verify import verify_placed
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plugins import PluginGroup, load_plugin
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.workload.model import ModelSpec
 
 
@@ -81,16 +81,7 @@ class Objective:
 
     def accelerator(self, point: DesignPoint) -> Accelerator:
         """The designed chip that a point means."""
-        return build_accelerator(
-            point.num_tc,
-            point.num_vc,
-            tc_width=point.tc_width,
-            tc_depth=point.tc_depth,
-            vc_width=point.vc_width,
-            glb_bytes=point.glb_bytes,
-            hbm_bytes=point.hbm_bytes,
-            constants=self.constants,
-        )
+        return build_accelerator(point, constants=self.constants)
 
     def evaluate_accelerator(self, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """Evaluate any accelerator at one micro-batch, for every model of the scenario."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
@@ -17,7 +18,6 @@ from phaze_opt.objective.placing import layer_costs, placement_problem
 from phaze_opt.placement.heterogeneous import HeterogeneousPlacement, solve_heterogeneous
 from phaze_opt.placement.problem import PlacementProblem, PlacementResult, Stage
 from phaze_opt.placement.verify import verify_heterogeneous
-from phaze_opt.space.point import DesignPoint
 
 OVER_BUDGET = frozenset({EvaluationStatus.OVER_AREA, EvaluationStatus.OVER_TDP})
 

@@ -17,6 +17,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.coverage import Buffer, buffers_of, format_size
 from phaze_opt.hardware.design import HbmForm, hbm_bandwidth_bytes_per_s
 from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.template import AXES
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
@@ -156,15 +157,14 @@ def edge_note(answer: Answer) -> str:
     chip, evaluation, space = answer.accelerator, answer.evaluation, answer.space
     if chip is None or evaluation is None or space is None or not evaluation.is_feasible:
         return ""
-    values = {name: getattr(chip, name) for name in _CHIP_AXES} | {"micro_batch": evaluation.micro_batch}
-    printed = space.ranges()
     ends = []
-    for name, value in values.items():
-        axis, shown = getattr(space.axes, name), printed[_PRINTED.get(name, name)]
-        if len(axis) < 2 or value not in (axis[0], axis[-1]) or value == 1:
+    for axis in AXES:
+        values = getattr(space.axes, axis.name)
+        value = evaluation.micro_batch if axis.name == "micro_batch" else getattr(chip, axis.name, None)
+        if len(values) < 2 or value not in (values[0], values[-1]) or value == 1:
             continue
-        end = "low" if value == axis[0] else "high"
-        ends.append(f"{_PRINTED.get(name, name)} at its {end}est, {shown[end]}")
+        end = "low" if value == values[0] else "high"
+        ends.append(f"{axis.key} at its {end}est, {axis.printed(value)}")
     if not ends:
         return ""
     return (
@@ -184,10 +184,6 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
     }
 )
 """Every rule by the key of its notes."""
-
-_CHIP_AXES = ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_bytes", "hbm_bytes")
-_PRINTED = MappingProxyType({"glb_bytes": "glb_mb", "hbm_bytes": "hbm_gb"})
-
 
 def _outside(buffer: Buffer) -> str:
     return (

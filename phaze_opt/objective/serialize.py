@@ -8,6 +8,7 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.template import AXES
 from phaze_opt.objective.evaluation import (
     Effort,
     Evaluation,
@@ -17,7 +18,6 @@ from phaze_opt.objective.evaluation import (
 )
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.record.plain_data import from_plain
-from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 SCALARS = (
     "model",
@@ -44,10 +44,9 @@ SCALARS = (
 def architecture_to_json(accelerator: Accelerator) -> dict[str, Any]:
     """An architecture in the units people use (binary MB and GB), with every exact field beside them."""
     exact = asdict(accelerator)
-    friendly = {key: exact.pop(key) for key in ("num_tc", "num_vc", "tc_width", "tc_depth", "vc_width")}
-    friendly["glb_mb"] = _whole(bytes_to_mib(accelerator.glb_bytes))
-    friendly["hbm_gb"] = _whole(bytes_to_gib(accelerator.hbm_bytes))
-    return {**friendly, **exact}
+    of_chip = [axis for axis in AXES if axis.name in exact]
+    friendly = {axis.key: axis.printed(exact[axis.name]) for axis in of_chip}
+    return friendly | {key: value for key, value in exact.items() if key not in friendly}
 
 
 def _whole(value: float) -> int | float:

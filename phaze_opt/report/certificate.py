@@ -14,12 +14,12 @@ from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Claim
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.reading import read_values
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.goal_values import UNITS, format_value, shown_value
 from phaze_opt.report.text import format_mib, format_number, format_percentage, format_time
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.units import bytes_to_gib
 
 TIED = 4.0 * BOUND_SLACK

@@ -13,12 +13,12 @@ from phaze_opt.certify.robust.result import (
     RobustResult,
 )
 from phaze_opt.certify.robust.worlds import World, WorldKind
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.certificate import format_gap
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.goal_values import UNITS, shown_value
 from phaze_opt.report.text import format_gib, format_mib, format_number, format_percentage, format_ratio
-from phaze_opt.space.point import DesignPoint
 
 MAX_DESIGNS = 8
 """Designs in the table; the file holds all."""

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.errors import InputError, PluginError, SolverError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import Evaluator, ObjectiveFactory, PendingEvaluation, PointObjective, timed_evaluation
-from phaze_opt.space.point import DesignPoint
 
 if TYPE_CHECKING:
     from distributed import Client, Future

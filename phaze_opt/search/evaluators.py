@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.workers import Task, Tell, WorkerPool
-from phaze_opt.space.point import DesignPoint
 
 
 class PointObjective(Protocol):

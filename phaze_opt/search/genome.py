@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS, Codec
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 Genes = NDArray[np.int64]

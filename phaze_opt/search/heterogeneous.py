@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, evaluate_heterogeneous
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.trial import Trial, rank
-from phaze_opt.space.point import DesignPoint
 
 DEFAULT_TOP_K = 6
 """Best designs of a search that stages may choose from, beside the tops of every layer kind."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
 from phaze_opt.plugins import PluginOrigin, changed_plugins
@@ -22,7 +23,6 @@ from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.record.whole_file import unwritable
 from phaze_opt.search.trial import KnownEvaluation, Trial
-from phaze_opt.space.point import DesignPoint
 
 _LOGGER = logging.getLogger(__name__)
 FORMAT = 2

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from phaze_opt.errors import PluginError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import front_indices, goal_directions, goal_values
 from phaze_opt.search.config import SearchConfig
@@ -17,7 +18,6 @@ from phaze_opt.search.pruner import PrunerRun, Verdict
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.strategy import Outcome, StrategyRun
 from phaze_opt.search.trial import Trial, TrialLog, rank
-from phaze_opt.space.point import DesignPoint
 
 MAX_PRUNED_IN_A_ROW = 1000
 """A strategy that may repeat itself stalls when so many of its proposals are dropped one after the other."""

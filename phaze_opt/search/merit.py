@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.strategy import Outcome
-from phaze_opt.space.point import DesignPoint
 
 
 @dataclass(frozen=True, slots=True, order=True)

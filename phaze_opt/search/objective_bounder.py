@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.bounds import ThroughputBounder
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.layer_times import phase_costs
 from phaze_opt.search.probe import PhaseView, PointBound
-from phaze_opt.space.point import DesignPoint
 
 
 @dataclass(frozen=True, slots=True)

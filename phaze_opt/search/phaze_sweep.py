@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
 
@@ -148,7 +148,7 @@ def area_buckets(space: SearchSpace, *, bucket_mm2: float) -> Iterator[tuple[Des
     buckets = np.floor(architecture_areas_mm2(space) / bucket_mm2)
     order = np.argsort(-buckets, kind="stable")
     edges = np.flatnonzero(np.diff(buckets[order])) + 1
-    num_joined = len(space.axes.hbm_bytes) * len(space.axes.micro_batch)
+    num_joined = math.prod(space.axes.joined_shape)
     for architectures in np.split(order, edges):
         yield tuple(
             space.point(int(architecture) * num_joined + joined)

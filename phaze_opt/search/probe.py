@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.graph.operator import CoreType, Phase
-from phaze_opt.space.point import DesignPoint
+from phaze_opt.hardware.template import DesignPoint
 
 
 @dataclass(frozen=True, slots=True, eq=False)

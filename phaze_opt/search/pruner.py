@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.probe import Probe
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 

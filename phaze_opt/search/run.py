@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from phaze_opt.errors import InputError, PluginError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins
 from phaze_opt.record.interrupts import kernels_interruptible
@@ -26,7 +27,6 @@ from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
 from phaze_opt.search.trial import TrialLog
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def open_loop(
     """
     strategy = load_strategy(config.strategy)
     check_goal(strategy, config.goal)
-    limit = probe_limit(config.num_trials, space.num_architectures * len(space.axes.hbm_bytes))
+    limit = probe_limit(config.num_trials, space.num_chips)
     probe = None
     if build_bounder is not None:
         probe = CountingProbe(build_bounder, config.goal, limit=limit, who=f"strategy '{strategy.name}'")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
-from phaze_opt.space.point import DesignPoint
 
 _E_co = TypeVar("_E_co", bound=Evaluation | None, covariant=True)
 _Other = TypeVar("_Other", bound=Evaluation | None)

@@ -124,8 +124,8 @@ def _middle(steps: int, count: int, *, length: int) -> int:
 
 def _nearest_live_blocks(space: SearchSpace) -> NDArray[np.int64]:
     """Nearest block, by steps on the axes, that keeps any architecture; each block itself in the Phaze space."""
-    shape = space.axes.shape[:3]
-    counts = np.diff(space.kept.starts).reshape(-1, space.axes.shape[3]).sum(axis=1)
+    *shape, num_tc = space.axes.shape
+    counts = np.diff(space.kept.starts).reshape(-1, num_tc).sum(axis=1)
     if counts.all():
         return np.arange(len(counts), dtype=np.int64)
     from scipy.ndimage import distance_transform_edt

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import AXIS, JOINED_AXES, SIZE_AXES, Axis, DesignPoint
 from phaze_opt.space.band import compile_band, decode_architectures, encode_architecture
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import GIBI, MEBI
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -26,7 +25,6 @@ TC_HALVINGS = "tc_halvings"
 """Steps below the largest num_tc with a kept design (see `band`)."""
 VC_HALVINGS = "vc_halvings"
 """Steps below the largest num_vc that then fits; the last means one vector core."""
-_GLB, _WIDTH, _DEPTH, _HBM, _MICRO_BATCH = range(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +51,11 @@ class Codec:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters in order, without those that have a single value."""
-        *architecture, hbm, micro_batch = axis_parameters(self.space)
         band = compile_band(self.space)
         halvings = (Parameter(TC_HALVINGS, 0, band.num_tc_halvings), Parameter(VC_HALVINGS, 0, band.num_vc_halvings))
-        return tuple(known for known in (*architecture, *halvings, hbm, micro_batch) if known.count > 1)
+        sizes, joined = (axis_parameters(self.space, names).values() for names in (SIZE_AXES, JOINED_AXES))
+        every = (*sizes, *halvings, *joined)
+        return tuple(known for known in every if known.count > 1)
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """Optuna's distribution of every parameter; fixed for the space."""
@@ -76,15 +75,29 @@ class Codec:
                 message = f"parameter {name} is not one of this space's: {', '.join(known) or 'none'}"
                 raise InputError(message, key=name)
         columns = {name: np.array([_checked(params, parameter)]) for name, parameter in known.items()}
-        row, vc, hbm, micro_batch = (int(column[0]) for column in self._decode_positions(columns, count=1))
-        return self.space.point_at(row, vc, hbm=hbm, micro_batch=micro_batch)
+        return self.space.point(int(self.decode_indices(columns)[0]))
 
     def decode_indices(self, columns: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
         """Indices of the points that many proposals mean; one column of shape (n,) per parameter, unchecked."""
-        count = len(next(iter(columns.values()))) if columns else 1
-        row, vc, hbm, micro_batch = self._decode_positions(columns, count=count)
-        architecture = self.space.kept.index_of(row, vc)
-        return (architecture * len(self.space.axes.hbm_bytes) + hbm) * len(self.space.axes.micro_batch) + micro_batch
+        zeros = np.zeros(len(next(iter(columns.values()))) if columns else 1, dtype=np.int64)
+        sizes, joined = (
+            [
+                columns[known.name] - known.low if known.name in columns else zeros
+                for known in axis_parameters(self.space, names).values()
+            ]
+            for names in (SIZE_AXES, JOINED_AXES)
+        )
+        block = np.ravel_multi_index(tuple(sizes), self.space.axes.shape[:-1])
+        row, vc = decode_architectures(
+            self.space,
+            np.asarray(block, dtype=np.int64),
+            tc_halvings=columns.get(TC_HALVINGS, zeros),
+            vc_halvings=columns.get(VC_HALVINGS, zeros),
+        )
+        index = self.space.kept.index_of(row, vc)
+        for position, count in zip(joined, self.space.axes.joined_shape, strict=True):
+            index = index * count + position
+        return index
 
     def encode(self, point: DesignPoint) -> dict[str, int]:
         """A proposal that means the point; `decode` returns the point again.
@@ -93,51 +106,27 @@ class Codec:
             InputError: the point is not in the space.
         """
         self.space.index(point)
-        glb, width, depth, tc, vc, hbm, micro_batch = self.space.positions(point)
-        row = int(np.ravel_multi_index((glb, width, depth, tc), self.space.axes.shape))
-        axes = axis_parameters(self.space)
+        positions = self.space.positions(point)
         values = {
-            parameter.name: parameter.low + position
-            for parameter, position in zip(axes, (glb, width, depth, hbm, micro_batch), strict=True)
+            known.name: known.low + getattr(positions, name)
+            for name, known in axis_parameters(self.space, (*SIZE_AXES, *JOINED_AXES)).items()
         }
-        values[TC_HALVINGS], values[VC_HALVINGS] = encode_architecture(self.space, row, vc)
+        row = self.space.row_of(positions)
+        values[TC_HALVINGS], values[VC_HALVINGS] = encode_architecture(self.space, row, positions.num_vc)
         return {known.name: values[known.name] for known in self.parameters()}
 
-    def _decode_positions(
-        self, columns: Mapping[str, NDArray[np.int64]], *, count: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Row, num_vc, HBM and micro-batch positions of proposals, each of shape (count,)."""
-        zeros = np.zeros(count, dtype=np.int64)
-        axes = axis_parameters(self.space)
-        positions = [columns[axis.name] - axis.low if axis.name in columns else zeros for axis in axes]
-        block = np.ravel_multi_index(tuple(positions[: _DEPTH + 1]), self.space.axes.shape[:3])
-        row, vc = decode_architectures(
-            self.space,
-            np.asarray(block, dtype=np.int64),
-            tc_halvings=columns.get(TC_HALVINGS, zeros),
-            vc_halvings=columns.get(VC_HALVINGS, zeros),
-        )
-        return row, vc, positions[_HBM], positions[_MICRO_BATCH]
+
+def axis_parameters(space: SearchSpace, names: Sequence[str]) -> dict[str, Parameter]:
+    """Parameters of axes by the axis' name, in the given order, single-valued ones included."""
+    return {name: axis_parameter(AXIS[name], getattr(space.axes, name)) for name in names}
 
 
-def axis_parameters(space: SearchSpace) -> tuple[Parameter, ...]:
-    """Parameters of GLB, width, depth, HBM and micro-batch, in this order, single-valued ones included."""
-    axes = space.axes
-    return (
-        axis_parameter("glb_mb", axes.glb_bytes, unit=MEBI),
-        axis_parameter("tc_width", axes.tc_width),
-        axis_parameter("tc_depth", axes.tc_depth),
-        axis_parameter("hbm_gb", axes.hbm_bytes, unit=GIBI),
-        axis_parameter("micro_batch", axes.micro_batch),
-    )
-
-
-def axis_parameter(name: str, values: Sequence[int], *, unit: int = 1) -> Parameter:
-    """``log2_<name>`` for consecutive powers of two (times ``unit``), else ``<name>_index``."""
-    is_power = values[0].bit_count() == 1 and all(b == 2 * a for a, b in zip(values, values[1:], strict=False))
-    if is_power:
-        return Parameter(f"log2_{name}", values[0].bit_length() - unit.bit_length(), len(values))
-    return Parameter(f"{name}_index", 0, len(values))
+def axis_parameter(axis: Axis, values: Sequence[int]) -> Parameter:
+    """``log2_<key>`` for consecutive powers of two (times the axis' unit), else ``<key>_index``."""
+    is_power = bool(values) and values[0].bit_count() == 1
+    if is_power and all(b == 2 * a for a, b in zip(values, values[1:], strict=False)):
+        return Parameter(f"log2_{axis.key}", values[0].bit_length() - (axis.unit or 1).bit_length(), len(values))
+    return Parameter(f"{axis.key}_index", 0, max(1, len(values)))
 
 
 def _checked(params: Mapping[str, Any], parameter: Parameter) -> int:

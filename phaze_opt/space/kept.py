@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.area import glb_area_um2, l2_bytes_of, tc_area_um2, vc_area_um2
+from phaze_opt.hardware.area import area_parts_um2
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.space.axes import Axes
+from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.template import PointColumns
+from phaze_opt.space.axes import ROW_AXES, Axes
 
 MAX_ROWS = 20_000_000
 """Most rows a space may have; above it the columns alone would take gigabytes."""
@@ -93,17 +95,10 @@ def compile_kept_rows(axes: Axes, *, band_um2: float, cap_um2: float) -> KeptRow
     return KeptRows(low=low, high=high, has_single=has_single, starts=starts)
 
 
-def _row_areas(axes: Axes) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _row_areas(axes: Axes) -> list[NDArray[np.float64]]:
     """Area of all tensor cores, of one vector core and of the GLB, um^2, each of shape (num_rows,)."""
-    constants = load_constants()
-    width = np.array(axes.tc_width, dtype=np.int64)
-    num_macs = width[:, None] * np.array(axes.tc_depth, dtype=np.int64)
-    one_tc_um2 = tc_area_um2(num_macs, l2_bytes_of(num_macs, constants=constants))
-    tensor_um2 = np.array(axes.num_tc, dtype=np.int64) * one_tc_um2[:, :, None]
-    vector_um2 = vc_area_um2(width)[:, None, None]
-    buffer_um2 = glb_area_um2(np.array(axes.glb_bytes, dtype=np.int64))[:, None, None, None]
-    return (
-        np.broadcast_to(tensor_um2, axes.shape).ravel(),
-        np.broadcast_to(vector_um2, axes.shape).ravel(),
-        np.broadcast_to(buffer_um2, axes.shape).ravel(),
-    )
+    # A mesh of the axes in place of every row: each table of areas is read once for each of its sizes.
+    places = {name: np.zeros(1, dtype=np.int64) for name in axes.stated}
+    places |= dict(zip(ROW_AXES, np.ix_(*map(np.arange, axes.shape)), strict=True))
+    chips = chips_of(PointColumns(**axes.take(places)), load_constants())
+    return [np.broadcast_to(part, axes.shape).ravel() for part in area_parts_um2(chips)]

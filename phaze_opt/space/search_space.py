@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,30 +17,29 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.coverage import refusal_of, uncovered_axes
-from phaze_opt.hardware.design import HbmForm, build_accelerator, build_accelerator_table
-from phaze_opt.space.axes import Axes, powers_of_two
+from phaze_opt.hardware.coverage import buffers_of, refusal_of
+from phaze_opt.hardware.design import HbmForm, chips_of
+from phaze_opt.hardware.template import AXES, AXIS, JOINED_AXES, Design, DesignPoint, PointColumns, bind_fields
+from phaze_opt.record.plain_data import to_plain
+from phaze_opt.space.axes import ROW_AXES, Axes, powers_of_two
 from phaze_opt.space.kept import KeptRows, compile_kept_rows
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.space_file import read_space_file
-from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2, bytes_to_gib, bytes_to_mib, um2_to_mm2
+from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2, um2_to_mm2
 
-DEFAULT_HBM_BYTES = (32 * GIBI, 64 * GIBI, 80 * GIBI)
-"""HBM capacities searched by default."""
-DEFAULT_MICRO_BATCHES = (1, 2, 4, 8)
-"""Micro-batches searched by default."""
 _MAX_LISTED_VALUES = 64
+_CHUNK = 4096
 
 
+@bind_fields(int)
 @dataclass(frozen=True, slots=True)
-class ArchitectureColumns:
-    """Kept architectures as columns in index order, each of shape (num_architectures,) and read-only."""
+class Positions(Design[int]):
+    """Where a point stands on every axis; 0 on those without values of their own."""
 
-    num_tc: NDArray[np.int64]
-    num_vc: NDArray[np.int64]
-    tc_width: NDArray[np.int64]
-    tc_depth: NDArray[np.int64]
-    glb_bytes: NDArray[np.int64]
+    def __post_init__(self) -> None:
+        """Fill in positions that are not given."""
+        for axis in AXES:
+            if getattr(self, axis.name) is None:
+                object.__setattr__(self, axis.name, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +93,24 @@ class SearchSpace:
     @property
     def size(self) -> int:
         """Points: kept architectures x HBM capacities x micro-batches."""
-        return self.num_architectures * len(self.axes.hbm_bytes) * len(self.axes.micro_batch)
+        return self.num_architectures * math.prod(self.axes.joined_shape)
+
+    @property
+    def num_chips(self) -> int:
+        """Chips: points at one micro-batch."""
+        return self.size // len(self.axes.micro_batch)
 
     @property
     def digest(self) -> str:
         """sha256 of what decides the points: axes, budget, band and cap; the name does not."""
-        what = asdict(self)
+        what = to_plain(SearchSpace, self)
         del what["name"]
         what["max_area_um2"] = None if math.isinf(self.max_area_um2) else self.max_area_um2
         return hashlib.sha256(json.dumps(what, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
     @property
-    def architecture_columns(self) -> ArchitectureColumns:
-        """The kept architectures, written out on first use."""
+    def architecture_columns(self) -> PointColumns:
+        """The kept architectures in index order, at the largest value of every other axis; read-only."""
         return _write_out(self)
 
     def accelerator_table(
@@ -120,36 +124,48 @@ class SearchSpace:
             hbm_form: how HBM bandwidth follows from it; the estimator option by default.
         """
         columns = self.architecture_columns
-        capacity = self.axes.hbm_bytes[-1] if hbm_bytes is None else hbm_bytes
-        return build_accelerator_table(
-            columns.num_tc,
-            columns.num_vc,
-            tc_width=columns.tc_width,
-            tc_depth=columns.tc_depth,
-            glb_bytes=columns.glb_bytes,
-            hbm_bytes=np.full(len(columns.num_tc), capacity, dtype=np.int64),
-            constants=constants,
-            hbm_form=hbm_form,
-        )
+        if hbm_bytes is not None:
+            columns = replace(columns, hbm_bytes=np.full(len(columns), hbm_bytes, dtype=np.int64))
+        return chips_of(columns, constants, hbm_form=hbm_form)
 
     def largest_chips(self, constants: Constants) -> AcceleratorTable:
         """Of every row of `kept` the chip with the most vector cores, at the largest HBM.
 
-        No chip of the space has a larger area or TDP than all of these: both grow with vector cores and with HBM.
+        No chip of the space has a larger area or TDP than all of these: both grow with every axis but those that say
+        they are not monotone, of which every value is taken.
         """
         kept = self.kept
         rows = np.flatnonzero(np.diff(kept.starts))
-        glb, width, depth, tc = np.unravel_index(rows, self.axes.shape)
-        most = np.maximum(kept.high[rows] - 1, 0)
-        return build_accelerator_table(
-            np.array(self.axes.num_tc, dtype=np.int64)[tc],
-            np.array(self.axes.num_vc, dtype=np.int64)[np.where(kept.high[rows] > kept.low[rows], most, 0)],
-            tc_width=np.array(self.axes.tc_width, dtype=np.int64)[width],
-            tc_depth=np.array(self.axes.tc_depth, dtype=np.int64)[depth],
-            glb_bytes=np.array(self.axes.glb_bytes, dtype=np.int64)[glb],
-            hbm_bytes=np.full(len(rows), self.axes.hbm_bytes[-1], dtype=np.int64),
-            constants=constants,
-        )
+        most = np.where(kept.high[rows] > kept.low[rows], np.maximum(kept.high[rows] - 1, 0), 0)
+        joined = [np.arange(n) if not AXIS[name].is_monotone else np.array([n - 1]) for name, n in self._joined_sizes()]
+        grid = np.meshgrid(np.arange(len(rows)), *joined, indexing="ij")
+        chosen, *places = (index.ravel() for index in grid)
+        return chips_of(self._columns(rows[chosen], most[chosen], places), constants)
+
+    def columns(self, indices: NDArray[np.int64]) -> PointColumns:
+        """The points with these indices, in their order, unchecked; each equals `point`."""
+        architecture, *joined = np.unravel_index(indices, (max(1, self.num_architectures), *self.axes.joined_shape))
+        return self._columns(*self.kept.row_and_vc(architecture), joined)
+
+    def varying_axes(self) -> tuple[str, ...]:
+        """Axes on which the points differ."""
+        every = self.columns(np.arange(self.size))
+        return tuple(name for name in self.axes.stated if len(np.unique(getattr(every, name))) > 1)
+
+    def draw(self, count: int, rng: np.random.Generator) -> PointColumns:
+        """Points of the space, each equally likely, with replacement."""
+        return self.columns(rng.integers(self.size, size=count))
+
+    def points_at(self, indices: NDArray[np.int64]) -> tuple[DesignPoint, ...]:
+        """The points with these indices, in their order.
+
+        Raises:
+            InputError: an index is none of the space's.
+        """
+        if len(indices) and (indices.min() < 0 or indices.max() >= self.size):
+            message = f"points {indices.min()}..{indices.max()} of a space with {self.size} points do not all exist"
+            raise InputError(message)
+        return tuple(self.columns(indices)) if len(indices) else ()
 
     def point(self, index: int) -> DesignPoint:
         """The point with this index, 0..size-1: micro-batch varies fastest, then HBM, then the architecture.
@@ -160,24 +176,20 @@ class SearchSpace:
         if not 0 <= index < self.size:
             message = f"point {index} of a space with {self.size} points must lie in 0..{self.size - 1}"
             raise InputError(message)
-        rest, micro_batch = divmod(index, len(self.axes.micro_batch))
-        architecture, hbm = divmod(rest, len(self.axes.hbm_bytes))
-        row, vc = self.kept.row_and_vc(np.array([architecture]))
-        return self.point_at(int(row[0]), int(vc[0]), hbm=hbm, micro_batch=micro_batch)
+        return self.columns(np.array([index])).point(0)
 
-    def point_at(self, row: int, vc: int, *, hbm: int, micro_batch: int) -> DesignPoint:
-        """The point at a row of `kept` and indices on the num_vc, HBM and micro-batch axes."""
-        glb, width, depth, tc = (int(position) for position in np.unravel_index(row, self.axes.shape))
-        return DesignPoint(
-            num_tc=self.axes.num_tc[tc],
-            num_vc=self.axes.num_vc[vc],
-            tc_width=self.axes.tc_width[width],
-            tc_depth=self.axes.tc_depth[depth],
-            vc_width=self.axes.tc_width[width],
-            glb_bytes=self.axes.glb_bytes[glb],
-            hbm_bytes=self.axes.hbm_bytes[hbm],
-            micro_batch=self.axes.micro_batch[micro_batch],
-        )
+    def point_at(self, positions: Positions) -> DesignPoint:
+        """The point at indices on the axes, kept or not."""
+        values = {name: getattr(self.axes, name)[getattr(positions, name)] for name in self.axes.stated}
+        return DesignPoint(**self.axes.complete(values))
+
+    def row_of(self, positions: Positions) -> int:
+        """Row of `kept` of indices on the axes."""
+        return int(np.ravel_multi_index([getattr(positions, name) for name in ROW_AXES], self.axes.shape))
+
+    def keeps(self, positions: Positions) -> bool:
+        """Whether the architecture at indices on the axes is kept."""
+        return self._architecture(positions) >= 0
 
     def index(self, point: DesignPoint) -> int:
         """Index of a point; the inverse of `point`.
@@ -186,12 +198,28 @@ class SearchSpace:
             InputError: the point is not in the space; says which axis or bound it breaks.
         """
         positions = self.positions(point)
-        row = np.ravel_multi_index(positions[:4], self.axes.shape)
-        architecture = int(self.kept.index_of(np.array([row]), np.array([positions[4]]))[0])
+        architecture = self._architecture(positions)
         if architecture < 0:
             message = f"{point} breaks the area bounds of the space {self.name}: {self._describe_bounds()}"
             raise InputError(message)
-        return (architecture * len(self.axes.hbm_bytes) + positions[5]) * len(self.axes.micro_batch) + positions[6]
+        for name, count in self._joined_sizes():
+            architecture = architecture * count + getattr(positions, name)
+        return architecture
+
+    def _architecture(self, positions: Positions) -> int:
+        """Index of the architecture at indices on the axes; -1 if it is not kept."""
+        return int(self.kept.index_of(np.array([self.row_of(positions)]), np.array([positions.num_vc]))[0])
+
+    def _joined_sizes(self) -> Iterator[tuple[str, int]]:
+        return zip(JOINED_AXES, self.axes.joined_shape, strict=True)
+
+    def _columns(
+        self, row: NDArray[np.int64], vc: NDArray[np.int64], joined: Sequence[NDArray[np.int64]]
+    ) -> PointColumns:
+        """Points by row of `kept` and positions on the other axes, each of shape (num_points,)."""
+        places = dict(zip(ROW_AXES, np.unravel_index(row, self.axes.shape), strict=True))
+        places |= {"num_vc": vc, **dict(zip(JOINED_AXES, joined, strict=True))}
+        return PointColumns(**self.axes.take(places))
 
     def contains(self, point: DesignPoint) -> bool:
         """Whether the point is one of the space's."""
@@ -201,28 +229,32 @@ class SearchSpace:
             return False
         return True
 
-    def positions(self, point: DesignPoint) -> tuple[int, ...]:
-        """Indices of a point on the axes GLB, width, depth, num_tc, num_vc, HBM, micro-batch.
+    def positions(self, point: DesignPoint) -> Positions:
+        """Indices of a point on the axes.
 
         Raises:
             InputError: a value is not on its axis.
         """
-        if point.vc_width != point.tc_width:
-            message = f"vc_width = {point.vc_width} must equal tc_width = {point.tc_width} in a designed space"
-            raise InputError(message, key="vc_width")
-        names = ("glb_bytes", "tc_width", "tc_depth", "num_tc", "num_vc", "hbm_bytes", "micro_batch")
-        found = []
-        for name in names:
-            axis, value = getattr(self.axes, name), getattr(point, name)
-            if value not in axis:
-                message = f"{name} = {value} is not on its axis in the space {self.name}, {axis[0]}..{axis[-1]}"
-                raise InputError(message, key=name)
-            found.append(axis.index(value))
-        return tuple(found)
+        found = {}
+        for axis in AXES:
+            values, value = getattr(self.axes, axis.name), getattr(point, axis.name)
+            if not values:
+                followed = axis.default if isinstance(axis.default, int) else getattr(point, str(axis.default))
+                if value != followed:
+                    message = f"{axis.name} = {value} must equal {axis.default} = {followed} in the space {self.name}"
+                    raise InputError(message, key=axis.name)
+                values = (value,)
+            if value not in values:
+                ends = f"{values[0]}..{values[-1]}"
+                message = f"{axis.name} = {value} is not on its axis in the space {self.name}, {ends}"
+                raise InputError(message, key=axis.name)
+            found[axis.name] = values.index(value)
+        return Positions(**found)
 
     def points(self) -> Iterator[DesignPoint]:
         """All points in index order."""
-        return (self.point(index) for index in range(self.size))
+        chunks = (np.arange(first, min(first + _CHUNK, self.size)) for first in range(0, self.size, _CHUNK))
+        return (point for chunk in chunks for point in self.columns(chunk))
 
     def restrict(self, *, max_area_mm2: float) -> SearchSpace:
         """The points of this space whose area does not exceed ``max_area_mm2``.
@@ -245,10 +277,10 @@ class SearchSpace:
     def ranges(self) -> dict[str, dict[str, object]]:
         """Low, high, number of values and (up to 64) the values of every axis, in printed units; ready for JSON."""
         described: dict[str, dict[str, object]] = {}
-        for field in fields(self.axes):
-            name, values = _printed(field.name, getattr(self.axes, field.name))
-            listed = list(values) if len(values) <= _MAX_LISTED_VALUES else None
-            described[name] = {"low": values[0], "high": values[-1], "num_values": len(values), "values": listed}
+        for axis in (AXIS[name] for name in self.axes.stated):
+            values = [axis.printed(value) for value in getattr(self.axes, axis.name)]
+            listed = values if len(values) <= _MAX_LISTED_VALUES else None
+            described[axis.key] = {"low": values[0], "high": values[-1], "num_values": len(values), "values": listed}
         return described
 
     def _describe_bounds(self) -> str:
@@ -257,21 +289,26 @@ class SearchSpace:
         return f"{low:.6g} to {high:.6g} mm^2, the lower bound waived for one tensor core or one vector core"
 
 
-def phaze_space(*, hbm_bytes: tuple[int, ...], micro_batches: tuple[int, ...]) -> SearchSpace:
+def phaze_space(
+    *, hbm_bytes: tuple[int, ...] | None = None, micro_batches: tuple[int, ...] | None = None
+) -> SearchSpace:
     """The Phaze space (semantics 2): 75,712 candidate architectures of which 29,360 are kept.
 
     Args:
-        hbm_bytes: HBM capacities to join, in any order.
-        micro_batches: micro-batches to join, in any order.
+        hbm_bytes: HBM capacities to join, in any order; 32, 64 and 80 GiB by default.
+        micro_batches: micro-batches to join, in any order; 1, 2, 4 and 8 by default.
     """
+    capacities = AXIS["hbm_bytes"].searched if hbm_bytes is None else hbm_bytes
+    batches = AXIS["micro_batch"].searched if micro_batches is None else micro_batches
     axes = Axes(
+        vc_width=(),
         num_tc=powers_of_two(1, 4096),
         num_vc=powers_of_two(1, 4096),
         tc_width=powers_of_two(2, 256),
         tc_depth=powers_of_two(2, 256),
         glb_bytes=powers_of_two(2 * MEBI, 128 * MEBI),
-        hbm_bytes=tuple(sorted(set(hbm_bytes))),
-        micro_batch=tuple(sorted(set(micro_batches))),
+        hbm_bytes=tuple(sorted(set(capacities))),
+        micro_batch=tuple(sorted(set(batches))),
     )
     fraction = load_constants().value("space.min_area_fraction")
     return SearchSpace("phaze", axes, area_budget_um2=phaze_area_budget_um2(), min_area_fraction=fraction)
@@ -279,10 +316,11 @@ def phaze_space(*, hbm_bytes: tuple[int, ...], micro_batches: tuple[int, ...]) -
 
 def phaze_area_budget_um2() -> float:
     """A_max of the Phaze space: the area of its TPUv4-like point, 278,826,676.31216 um^2."""
-    reference = build_accelerator(
-        8, 2, tc_width=128, tc_depth=128, glb_bytes=128 * MEBI, hbm_bytes=32 * GIBI, constants=load_constants()
-    )
-    return float(area_um2_table(AcceleratorTable.from_accelerators([reference]))[0])
+    reference = DesignPoint(
+        num_tc=8, num_vc=2, tc_width=128, tc_depth=128, vc_width=128, glb_bytes=128 * MEBI, hbm_bytes=32 * GIBI,
+        micro_batch=1,
+    )  # fmt: skip
+    return float(area_um2_table(chips_of(PointColumns.of([reference]), load_constants()))[0])
 
 
 def load_space(
@@ -299,17 +337,9 @@ def load_space(
         InputError: the file is faulty, or no architecture of it is kept.
     """
     described = read_space_file(Path(path))
-    capacities = hbm_bytes or described.hbm_bytes or DEFAULT_HBM_BYTES
-    batches = micro_batches or described.micro_batch or DEFAULT_MICRO_BATCHES
-    axes = Axes(
-        num_tc=described.num_tc,
-        num_vc=described.num_vc,
-        tc_width=described.tc_width,
-        tc_depth=described.tc_depth,
-        glb_bytes=described.glb_bytes,
-        hbm_bytes=tuple(sorted(set(capacities))),
-        micro_batch=tuple(sorted(set(batches))),
-    )
+    replaced = {"hbm_bytes": hbm_bytes, "micro_batch": micro_batches}
+    values = {axis.name: replaced.get(axis.name) or described.axes[axis.name] or axis.searched for axis in AXES}
+    axes = Axes(**{name: tuple(sorted(set(given))) for name, given in values.items()})
     _check_covered(axes, source=str(path))
     budget_mm2, fraction = described.area_budget_mm2, described.min_area_fraction
     space = SearchSpace(
@@ -326,9 +356,11 @@ def load_space(
 
 def _check_covered(axes: Axes, *, source: str) -> None:
     """Refuse axes that reach beyond what areas and energies are known for."""
-    largest = {name: max(getattr(axes, name)) for name in ("glb_bytes", "tc_width", "tc_depth")}
-    for buffer in uncovered_axes(largest, load_constants()):
-        raise InputError(refusal_of(buffer), source=source, key=buffer.key)
+    constants = load_constants()
+    last = {name: np.array([len(getattr(axes, name)) - 1]) for name in axes.stated}
+    for buffer in buffers_of(chips_of(PointColumns(**axes.take(last)), constants).row(0), constants):
+        if not buffer.is_covered:
+            raise InputError(refusal_of(buffer), source=source, key=buffer.key)
 
 
 @lru_cache(maxsize=8)
@@ -338,30 +370,10 @@ def _compile(space: SearchSpace) -> KeptRows:
 
 
 @lru_cache(maxsize=4)
-def _write_out(space: SearchSpace) -> ArchitectureColumns:
-    axes, kept = space.axes, space.kept
-    row, vc = kept.row_and_vc(np.arange(kept.num_architectures, dtype=np.int64))
-    glb, width, depth, tc = np.unravel_index(row, axes.shape)
-    columns = ArchitectureColumns(
-        num_tc=np.array(axes.num_tc, dtype=np.int64)[tc],
-        num_vc=np.array(axes.num_vc, dtype=np.int64)[vc],
-        tc_width=np.array(axes.tc_width, dtype=np.int64)[width],
-        tc_depth=np.array(axes.tc_depth, dtype=np.int64)[depth],
-        glb_bytes=np.array(axes.glb_bytes, dtype=np.int64)[glb],
-    )
-    for field in fields(columns):
-        getattr(columns, field.name).setflags(write=False)
+def _write_out(space: SearchSpace) -> PointColumns:
+    row, vc = space.kept.row_and_vc(np.arange(space.kept.num_architectures, dtype=np.int64))
+    last = [np.full(len(row), count - 1) for count in space.axes.joined_shape]
+    columns = space._columns(row, vc, last)
+    for axis in AXES:
+        getattr(columns, axis.name).setflags(write=False)
     return columns
-
-
-def _printed(name: str, values: tuple[int, ...]) -> tuple[str, tuple[float, ...]]:
-    """An axis in the units users give: GLB in MiB, HBM in GiB; whole numbers stay integers."""
-    if name == "glb_bytes":
-        return "glb_mb", tuple(_whole(bytes_to_mib(value)) for value in values)
-    if name == "hbm_bytes":
-        return "hbm_gb", tuple(_whole(bytes_to_gib(value)) for value in values)
-    return name, values
-
-
-def _whole(value: float) -> float:
-    return int(value) if value == int(value) else value

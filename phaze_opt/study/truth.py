@@ -28,7 +28,6 @@ from phaze_opt.search.counting_probe import bound_values
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.pruners.critical_path import ROUNDING
-from phaze_opt.space.decode import decode_points
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import better_truth, certified_truth
 from phaze_opt.study.plan import Condition
@@ -272,7 +271,7 @@ def _bound_all(
         return bounds
     for start in range(0, space.size, CHUNK_POINTS):
         indices = np.arange(start, min(start + CHUNK_POINTS, space.size), dtype=np.int64)
-        rows = [bound_values(goal, bound) for bound in bounder.bound(decode_points(space, indices))]
+        rows = [bound_values(goal, bound) for bound in bounder.bound(space.points_at(indices))]
         bounds[indices] = [row[0] if row else -1.0 for row in rows]
         on_progress(TruthProgress(int(indices[-1]) + 1, space.size, 0, 0.0))
     return bounds

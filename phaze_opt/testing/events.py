@@ -13,6 +13,7 @@ import numpy as np
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import (
     Evaluation,
     EvaluationStatus,
@@ -26,7 +27,6 @@ from phaze_opt.record.whole_file import replace_file
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.trial import KnownEvaluation, Trial
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
 from phaze_opt.study.disk.cell_log import write_cell
 from phaze_opt.study.disk.directory import STUDIES, StudyDirectory

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.space.axes import Axes, powers_of_two
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, GIGA, MEBI, UM2_PER_MM2
 
@@ -26,6 +26,7 @@ def tiny_space() -> SearchSpace:
     their size, and the HBM axis is not one of powers of two.
     """
     axes = Axes(
+        vc_width=(),
         num_tc=powers_of_two(1, 16),
         num_vc=powers_of_two(1, 16),
         tc_width=powers_of_two(32, 128),

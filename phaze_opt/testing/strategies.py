@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.run import check_goal
 from phaze_opt.search.strategy import Capability, Outcome, Strategy, StrategyContext
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.isolation import assert_imports_cheaply, global_generators, in_spawned_process
 from phaze_opt.testing.problems import largest_memory_bytes, tiny_space

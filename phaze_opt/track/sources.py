@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, final
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.journal import parse_line
 from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
 from phaze_opt.search.trial import Trial
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.events import CellFinished, StudyEvent
 from phaze_opt.track.certificate_records import PROOF_STARTED

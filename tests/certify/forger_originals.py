@@ -23,6 +23,7 @@ TYPED, COMMON, HOPELESS = "typed", "common", "hopeless"
 def small_space() -> SearchSpace:
     """A few hundred points; the smallest HBM holds nothing, the next only pipelines of four stages and more."""
     axes = Axes(
+        vc_width=(),
         num_tc=(1, 4, 16, 64),
         num_vc=(4, 16, 64),
         tc_width=(64, 128),

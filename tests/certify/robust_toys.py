@@ -35,6 +35,7 @@ NO_BUDGET_UM2 = 1e12
 def make_space(**axes: tuple[int, ...]) -> SearchSpace:
     """A space without area bounds; 24 points unless told otherwise."""
     values: dict[str, tuple[int, ...]] = {
+        "vc_width": (),
         "num_tc": (1, 4),
         "num_vc": (2, 8),
         "tc_width": (32, 64, 128),

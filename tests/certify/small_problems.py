@@ -31,6 +31,7 @@ NO_BUDGET_UM2 = 1e12
 def small_space(**axes: tuple[int, ...]) -> SearchSpace:
     """A space without area bounds; 16 points unless told otherwise."""
     values: dict[str, tuple[int, ...]] = {
+        "vc_width": (),
         "num_tc": (8, 16),
         "num_vc": (16, 64),
         "tc_width": (32, 64),

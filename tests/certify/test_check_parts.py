@@ -29,7 +29,8 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import build_accelerator_table
+from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.template import DesignPoint, PointColumns
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.objective.several_models import combine_rates
 from phaze_opt.schedule.problem import Exclusivity, ScheduleResult, ScheduleStatus
@@ -58,10 +59,7 @@ ALLOWED = (
     "certify.content_digest",
     "certify.check",
 )
-CHIP = {
-    name: np.array([value])
-    for name, value in (("tc_width", 8), ("tc_depth", 8), ("glb_bytes", 2 * MEBI), ("hbm_bytes", GIBI))
-}
+POINT = DesignPoint(1, 1, 8, 8, 8, 2 * MEBI, GIBI, 1)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -105,6 +103,7 @@ def test_any_space_is_enumerated_in_index_order(seed):
         return tuple(sorted(int(value) for value in chosen))
 
     axes = Axes(
+        vc_width=(),
         num_tc=axis(range(1, 40), 6),
         num_vc=axis(range(1, 40), 6),
         tc_width=axis(range(2, 257), 4),
@@ -203,7 +202,7 @@ def test_cyclic_orders_prove_nothing_of_operators_without_length(length_s):
     tree = price_tree(TreeEntry(nodes), block_shape(kinds, np.zeros((2, 2), dtype=bool), (), Exclusivity.CHIP))
     pool = PricedPool(((PricedBlock((0, 1), (tree,)),),), {(kinds, frozenset()): 0}, 0, 1)
     option = replace(random_chain(0, is_usual=True).options[0], phases=((PhaseGraph(kinds, (), 0, 0.0),),))
-    chips = build_accelerator_table(*np.ones((2, 1), dtype=int), constants=load_constants(), **CHIP)
+    chips = chips_of(PointColumns.of([POINT]), load_constants())
     seconds = np.full((1, 2), length_s)
     estimates = Estimates(seconds, seconds, seconds, np.zeros((1, 2)))
     bounds = RowBounds(pool, estimates, chips, entries=np.zeros((1, 1), dtype=int), rows=np.array([42]))

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, MULTIPLIERS_FILE, POINTS_FILE, POOL_FILE, SOLUTIONS_FILE
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.files import read_certificate
-from phaze_opt.certify.check.space_rows import check_budgets, enumerate_architectures
+from phaze_opt.certify.check.space_rows import check_budgets, enumerate_architectures, joined_points
 from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.constants import load_constants
 
@@ -170,8 +170,8 @@ def test_a_design_that_meets_a_budget_to_the_last_bit_keeps_it(
 
     def check(reason: np.ndarray) -> None:
         points = replace(files.points, reason=reason)
-        architectures = enumerate_architectures(space, constants)
-        check_budgets(points, architectures, space=space, scenario=scenario, constants=constants)
+        every = joined_points(space, enumerate_architectures(space, constants))
+        check_budgets(points, every, scenario=scenario, constants=constants)
 
     reason = np.where(is_over, word, "").astype(object)
     check(reason)

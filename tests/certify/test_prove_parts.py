@@ -9,7 +9,6 @@ from small_problems import Doubler, small_problem, small_scenario, small_space
 
 from phaze_opt.certify import workers as workers_module
 from phaze_opt.certify.bounding import SpaceBounder
-from phaze_opt.certify.columns import micro_batches_of
 from phaze_opt.certify.journal import outcome_from_json, outcome_to_json
 from phaze_opt.certify.multiplier_table import MultiplierTable
 from phaze_opt.certify.pool_entries import certified_entry, dual_vector, proof_tree_of, tree_entry, vector_entry
@@ -24,7 +23,6 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_search import grow_tree
-from phaze_opt.space.decode import decode_columns
 
 ROWS = arrays.arrays(np.int32, st.tuples(st.integers(1, 30), st.just(3)), elements=st.integers(0, 3))
 
@@ -50,11 +48,10 @@ def test_a_table_without_slots_has_one_empty_row():
 
 def test_columns_are_the_points_of_the_space():
     space = small_space(num_tc=(1, 2, 8), tc_depth=(16, 32), hbm_bytes=(1 << 34, 1 << 35), micro_batch=(1, 2, 8))
-    columns = decode_columns(space, np.arange(space.size, dtype=np.int64))
+    columns = space.columns(np.arange(space.size, dtype=np.int64))
     for index, point in enumerate(space.points()):
         found = (getattr(columns, name)[index] for name in columns.__dataclass_fields__)
         assert tuple(found) == tuple(getattr(point, name) for name in columns.__dataclass_fields__)
-    assert (micro_batches_of(space, np.arange(space.size)) == columns.micro_batch).all()
 
 
 def test_bounds_by_shared_pools_hold_as_those_of_searches_do():

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from robust_toys import TABLE_PROBLEM, tables, toy_ledger
 
-from phaze_opt.certify.columns import AXES, axis_column, axis_value, free_axes
 from phaze_opt.certify.robust import keeping
 from phaze_opt.certify.robust.keeping import Restriction, measure_costs
 
 SPACE = TABLE_PROBLEM.space
+COLUMNS = SPACE.columns(np.arange(SPACE.size))
 
 
 @settings(max_examples=150, deadline=None)
@@ -24,7 +24,7 @@ def test_costs_enclose_the_true_ones(
     values, bounds = table
     ledger = toy_ledger(values, bounds)
     rows = np.flatnonzero(values.max(axis=1) > 0.0).tolist()
-    is_in = axis_column(SPACE, "tc_width") == value
+    is_in = COLUMNS.tc_width == value
     costs = measure_costs(ledger, [Restriction(row, "tc_width", is_in) for row in rows], tolerance=tolerance)
     assert set(costs) == {(row, "tc_width") for row in rows}
     for (row, _), cost in costs.items():
@@ -37,7 +37,7 @@ def test_costs_enclose_the_true_ones(
 def test_with_rounds_enough_costs_are_exact(table: tuple[NDArray[np.float64], NDArray[np.float64]]) -> None:
     values, bounds = table
     ledger = toy_ledger(values, bounds)
-    is_in = axis_column(SPACE, "num_tc") == 4
+    is_in = COLUMNS.num_tc == 4
     rows = np.flatnonzero(values.max(axis=1) > 0.0).tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keeping, "MAX_ROUNDS", SPACE.size)
@@ -49,6 +49,5 @@ def test_with_rounds_enough_costs_are_exact(table: tuple[NDArray[np.float64], ND
 
 def test_columns_are_those_of_the_points() -> None:
     points = [SPACE.point(index) for index in range(SPACE.size)]
-    for axis in AXES:
-        assert axis_column(SPACE, axis).tolist() == [axis_value(point, axis) for point in points]
-    assert free_axes(SPACE) == ("num_tc", "num_vc", "tc_width", "glb_bytes")
+    assert list(COLUMNS) == points
+    assert SPACE.varying_axes() == ("num_tc", "num_vc", "tc_width", "glb_bytes")

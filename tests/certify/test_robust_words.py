@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from robust_toys import PowerProver, make_problem
 
-from phaze_opt.certify.columns import AXES
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
+from phaze_opt.hardware.template import AXIS
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.robust import (
     conclusions_table,
@@ -84,8 +84,8 @@ def test_worlds_and_effects(result: RobustResult) -> None:
 
 def test_designs_that_differ_on_one_axis_read_differently() -> None:
     point = PROBLEM.space.point(0)
-    changed = [replace(point, **{axis: 2 * getattr(point, axis)}) for axis in AXES]
-    assert len({describe_point(each) for each in (point, *changed)}) == 1 + len(AXES)
+    changed = [replace(point, **{axis: 2 * getattr(point, axis)}) for axis in AXIS]
+    assert len({describe_point(each) for each in (point, *changed)}) == 1 + len(AXIS)
 
 
 def test_sentences(result: RobustResult) -> None:

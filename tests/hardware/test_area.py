@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_mm2, area_um2_table, load_sram_areas
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import build_accelerator, build_accelerator_table
+from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.interpolation import LogLogTable
+from phaze_opt.hardware.template import DesignPoint
 
 CONSTANTS = load_constants()
 SAMPLE = Path(__file__).parent / "data" / "area_sample.csv"
@@ -24,16 +26,8 @@ def read_sample() -> list[dict[str, float]]:
 
 def build(row: dict[str, float], **changes: float):
     values = {**row, **changes}
-    return build_accelerator(
-        int(values["num_tc"]),
-        int(values["num_vc"]),
-        tc_width=int(values["width"]),
-        tc_depth=int(values["depth"]),
-        vc_width=int(values["width_vc"]),
-        glb_bytes=int(values["GLB_Buffer"]),
-        hbm_bytes=32 << 30,
-        constants=CONSTANTS,
-    )
+    columns = ("num_tc", "num_vc", "width", "depth", "width_vc", "GLB_Buffer")
+    return build_accelerator(DesignPoint(*(int(values[name]) for name in columns), 32 << 30, 1), constants=CONSTANTS)
 
 
 def test_all_published_areas() -> None:
@@ -45,16 +39,7 @@ def test_all_published_areas() -> None:
 
 def test_table_equals_scalar_bit_for_bit() -> None:
     rows = read_sample()
-    column = {key: np.array([int(row[key]) for row in rows]) for key in rows[0] if key != "area"}
-    table = build_accelerator_table(
-        column["num_tc"],
-        column["num_vc"],
-        tc_width=column["width"],
-        tc_depth=column["depth"],
-        glb_bytes=column["GLB_Buffer"],
-        hbm_bytes=np.full(500, 32 << 30),
-        constants=CONSTANTS,
-    )
+    table = AcceleratorTable.from_accelerators([build(row) for row in rows])
     assert [area / 1e6 for area in area_um2_table(table)] == [area_mm2(build(row)) for row in rows]
 
 

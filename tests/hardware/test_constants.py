@@ -10,6 +10,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import VectorKind
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.design import HbmForm, build_accelerator
+from phaze_opt.hardware.template import DesignPoint
 
 CONSTANTS = load_constants()
 MINIMAL = '[glb.bytes_per_cycle]\nvalue = 6144\nunit = "B"\nassumption = "x"\n'
@@ -49,9 +50,7 @@ def test_values_of_the_specification() -> None:
 def test_designed_chips_take_clock_and_buffer_rate_from_the_constants() -> None:
     varied = CONSTANTS.with_overrides({"design.clock_hz": 2e9, "glb.bytes_per_cycle": 3072})
     for constants, clock_hz, per_cycle in ((CONSTANTS, 1.05e9, 6144), (varied, 2e9, 3072)):
-        chip = build_accelerator(
-            8, 2, tc_width=128, tc_depth=128, glb_bytes=1 << 27, hbm_bytes=1 << 35, constants=constants
-        )
+        chip = build_accelerator(DesignPoint(8, 2, 128, 128, 128, 1 << 27, 1 << 35, 1), constants=constants)
         assert (chip.clock_hz, chip.glb_bandwidth_bytes_per_s) == (clock_hz, per_cycle * clock_hz)
 
 

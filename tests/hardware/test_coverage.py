@@ -6,10 +6,11 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.coverage import REACH, buffers_of, check_covered, uncovered_axes
+from phaze_opt.hardware.coverage import REACH, buffers_of, check_covered
+from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.device import shipped_devices
 from phaze_opt.hardware.presets import load_architecture
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, phaze_space
+from phaze_opt.space.search_space import phaze_space
 from phaze_opt.units import MEBI
 
 CONSTANTS = load_constants()
@@ -53,8 +54,6 @@ def test_all_that_the_package_has_is_covered():
     for name in names:
         check_covered(load_architecture(name), CONSTANTS)
     assert shipped_devices().find("mi300x") is not None
-    space = phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
+    space = phaze_space()
     for index in (0, space.size // 2, space.size - 1):
-        point = space.point(index)
-        sizes = {"glb_bytes": point.glb_bytes, "tc_width": point.tc_width, "tc_depth": point.tc_depth}
-        assert not list(uncovered_axes(sizes, CONSTANTS))
+        check_covered(build_accelerator(space.point(index), constants=CONSTANTS), CONSTANTS)

@@ -12,18 +12,13 @@ from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.energy import access_energies, load_energy_table
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w, tdp_w_table
+from phaze_opt.hardware.template import DesignPoint
 
 CONSTANTS = load_constants()
 NETWORK = load_network("two-level", num_devices=64, constants=CONSTANTS)
 designs = st.builds(
     lambda tc, vc, width, depth, glb, hbm: build_accelerator(
-        1 << tc,
-        1 << vc,
-        tc_width=1 << width,
-        tc_depth=1 << depth,
-        glb_bytes=1 << glb,
-        hbm_bytes=hbm << 30,
-        constants=CONSTANTS,
+        DesignPoint(1 << tc, 1 << vc, 1 << width, 1 << depth, 1 << width, 1 << glb, hbm << 30, 1), constants=CONSTANTS
     ),
     st.integers(0, 8),
     st.integers(0, 8),
@@ -35,9 +30,7 @@ designs = st.builds(
 
 
 def test_tdp_of_the_reference_by_hand() -> None:
-    chip = build_accelerator(
-        8, 2, tc_width=128, tc_depth=128, glb_bytes=128 << 20, hbm_bytes=32 << 30, constants=CONSTANTS
-    )
+    chip = build_accelerator(DesignPoint(8, 2, 128, 128, 128, 128 << 20, 32 << 30, 1), constants=CONSTANTS)
     per_cycle_pj = (
         8 * 128 * 128 * (0.93807 + 0.222334 + 0.296446)
         + 8 * (128 + 128) / 4 * 14.352644
@@ -60,9 +53,7 @@ def test_energy_table_entries() -> None:
 
 
 def test_access_energies_in_joules() -> None:
-    chip = build_accelerator(
-        1, 1, tc_width=64, tc_depth=64, glb_bytes=64 << 20, hbm_bytes=32 << 30, constants=CONSTANTS
-    )
+    chip = build_accelerator(DesignPoint(1, 1, 64, 64, 64, 64 << 20, 32 << 30, 1), constants=CONSTANTS)
     energies = access_energies(AcceleratorTable.from_accelerators([chip, chip]), CONSTANTS)
     assert energies.mac_j == pytest.approx([0.93807e-12] * 2)
     assert energies.l1_j_per_mac == pytest.approx([0.51878e-12] * 2)

@@ -12,6 +12,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import HbmForm, build_accelerator, hbm_bandwidth_bytes_per_s
 from phaze_opt.hardware.device import list_devices
 from phaze_opt.hardware.presets import architecture_source, list_architectures, load_architecture
+from phaze_opt.hardware.template import DesignPoint
 
 CONSTANTS = load_constants()
 INLINE = "num_tc=4,num_vc=8,tc_width=128,tc_depth=128,glb_mb=64,hbm_gb=32"
@@ -49,7 +50,7 @@ def test_real_machines_reproduce_their_published_figures(device: dict[str, str])
 
 def test_phaze_reference_is_a_designed_chip() -> None:
     designed = build_accelerator(
-        8, 2, tc_width=128, tc_depth=128, glb_bytes=128 << 20, hbm_bytes=32 << 30, constants=CONSTANTS, name="tpu-v4"
+        DesignPoint(8, 2, 128, 128, 128, 128 << 20, 32 << 30, 1), constants=CONSTANTS, name="tpu-v4"
     )
     assert load("tpu-v4") == designed
     assert load("tpu-v4").num_lanes == 256

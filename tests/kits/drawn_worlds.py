@@ -25,9 +25,9 @@ from phaze_opt.certify.robust.result import (
     WorldOptimum,
 )
 from phaze_opt.certify.robust.worlds import build_worlds
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_values
-from phaze_opt.space.point import DesignPoint
 
 OnProgress = Callable[[RobustProgress], None]
 

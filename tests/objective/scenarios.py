@@ -3,8 +3,8 @@
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.units import gib_to_bytes, mib_to_bytes
 from phaze_opt.workload.config import load_model
 

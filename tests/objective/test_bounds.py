@@ -18,11 +18,11 @@ from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementStatus, RecomputePolicy
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.problem import Exclusivity
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, phaze_space
+from phaze_opt.space.search_space import phaze_space
 from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.training import AttentionForm, Optimizer
 
-SPACE = phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
+SPACE = phaze_space()
 ROUNDING = 1e-9
 CASES = [
     ("tiny", {}),

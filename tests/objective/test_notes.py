@@ -20,6 +20,7 @@ from phaze_opt.units import GIBI, MEBI, um2_to_mm2
 
 CONSTANTS = load_constants()
 AXES = Axes(
+    vc_width=(),
     num_tc=(1, 2, 4),
     num_vc=(1, 2, 4),
     tc_width=(64, 128),

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import SearchFinished, TrialFinished
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.trial import Trial
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.testing.events import example_evaluation, example_search
 from phaze_opt.units import GIBI, MEBI
 

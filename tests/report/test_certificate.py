@@ -26,6 +26,7 @@ from phaze_opt.units import GIBI, MEBI
 from phaze_opt.workload.config import load_model
 
 AXES = Axes(
+    vc_width=(),
     num_tc=(4, 16),
     num_vc=(16,),
     tc_width=(64, 128),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, ScheduleQuality
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.journal import format_line, parse_line
@@ -14,7 +15,6 @@ from phaze_opt.search.confirm import confirm_winner
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
 from phaze_opt.search.trial import Trial
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 

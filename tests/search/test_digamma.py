@@ -200,7 +200,7 @@ def test_it_beats_chance_on_the_toy_objective() -> None:
 
 
 def test_it_goes_on_in_a_space_that_is_spent() -> None:
-    axes = Axes((1, 2), (1,), (64,), (64,), (8 * MEBI,), (32 * GIBI,), (1,))
+    axes = Axes((1, 2), (1,), (64,), (64,), (), (8 * MEBI,), (32 * GIBI,), (1,))
     space = SearchSpace("two", axes, area_budget_um2=1e9, min_area_fraction=0.0)
     points = propose(DigammaStrategy(), context(space=space, num_trials=30, population=3), judge=ToyJudge())
     assert len(points) == 30

@@ -11,8 +11,7 @@ from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
 from phaze_opt.search.samplers.exhaustive import ExhaustiveStrategy
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext
-from phaze_opt.space.decode import decode_points
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, phaze_space
+from phaze_opt.space.search_space import phaze_space
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.strategies import StrategyConformance
 from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
@@ -89,13 +88,13 @@ def test_a_search_with_starting_points_covers_the_space(tmp_path, pruner):
 
 @pytest.mark.parametrize("name", ["tiny", "phaze"])
 def test_points_are_decoded_as_the_space_does(name):
-    space = SPACE if name == "tiny" else phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
+    space = SPACE if name == "tiny" else phaze_space()
     indices = np.random.default_rng(0).choice(space.size, size=300, replace=False)
-    assert decode_points(space, indices) == tuple(space.point(int(index)) for index in indices)
-    assert decode_points(space, indices[:0]) == ()
+    assert space.points_at(indices) == tuple(space.point(int(index)) for index in indices)
+    assert space.points_at(indices[:0]) == ()
     for index in (-1, space.size):
         with pytest.raises(InputError, match="do not all exist"):
-            decode_points(space, np.array([0, index]))
+            space.points_at(np.array([0, index]))
 
 
 def test_points_check_their_sizes():

@@ -46,7 +46,7 @@ def test_loci_are_the_axes_of_their_names() -> None:
 
 
 def test_an_axis_of_one_value_has_no_gene() -> None:
-    axes = Axes((1,), (1,), (64,), (64,), (8 * MEBI,), (32 * GIBI,), (1,))
+    axes = Axes((1,), (1,), (64,), (64,), (), (8 * MEBI,), (32 * GIBI,), (1,))
     genome = build_genome(SearchSpace("point", axes, area_budget_um2=1e9, min_area_fraction=0.0))
     assert genome.num_genes == 0
     assert genome.locus("tc_width") is None

@@ -12,12 +12,12 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.phaze_sweep import PhazeSweep
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
@@ -54,16 +54,7 @@ def context_of(space: SearchSpace = SPACE, *, num_trials: int = 2000, **options:
 
 def area_of(point: DesignPoint) -> float:
     """Area by the scalar path, one chip at a time."""
-    chip = build_accelerator(
-        point.num_tc,
-        point.num_vc,
-        tc_width=point.tc_width,
-        tc_depth=point.tc_depth,
-        glb_bytes=point.glb_bytes,
-        hbm_bytes=point.hbm_bytes,
-        constants=CONSTANTS,
-    )
-    return area_mm2(chip)
+    return area_mm2(build_accelerator(point, constants=CONSTANTS))
 
 
 def buckets_of(points: tuple[DesignPoint, ...], width_mm2: float) -> list[list[DesignPoint]]:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.plugins import PluginOrigin
 from phaze_opt.record.journal import JournalWriter, format_line, parse_line, read_journal
@@ -21,7 +22,6 @@ from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.run import run_search
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 

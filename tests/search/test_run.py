@@ -11,13 +11,13 @@ from types import ModuleType
 import pytest
 
 from phaze_opt.errors import InputError, PluginError, SolverError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.run import run_search
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario

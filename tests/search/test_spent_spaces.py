@@ -9,7 +9,6 @@ import pytest
 from phaze_opt.search.samplers.cma_es import CmaEsStrategy
 from phaze_opt.search.samplers.sampler_run import SamplerRun
 from phaze_opt.search.samplers.tpe import TPEStrategy
-from phaze_opt.search.spotlight.columns import draw_columns
 from phaze_opt.search.spotlight.spotlight import SpotlightRandomStrategy
 from phaze_opt.search.strategy import Strategy, StrategyContext
 from phaze_opt.space.search_space import SearchSpace
@@ -59,10 +58,12 @@ def test_samplers_are_not_told_of_repeats_again_and_again(strategy: Strategy) ->
 def test_random_draws_stop_when_nothing_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
 
-    def counted(*arguments: object, **named: object) -> object:
-        counts.append(1)
-        return draw_columns(*arguments, **named)  # type: ignore[arg-type]
+    draw = SearchSpace.draw
 
-    monkeypatch.setattr("phaze_opt.search.spotlight.dabo.draw_columns", counted)
+    def counted(*arguments: object) -> object:
+        counts.append(1)
+        return draw(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SearchSpace, "draw", counted)
     run_to_end(SpotlightRandomStrategy())
     assert len(counts) < 2 * NUM_TRIALS

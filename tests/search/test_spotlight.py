@@ -11,8 +11,10 @@ import pytest
 from scipy import stats
 
 from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.template import DesignPoint, PointColumns
 from phaze_opt.search.probe import PhaseView
-from phaze_opt.search.spotlight.columns import columns_of, draw_columns
 from phaze_opt.search.spotlight.features import DomainFeatures, effective_macs, raw_features
 from phaze_opt.search.spotlight.ledger import CostLedger
 from phaze_opt.search.spotlight.spotlight import (
@@ -27,7 +29,6 @@ from phaze_opt.search.spotlight.surrogate import fit_surrogate
 from phaze_opt.search.spotlight.workload_totals import WorkloadTotals, sum_phases
 from phaze_opt.search.strategy import Outcome, Strategy, StrategyContext, StrategyRun
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.units import GIBI, MEBI
 
@@ -114,10 +115,10 @@ def test_the_surrogate_is_the_posterior_of_bayesian_linear_regression() -> None:
 @pytest.mark.parametrize("num_trials", [2, 3, 11])
 def test_the_surrogate_stays_finite_with_fewer_trials_than_features(num_trials: int) -> None:
     rng = np.random.default_rng(num_trials)
-    features = DomainFeatures(None)(draw_columns(SPACE, count=num_trials, rng=rng))
+    features = DomainFeatures(None)(SPACE.draw(num_trials, rng))
     for costs in (rng.normal(size=num_trials), np.zeros(num_trials)):
         mean, deviation = fit_surrogate(features, costs).predict(
-            DomainFeatures(None)(draw_columns(SPACE, count=50, rng=rng))
+            DomainFeatures(None)(SPACE.draw(50, rng))
         )
         assert np.isfinite(mean).all()
         assert (deviation >= 0).all()
@@ -125,19 +126,17 @@ def test_the_surrogate_stays_finite_with_fewer_trials_than_features(num_trials: 
 
 def test_columns_are_points_and_draws_are_kept_and_uniform() -> None:
     points = [SPACE.point(index) for index in (0, 7, 500)]
-    columns = columns_of(points)
+    columns = PointColumns.of(points)
     assert [columns.point(row) for row in range(3)] == points
-    drawn = draw_columns(SPACE, count=20_000, rng=np.random.default_rng(0))
+    drawn = SPACE.draw(20_000, np.random.default_rng(0))
     counts = np.bincount([SPACE.index(drawn.point(row)) for row in range(len(drawn))], minlength=SPACE.size)
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
 def test_weighted_parallelism_is_capped_by_what_the_glb_feeds() -> None:
     """128 x 64 arrays: L2 of 128 KiB, tiles of edge 181; 6144 bytes a cycle feed 6144 x 181 / 4 products a cycle."""
-    from phaze_opt.search.spotlight.features import _table
-
     few, many = replace(POINT, num_tc=1), replace(POINT, num_tc=4096)
-    macs = effective_macs(_table(columns_of([few, many])))
+    macs = effective_macs(chips_of(PointColumns.of([few, many]), load_constants()))
     assert macs[0] == 128 * 64
     assert macs[1] == pytest.approx(6144 * math.sqrt(16 * 128 * 64 / 4) / 4)
 
@@ -153,7 +152,7 @@ def test_totals_by_hand() -> None:
 
 
 def test_features_are_finite_and_the_weighted_ones_need_totals() -> None:
-    columns = columns_of(list(SPACE.points()))
+    columns = PointColumns.of(list(SPACE.points()))
     with_totals = DomainFeatures(WorkloadTotals(1e3, 1e2, 1e9, 1e11))(columns)
     without = DomainFeatures(None)(columns)
     assert np.isfinite(with_totals).all()

@@ -12,6 +12,7 @@ import pytest
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
@@ -26,7 +27,6 @@ from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import StrategyContext
 from phaze_opt.search.wham.strategy import WhamStrategy
 from phaze_opt.space.axes import Axes, powers_of_two
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2
 from phaze_opt.workload.config import load_model
@@ -35,6 +35,7 @@ from phaze_opt.workload.config import load_model
 def small_space() -> SearchSpace:
     """A few hundred points with an area band and axes that do not double."""
     axes = Axes(
+        vc_width=(),
         num_tc=(1, 3, 6, 12),
         num_vc=(1, 4, 8, 16),
         tc_width=(32, 96),

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.probe import PhaseView
 from phaze_opt.search.wham.edges import Edge, EdgeClimb
 from phaze_opt.search.wham.metric import Metric
 from phaze_opt.search.wham.scout import Scout
 from phaze_opt.space.axes import Axes, powers_of_two
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2
 
@@ -46,6 +46,7 @@ class FormulaProbe:
 def banded_space() -> SearchSpace:
     """Designs between 40 and 80 mm^2, and those below with one core of a type."""
     axes = Axes(
+        vc_width=(),
         num_tc=powers_of_two(1, 64),
         num_vc=powers_of_two(1, 256),
         tc_width=powers_of_two(16, 128),

@@ -53,6 +53,7 @@ def make_graph(
 def roomy_space() -> SearchSpace:
     """Up to 16 cores of each type always fit."""
     axes = Axes(
+        vc_width=(),
         num_tc=powers_of_two(1, 16),
         num_vc=powers_of_two(1, 16),
         tc_width=(32, 64),
@@ -174,9 +175,11 @@ def test_pruner_passes_shapes_without_any_design_and_stops_when_told() -> None:
 def test_kept_blocks_are_what_enumerating_the_space_gives() -> None:
     space = tiny_space()
     points = list(space.points())
+    places = [space.positions(point) for point in points]
     for glb, width, depth in np.ndindex(space.axes.shape[:3]):
         block = KeptBlock(space, Dimensions(glb, width, depth))
-        kept = {(p[3], p[4]) for p in map(space.positions, points) if p[:3] == (glb, width, depth)}
+        here = (glb, width, depth)
+        kept = {(p.num_tc, p.num_vc) for p in places if (p.glb_bytes, p.tc_width, p.tc_depth) == here}
         assert {(a, b) for a in range(5) for b in range(5) if block.is_kept(Counts(a, b))} == kept
         corners = block.corners()
         assert (corners is None) == (not kept)

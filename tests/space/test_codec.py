@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.point import DesignPoint
-from phaze_opt.space.search_space import DEFAULT_HBM_BYTES, DEFAULT_MICRO_BATCHES, SearchSpace, phaze_space
+from phaze_opt.space.search_space import SearchSpace, phaze_space
 
-PHAZE = phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
+PHAZE = phaze_space()
 CODEC = Codec(PHAZE)
 
 
@@ -118,7 +118,7 @@ axis = st.lists(st.integers(1, 200), min_size=1, max_size=4, unique=True).map(la
 @given(axis, axis, axis, axis, st.floats(20.0, 300.0), st.floats(0.0, 1.0))
 @settings(max_examples=100)
 def test_both_properties_hold_in_any_space(tc, vc, width, depth, budget_mm2: float, fraction: float) -> None:
-    axes = Axes(tc, vc, width, depth, (3 << 20, 5 << 20, 64 << 20), (32 << 30, 48 << 30), (1, 3))
+    axes = Axes(tc, vc, width, depth, (), (3 << 20, 5 << 20, 64 << 20), (32 << 30, 48 << 30), (1, 3))
     space = SearchSpace("any", axes, area_budget_um2=budget_mm2 * 1e6, min_area_fraction=fraction)
     if space.size == 0:
         return
@@ -132,7 +132,7 @@ def test_both_properties_hold_in_any_space(tc, vc, width, depth, budget_mm2: flo
 
 
 def test_single_valued_axes_have_no_parameter() -> None:
-    axes = Axes((8,), (2,), (128,), (128,), (128 << 20,), (32 << 30,), (1,))
+    axes = Axes((8,), (2,), (128,), (128,), (), (128 << 20,), (32 << 30,), (1,))
     space = SearchSpace("one", axes, area_budget_um2=300e6, min_area_fraction=0.3)
     codec = Codec(space)
     point = space.point(0)

@@ -13,18 +13,16 @@ from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_mm2, area_um2_table
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator
+from phaze_opt.hardware.template import AXIS, DesignPoint
 from phaze_opt.space.axes import Axes, powers_of_two
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import (
-    DEFAULT_HBM_BYTES,
-    DEFAULT_MICRO_BATCHES,
     SearchSpace,
     phaze_area_budget_um2,
     phaze_space,
 )
 
 CONSTANTS = load_constants()
-PHAZE = phaze_space(hbm_bytes=DEFAULT_HBM_BYTES, micro_batches=DEFAULT_MICRO_BATCHES)
+PHAZE = phaze_space()
 BUDGET = phaze_area_budget_um2()
 
 
@@ -33,16 +31,7 @@ def count_distinct(*columns: np.ndarray) -> int:
 
 
 def area_of(point: DesignPoint) -> float:
-    chip = build_accelerator(
-        point.num_tc,
-        point.num_vc,
-        tc_width=point.tc_width,
-        tc_depth=point.tc_depth,
-        glb_bytes=point.glb_bytes,
-        hbm_bytes=point.hbm_bytes,
-        constants=CONSTANTS,
-    )
-    return area_mm2(chip)
+    return area_mm2(build_accelerator(point, constants=CONSTANTS))
 
 
 def test_counts_of_the_phaze_space() -> None:
@@ -125,18 +114,7 @@ def test_accelerator_table_equals_single_builds() -> None:
     rows = np.arange(0, 29_360, 997)
     singles = []
     for row in rows:
-        point = PHAZE.point(int(row) * 12 + 4)
-        singles.append(
-            build_accelerator(
-                point.num_tc,
-                point.num_vc,
-                tc_width=point.tc_width,
-                tc_depth=point.tc_depth,
-                glb_bytes=point.glb_bytes,
-                hbm_bytes=point.hbm_bytes,
-                constants=CONSTANTS,
-            )
-        )
+        singles.append(build_accelerator(PHAZE.point(int(row) * 12 + 4), constants=CONSTANTS))
     single_table = AcceleratorTable.from_accelerators(singles)
     taken = table.take(rows)
     for name in AcceleratorTable.__dataclass_fields__:
@@ -160,7 +138,7 @@ def test_faulty_restrictions(max_area_mm2: float) -> None:
 
 
 def test_digest_follows_the_points_and_survives_pickling() -> None:
-    again = phaze_space(hbm_bytes=tuple(reversed(DEFAULT_HBM_BYTES)), micro_batches=DEFAULT_MICRO_BATCHES)
+    again = phaze_space(hbm_bytes=tuple(reversed(AXIS["hbm_bytes"].searched)))
     assert again.digest == PHAZE.digest
     assert PHAZE.restrict(max_area_mm2=200).digest != PHAZE.digest
     assert phaze_space(hbm_bytes=(32 << 30,), micro_batches=(1,)).digest != PHAZE.digest
@@ -205,7 +183,7 @@ axis = st.lists(st.integers(1, 64), min_size=1, max_size=5, unique=True).map(lam
 @given(axis, axis, axis, axis, st.floats(20.0, 300.0), st.floats(0.0, 1.0))
 @settings(max_examples=60)
 def test_any_space_equals_brute_force(num_tc, num_vc, width, depth, budget_mm2: float, fraction: float) -> None:
-    axes = Axes(num_tc, num_vc, width, depth, (3 << 20, 16 << 20), (32 << 30,), (1,))
+    axes = Axes(num_tc, num_vc, width, depth, (), (3 << 20, 16 << 20), (32 << 30,), (1,))
     space = SearchSpace("any", axes, area_budget_um2=budget_mm2 * 1e6, min_area_fraction=fraction)
     expected = []
     for glb in axes.glb_bytes:
@@ -224,7 +202,7 @@ def test_any_space_equals_brute_force(num_tc, num_vc, width, depth, budget_mm2: 
 @pytest.mark.parametrize("values", [(), (0, 1), (2, 1), (1, 1)])
 def test_faulty_axes(values: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="num_tc"):
-        Axes(values, (1,), (1,), (1,), (1,), (1,), (1,))
+        Axes(values, (1,), (1,), (1,), (), (1,), (1,), (1,))
 
 
 def test_powers_of_two() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import SolverError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.trial import KnownEvaluation
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.store import StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario

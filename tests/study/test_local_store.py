@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.trial import KnownEvaluation
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
@@ -57,7 +57,7 @@ def test_reading_beside_a_claim_does_not_give_it_up(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from phaze_opt.space.point import DesignPoint
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
 print(LocalStore(Path(sys.argv[1])).claim("a", DesignPoint(4, 64, 32, 32, 32, 1 << 24, 1 << 35, 2)))
 """
@@ -106,7 +106,7 @@ def test_a_torn_line_is_skipped_and_the_next_one_stands(tmp_path: Path, cut: int
 _HOLD = """
 import sys, time
 from pathlib import Path
-from phaze_opt.space.point import DesignPoint
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 print(store.claim("a", DesignPoint(*map(int, sys.argv[2:]))), flush=True)

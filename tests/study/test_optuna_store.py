@@ -15,11 +15,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from phaze_opt.errors import InputError, PluginError, SolverError, StorageError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.address import parse_address
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.trial import KnownEvaluation
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.running.engine import shared_engine
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.optuna_store import OptunaStore

@@ -18,10 +18,10 @@ import toy_study
 from toy_study import CONFIG, ENGINE, Unloadable, build_toy, die_on_bert, faulty_engine, refuse_bert, table
 
 from phaze_opt.errors import InputError, PluginError, SolverError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import format_line, parse_line, read_value, write_value
 from phaze_opt.search.run import run_search
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import Budget, Contender, Setting, Workload
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted

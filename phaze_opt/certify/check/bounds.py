@@ -18,9 +18,10 @@ from phaze_opt.certify.check.problem_data import CheckedProblem, PreparedModel
 from phaze_opt.certify.check.rates import throughput
 from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.certify.check.relaxed import Choice, list_choices, relaxed_batch_time, start_values
-from phaze_opt.certify.check.space_rows import Architectures
+from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.template import PointColumns
 
-CHUNK_ARCHITECTURES = 4096
+CHUNK_ROWS = 4096
 """Rows worked on at once: latencies of some hundred operators on so many chips stay within some hundred MB."""
 BOUND_TOLERANCE = 2e-9
 """Relative difference of bounds that flows and sums within their own tolerance explain."""
@@ -33,8 +34,6 @@ Ints = NDArray[np.int64]
 class _Group:
     """Rows of one HBM capacity and micro-batch."""
 
-    hbm: int
-    batch: int
     hbm_bytes: int
     micro_batch: int
     models: tuple[PreparedModel, ...]
@@ -48,17 +47,17 @@ class BoundCheck:
         problem: scenario, space and estimator.
         files: rows and multipliers.
         pool: priced entries.
-        architectures: the space.
+        space: every point of it.
     """
 
     def __init__(
-        self, problem: CheckedProblem, files: CertificateFiles, pool: PricedPool, architectures: Architectures
+        self, problem: CheckedProblem, files: CertificateFiles, pool: PricedPool, space: PointColumns
     ) -> None:
         """Keep all of it."""
         self._problem = problem
         self._files = files
         self._pool = pool
-        self._architectures = architectures
+        self._space = space
 
     def check(self, on_rows: Callable[[int], None]) -> None:
         """Check every row; ``on_rows`` is told how many were done.
@@ -67,45 +66,43 @@ class BoundCheck:
             CertificateError: names the first row whose bound does not follow.
         """
         axes = self._problem.certificate.space.axes
-        for batch, micro_batch in enumerate(axes.micro_batch):
+        for micro_batch in axes.micro_batch:
             models = self._problem.models(micro_batch)
             check_slots(self._problem.certificate.slots, self._pool, models)
             prepared = self._problem.prepare(models)
-            for hbm, hbm_bytes in enumerate(axes.hbm_bytes):
-                group = _Group(hbm, batch, hbm_bytes, micro_batch, prepared, self._choices(prepared, hbm_bytes, batch))
-                for start in range(0, len(self._architectures), CHUNK_ARCHITECTURES):
-                    stop = min(start + CHUNK_ARCHITECTURES, len(self._architectures))
-                    self._check_chunk(group, np.arange(start, stop))
-                    on_rows(stop - start)
+            for hbm_bytes in axes.hbm_bytes:
+                choices = self._choices(prepared, hbm_bytes, micro_batch)
+                group = _Group(hbm_bytes, micro_batch, prepared, choices)
+                rows = np.flatnonzero((self._space.micro_batch == micro_batch) & (self._space.hbm_bytes == hbm_bytes))
+                for start in range(0, len(rows), CHUNK_ROWS):
+                    chunk = rows[start : start + CHUNK_ROWS]
+                    self._check_chunk(group, chunk)
+                    on_rows(len(chunk))
 
-    def _choices(self, models: Sequence[PreparedModel], hbm_bytes: int, batch: int) -> tuple[tuple[Choice, ...], ...]:
+    def _choices(
+        self, models: Sequence[PreparedModel], hbm_bytes: int, micro_batch: int
+    ) -> tuple[tuple[Choice, ...], ...]:
         """The (t, S) of every model that one HBM capacity has room for."""
-        scenario, axes = self._problem.certificate.scenario, self._problem.certificate.space.axes
+        scenario = self._problem.certificate.scenario
         return tuple(
             list_choices(
                 model.data.options,
                 scenario.cluster,
-                batch=Batch(scenario.global_batch, axes.micro_batch[batch]),
+                batch=Batch(scenario.global_batch, micro_batch),
                 memory_bytes=float(hbm_bytes),
                 policy=scenario.recompute,
             )
             for model in models
         )
 
-    def _check_chunk(self, group: _Group, architectures: Ints) -> None:
-        """Bounds of some architectures."""
-        points, axes = self._files.points, self._problem.certificate.space.axes
-        every = (architectures * len(axes.hbm_bytes) + group.hbm) * len(axes.micro_batch) + group.batch
-        chosen = np.flatnonzero(points.has_bound[every])
-        if len(chosen) == 0:
+    def _check_chunk(self, group: _Group, every: Ints) -> None:
+        """Bounds of some rows."""
+        points = self._files.points
+        rows = every[points.has_bound[every]]
+        if len(rows) == 0:
             return
-        rows = every[chosen]
         is_exact = points.bound[rows] == PlacementBound.EXACT.value
-        chips = self._architectures.table(
-            slice(int(architectures[0]), int(architectures[-1]) + 1),
-            hbm_bytes=group.hbm_bytes,
-            constants=self._problem.constants,
-        ).take(chosen)
+        chips = chips_of(self._space.take(rows), self._problem.constants)
         batch_s = np.empty((len(group.models), len(rows)))
         for position, model in enumerate(group.models):
             entries = entries_of_rows(

@@ -17,9 +17,10 @@ from phaze_opt.certify.check.problem_data import CheckedProblem, check_problem
 from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, ignore_progress
 from phaze_opt.certify.check.solutions import SolutionCheck
-from phaze_opt.certify.check.space_rows import Architectures, check_budgets, check_space, enumerate_architectures
+from phaze_opt.certify.check.space_rows import check_budgets, check_space, enumerate_architectures, joined_points
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.errors import CertificateError, PluginError
+from phaze_opt.hardware.template import PointColumns
 
 
 def check_certificate(path: Path, *, on_progress: OnProgress | None = None) -> CheckReport:
@@ -50,11 +51,11 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     files = read_certificate(directory)
     problem = check_problem(files.certificate)
     tell(CheckProgress(CheckStage.READING, 1, 1))
-    architectures = _check_space(problem, files.points, tell)
+    space = _check_space(problem, files.points, tell)
     pool = price_pool(files.pool, files.certificate.scenario.exclusivity)
     tell(CheckProgress(CheckStage.POOL, len(files.pool.topologies), len(files.pool.topologies)))
-    _check_bounds(problem, files, pool, architectures, tell)
-    num_schedules = _check_solutions(problem, files, architectures, tell)
+    _check_bounds(problem, files, pool, space, tell)
+    num_schedules = _check_solutions(problem, files, space, tell)
     check_claim(files.certificate, files.points)
     check_unchanged(files)
     tell(CheckProgress(CheckStage.CLAIM, 1, 1))
@@ -62,20 +63,20 @@ def _check(directory: Path, tell: OnProgress) -> CheckReport:
     return _report(directory, files, problem, pool, num_schedules=num_schedules, wall_s=wall_s)
 
 
-def _check_space(problem: CheckedProblem, points: PointsTable, tell: OnProgress) -> Architectures:
+def _check_space(problem: CheckedProblem, points: PointsTable, tell: OnProgress) -> PointColumns:
     """The rows are the space, with its areas and powers."""
     scenario, space = problem.certificate.scenario, problem.certificate.space
     tell(CheckProgress(CheckStage.SPACE, 0, len(points)))
-    architectures = enumerate_architectures(space, problem.constants)
-    check_space(points, architectures, space)
+    every = joined_points(space, enumerate_architectures(space, problem.constants))
+    check_space(points, every)
     check_rows(points)
-    check_budgets(points, architectures, space=space, scenario=scenario, constants=problem.constants)
+    check_budgets(points, every, scenario=scenario, constants=problem.constants)
     tell(CheckProgress(CheckStage.SPACE, len(points), len(points)))
-    return architectures
+    return every
 
 
 def _check_bounds(
-    problem: CheckedProblem, files: CertificateFiles, pool: PricedPool, architectures: Architectures, tell: OnProgress
+    problem: CheckedProblem, files: CertificateFiles, pool: PricedPool, space: PointColumns, tell: OnProgress
 ) -> None:
     """Every bound follows from its multipliers."""
     num_done = 0
@@ -85,15 +86,15 @@ def _check_bounds(
         num_done += count
         tell(CheckProgress(CheckStage.BOUNDS, num_done, len(files.points)))
 
-    BoundCheck(problem, files, pool, architectures).check(on_rows)
+    BoundCheck(problem, files, pool, space).check(on_rows)
 
 
 def _check_solutions(
-    problem: CheckedProblem, files: CertificateFiles, architectures: Architectures, tell: OnProgress
+    problem: CheckedProblem, files: CertificateFiles, space: PointColumns, tell: OnProgress
 ) -> int:
     """Every solution replays; the number of schedules."""
     num_all = len(files.solutions.solutions)
-    return SolutionCheck(problem, files, architectures).check(
+    return SolutionCheck(problem, files, space).check(
         lambda done: tell(CheckProgress(CheckStage.SOLUTIONS, done, num_all))
     )
 

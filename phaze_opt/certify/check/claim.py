@@ -7,10 +7,11 @@ from typing import NoReturn
 import numpy as np
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, CertificateProvenance, Claim, Infeasibility
-from phaze_opt.certify.check.points_table import POINT_COLUMNS, PointsTable, demand
+from phaze_opt.certify.check.points_table import PointsTable, demand
 from phaze_opt.certify.check.rates import Floats, goal_value
 from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.certify.check.space_rows import EXACT
+from phaze_opt.hardware.template import AXIS
 
 GAP_TOLERANCE = 1e-8
 """Width of a gap that the rounding of bounds explains."""
@@ -57,8 +58,8 @@ def _check_incumbent(claim: Claim, points: PointsTable, attained: Floats) -> Non
     )
     _close("value", claim.value, float(attained[row]))
     _close("throughput_samples_per_s", claim.throughput_samples_per_s, float(points.throughput_samples_per_s[row]))
-    for name in POINT_COLUMNS:
-        _same(f"point.{name}", getattr(claim.point, name, None), int(getattr(points, name)[row]))
+    for name in AXIS:
+        _same(f"point.{name}", getattr(claim.point, name, None), int(getattr(points.points, name)[row]))
 
 
 def _check_gap(claim: Claim, upper: Floats) -> None:

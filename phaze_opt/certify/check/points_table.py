@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from phaze_opt.certify.certificate import (
 )
 from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.errors import CertificateError
+from phaze_opt.hardware.template import AXES, AXIS, PointColumns
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -24,14 +25,7 @@ Texts = NDArray[np.object_]
 
 _ARROW_TYPES = {
     "index": "int64",
-    "num_tc": "int32",
-    "num_vc": "int32",
-    "tc_width": "int32",
-    "tc_depth": "int32",
-    "vc_width": "int32",
-    "glb_bytes": "int64",
-    "hbm_bytes": "int64",
-    "micro_batch": "int32",
+    **{axis.name: axis.parquet for axis in AXES},
     "area_mm2": "double",
     "tdp_w": "double",
     "throughput_samples_per_s": "double",
@@ -45,32 +39,14 @@ _COMPRESSIONS = ("SNAPPY", "UNCOMPRESSED")
 """Neither unpacks to much more than some twenty times its size."""
 SPARE_ROWS = 10_000
 """Rows, beside twice as many as points, that are unpacked at most."""
-POINT_COLUMNS = (
-    "num_tc",
-    "num_vc",
-    "tc_width",
-    "tc_depth",
-    "vc_width",
-    "glb_bytes",
-    "hbm_bytes",
-    "micro_batch",
-)
-"""Columns that are the point itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointsTable:
-    """Columns of ``points.parquet``, each of shape (num_rows,), named as in the file."""
+    """Columns of ``points.parquet``, each of shape (num_rows,), named as in the file but for those of the point."""
 
     index: Ints
-    num_tc: Ints
-    num_vc: Ints
-    tc_width: Ints
-    tc_depth: Ints
-    vc_width: Ints
-    glb_bytes: Ints
-    hbm_bytes: Ints
-    micro_batch: Ints
+    points: PointColumns
     area_mm2: Floats
     tdp_w: Floats
     throughput_samples_per_s: Floats
@@ -117,10 +93,12 @@ def read_points(content: bytes, *, num_rows: int) -> PointsTable:
         _check_footer(file, num_rows)
         table = file.read(use_threads=False)
         table.validate(full=True)
-        for name in _ARROW_TYPES:
+        for name in table.column_names:
             if table[name].null_count:
                 refuse(f"column {name} has empty cells", file=POINTS_FILE)
-        return PointsTable(**{field.name: _column(table, field.name) for field in fields(PointsTable)})
+        columns = {name: _column(table, name) for name in table.column_names}
+        points = PointColumns(**{name: columns.pop(name) for name in AXIS if name in columns})
+        return PointsTable(points=points, **columns)
     except CertificateError:
         raise
     except (OSError, ValueError, pyarrow.ArrowException) as error:
@@ -132,12 +110,13 @@ def _check_footer(file: Any, num_rows: int) -> None:
     """Columns, types, sizes and compression as they are written, and not many more rows than points."""
     metadata = file.metadata
     found = {field.name: str(getattr(field.type, "value_type", field.type)) for field in file.schema_arrow}
+    missing = {name for name, axis in AXIS.items() if isinstance(axis.default, int) and name not in found}
     for name, kind in _ARROW_TYPES.items():
-        if found.get(name) != kind:
+        if found.get(name) != kind and name not in missing:
             message = f"column {name} is {found.get(name, 'missing')}, not {kind}"
             refuse(message, file=POINTS_FILE)
     unknown = [name for name in file.schema_arrow.names if name not in _ARROW_TYPES]
-    if unknown or metadata.num_columns != len(_ARROW_TYPES):
+    if unknown or metadata.num_columns != len(_ARROW_TYPES) - len(missing):
         refuse(f"columns {unknown or file.schema_arrow.names} are unknown or double", file=POINTS_FILE)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if metadata.num_rows > 2 * num_rows + SPARE_ROWS or sum(group.num_rows for group in groups) != metadata.num_rows:

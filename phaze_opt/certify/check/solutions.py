@@ -20,9 +20,11 @@ from phaze_opt.certify.check.rates import throughput
 from phaze_opt.certify.check.refusal import refuse
 from phaze_opt.certify.check.replay import PhaseLatencies, replay
 from phaze_opt.certify.check.sharded import PHASES, Sharded
-from phaze_opt.certify.check.space_rows import EXACT, Architectures
+from phaze_opt.certify.check.space_rows import EXACT
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.template import PointColumns
 
 Floats = NDArray[np.float64]
 
@@ -43,14 +45,14 @@ class SolutionCheck:
     Args:
         problem: scenario, space and estimator.
         files: rows and solutions.
-        architectures: the space.
+        space: every point of it.
     """
 
-    def __init__(self, problem: CheckedProblem, files: CertificateFiles, architectures: Architectures) -> None:
+    def __init__(self, problem: CheckedProblem, files: CertificateFiles, space: PointColumns) -> None:
         """Keep all of it."""
         self._problem = problem
         self._files = files
-        self._architectures = architectures
+        self._space = space
         self._models: dict[int, tuple[PreparedModel, ...]] = {}
 
     def check(self, on_solution: Callable[[int], None]) -> int:
@@ -78,20 +80,17 @@ class SolutionCheck:
 
     def _check_solution(self, solution: Solution) -> None:
         """One row attains what it states."""
-        axes, scenario = self._problem.certificate.space.axes, self._problem.certificate.scenario
-        rest, batch = divmod(solution.index, len(axes.micro_batch))
-        architecture, hbm = divmod(rest, len(axes.hbm_bytes))
-        chip = self._architectures.table(
-            slice(architecture, architecture + 1), hbm_bytes=axes.hbm_bytes[hbm], constants=self._problem.constants
-        )
-        prepared = self._prepared(axes.micro_batch[batch])
+        scenario = self._problem.certificate.scenario
+        point = self._space.take(slice(solution.index, solution.index + 1))
+        chip, micro_batch = chips_of(point, self._problem.constants), int(point.micro_batch[0])
+        prepared = self._prepared(micro_batch)
         if len(solution.models) != len(prepared):
             message = f"has {len(solution.models)} models, not {len(prepared)}"
             refuse(message, file=SOLUTIONS_FILE, row=solution.index)
         batch_s = []
         for model, solved in zip(prepared, solution.models, strict=True):
             estimates = self._problem.estimate(model, chip)
-            sizes = Batch(scenario.global_batch, axes.micro_batch[batch])
+            sizes = Batch(scenario.global_batch, micro_batch)
             batch_s.append(self._model_time(model, solved, _Chip(solution.index, chip, estimates, sizes)))
         attained = float(throughput(scenario, np.array(batch_s)[:, None])[0])
         stated = float(self._files.points.throughput_samples_per_s[solution.index])

@@ -10,9 +10,10 @@ from phaze_opt.certify.certificate import Certificate
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
+from phaze_opt.hardware.template import AXES
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace, phaze_space
-from phaze_opt.units import UM2_PER_MM2, bytes_to_gib, bytes_to_mib
+from phaze_opt.units import UM2_PER_MM2
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.zoo import list_models
@@ -84,16 +85,11 @@ def _describe_choices(scenario: Scenario, goal: str) -> str:
 
 
 def _describe_space(space: SearchSpace) -> str:
-    axes = space.axes
     cap_mm2 = min(space.area_budget_um2, space.max_area_um2) / UM2_PER_MM2
     least_mm2 = space.min_area_fraction * space.area_budget_um2 / UM2_PER_MM2
-    return (
-        f"{shown(space.name)}: tensor cores {_listed(axes.num_tc)}, vector cores {_listed(axes.num_vc)}, "
-        f"widths {_listed(axes.tc_width)}, depths {_listed(axes.tc_depth)}, "
-        f"MiB of GLB {_listed([bytes_to_mib(size) for size in axes.glb_bytes])}, "
-        f"GiB of HBM {_listed([bytes_to_gib(size) for size in axes.hbm_bytes])}, "
-        f"micro-batches {_listed(axes.micro_batch)}, {least_mm2:.6g} to {cap_mm2:.6g} mm2"
-    )
+    values = ((axis, getattr(space.axes, axis.name)) for axis in AXES)
+    listed = [f"{axis.plural} {_listed([axis.printed(value) for value in own])}" for axis, own in values if own]
+    return f"{shown(space.name)}: {', '.join(listed)}, {least_mm2:.6g} to {cap_mm2:.6g} mm2"
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from phaze_opt.certify.columns import axis_column, axis_value, free_axes
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file
 from phaze_opt.certify.robust.assumptions import Assumptions, find_assumptions
@@ -202,7 +201,8 @@ class _Analysis:
         """What keeping each parameter of the nominal best design costs in every world with a feasible point."""
         space = self.problem.space
         nominal = space.point(self.ledger.best_index(0))
-        is_in = {axis: axis_column(space, axis) == axis_value(nominal, axis) for axis in free_axes(space)}
+        points = space.columns(np.arange(space.size))
+        is_in = {axis: getattr(points, axis) == getattr(nominal, axis) for axis in space.varying_axes()}
         rows = np.flatnonzero(self.ledger.optimum() > 0.0).tolist()
         asked = [Restriction(row, axis, points) for axis, points in is_in.items() for row in rows]
         return measure_costs(self.ledger, asked, tolerance=self.options.tolerance)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from phaze_opt.certify.certificate import BOUND_SLACK
 from phaze_opt.certify.closing import PROOF_SLACK
-from phaze_opt.certify.columns import free_axes
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.assumptions import Assumptions
 from phaze_opt.certify.robust.conclusions import Findings, draw_conclusions
@@ -25,8 +24,8 @@ from phaze_opt.certify.robust.result import (
     WorldOptimum,
 )
 from phaze_opt.certify.robust.worlds import World
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.references import REFERENCES
-from phaze_opt.space.point import DesignPoint
 
 NO_COST = KeptCost(0.0, 0.0)
 """Of keeping a parameter where nothing is feasible."""
@@ -185,7 +184,7 @@ def _conclusions(
     by_index = {design.index: design for design in designs if design.index >= 0}
     costs = {
         axis: [evidence.costs.get((row, axis), NO_COST) for row in evidence.rows]
-        for axis in free_axes(evidence.problem.space)
+        for axis in evidence.problem.space.varying_axes()
     }
     return draw_conclusions(
         Findings(

@@ -8,25 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.certify.columns import axis_value
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.keeping import KeptCost
 from phaze_opt.certify.robust.prover import ModelFacts
 from phaze_opt.certify.robust.result import Conclusion, ConclusionKind, RobustDesign, WorldOptimum
-from phaze_opt.units import bytes_to_gib, bytes_to_mib
+from phaze_opt.hardware.template import AXIS
 
 WITHIN = (0.001, 0.01, 0.05)
 """Regrets that the nominal best design is held against."""
 NO_WORST_WORLD = -1
-AXIS_PHRASES = {
-    "num_tc": "{} tensor cores",
-    "num_vc": "{} vector cores",
-    "tc_width": "an array width of {}",
-    "tc_depth": "an array depth of {}",
-    "glb_bytes": "a GLB of {}",
-    "hbm_bytes": "an HBM of {}",
-    "micro_batch": "a micro-batch of {}",
-}
 _DEGREES: Mapping[str, Callable[[ModelFacts], int]] = {
     "tensor": lambda facts: facts.tensor_parallel,
     "pipeline": lambda facts: facts.num_stages,
@@ -105,7 +95,7 @@ def _shapes(findings: Findings) -> Iterator[Conclusion]:
         holds = tuple(regret <= findings.tolerance for regret in regrets)
         yield Conclusion(
             kind=ConclusionKind.SHAPE,
-            statement=f"a best design has {_in_words(axis, axis_value(point, axis))}",
+            statement=f"a best design has {AXIS[axis].describe(getattr(point, axis))}",
             holds=holds,
             found=regrets,
             worlds=worlds,
@@ -174,12 +164,3 @@ def _furthest(worlds: Sequence[int], distances: Sequence[float]) -> int:
     """The first of the worlds that are furthest from a conclusion; none if it holds in all."""
     return worlds[int(np.argmax(distances))] if max(distances) > 0.0 else NO_WORST_WORLD
 
-
-def _in_words(axis: str, value: int) -> str:
-    """A value of an axis as options and tables give it, binary megabytes and gigabytes: ``a GLB of 4 MB``."""
-    text = str(value)
-    if axis == "glb_bytes":
-        text = f"{bytes_to_mib(value):g} MB"
-    elif axis == "hbm_bytes":
-        text = f"{bytes_to_gib(value):g} GB"
-    return AXIS_PHRASES[axis].format(text)

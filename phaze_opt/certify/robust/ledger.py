@@ -114,17 +114,7 @@ class Ledger:
     def rank(self, row: int, index: int) -> tuple[float, float, int]:
         """Area, TDP and index: the order among points of equal value."""
         posed = problem_under(self.problem, self.worlds[row].settings)
-        point = posed.space.point(index)
-        chip = build_accelerator(
-            point.num_tc,
-            point.num_vc,
-            tc_width=point.tc_width,
-            tc_depth=point.tc_depth,
-            vc_width=point.vc_width,
-            glb_bytes=point.glb_bytes,
-            hbm_bytes=point.hbm_bytes,
-            constants=posed.constants,
-        )
+        chip = build_accelerator(posed.space.point(index), constants=posed.constants)
         return area_mm2(chip), tdp_w(chip, posed.scenario.cluster.network, posed.constants), index
 
     def optimum(self) -> Floats:

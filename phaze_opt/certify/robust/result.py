@@ -9,7 +9,7 @@ from phaze_opt.certify.robust.assumptions import AssumptionGroup, Assumptions
 from phaze_opt.certify.robust.prover import ModelFacts
 from phaze_opt.certify.robust.worlds import World
 from phaze_opt.errors import InputError
-from phaze_opt.space.point import DesignPoint
+from phaze_opt.hardware.template import DesignPoint
 
 NOT_IN_SPACE = -1
 """Index of a design that is no point of the space: a reference machine."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.scores import ContenderScore, StudySummary

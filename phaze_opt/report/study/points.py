@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.text import format_mib
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.units import bytes_to_gib
 
 

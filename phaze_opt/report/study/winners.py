@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import front_indices, goal_directions
 from phaze_opt.report.study.inputs import ReportInputs
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.plan import Condition
 
 PART = 500

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.confuciux.policy import SequencePolicy
 from phaze_opt.search.genome import Genes, Genome, build_genome, propose_new
 from phaze_opt.search.merit import Archive
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
-from phaze_opt.space.point import DesignPoint
 
 
 @dataclass(frozen=True, slots=True)

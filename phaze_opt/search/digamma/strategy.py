@@ -28,12 +28,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.digamma.operators import DigammaOptions, breed
 from phaze_opt.search.genome import Genome, build_genome, propose_new
 from phaze_opt.search.merit import Archive
 from phaze_opt.search.options import resolve_options
 from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
-from phaze_opt.space.point import DesignPoint
 
 ATTEMPTS = 16
 """Children bred, and points drawn, before a repeated one is accepted."""

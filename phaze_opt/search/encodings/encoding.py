@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import option
 from phaze_opt.space.codec import Codec, Parameter
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import build_accelerator_table
+from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.template import JOINED_AXES, DesignPoint, PointColumns
 from phaze_opt.search.encodings.encoding import Rejected, distributions_of, named
-from phaze_opt.space.axes import Axes
-from phaze_opt.space.codec import Parameter, axis_parameter, axis_parameters
-from phaze_opt.space.point import DesignPoint
-from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.space.axes import ROW_AXES
+from phaze_opt.space.codec import Parameter, axis_parameters
+from phaze_opt.space.search_space import Positions, SearchSpace
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+
+_ORDER = (*ROW_AXES, "num_vc", *JOINED_AXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,8 @@ class ExponentEncoding:
     space: SearchSpace
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """The axes in the order (GLB, width, depth, num_tc, num_vc, HBM, micro-batch)."""
-        glb, width, depth, hbm, micro_batch = axis_parameters(self.space)
-        axes = self.space.axes
-        return (
-            glb,
-            width,
-            depth,
-            axis_parameter("num_tc", axes.num_tc),
-            axis_parameter("num_vc", axes.num_vc),
-            hbm,
-            micro_batch,
-        )
+        """The axes in the order (GLB, width, depth, tensor cores, vector cores, HBM, micro-batch)."""
+        return tuple(axis_parameters(self.space, _ORDER).values())
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """One integer per axis of several values."""
@@ -51,12 +41,10 @@ class ExponentEncoding:
 
     def decode(self, params: Mapping[str, Any]) -> DesignPoint | Rejected:
         """The point, or how far its area lies outside the band."""
-        positions = [int(params.get(known.name, known.low)) - known.low for known in self.parameters()]
-        glb, width, depth, tc, vc, hbm, micro_batch = positions
-        row = int(np.ravel_multi_index((glb, width, depth, tc), self.space.axes.shape))
-        if self.space.kept.index_of(np.array([row]), np.array([vc]))[0] < 0:
-            return Rejected(self._violation(self.space.axes, glb, width, depth, tc=tc, vc=vc))
-        return self.space.point_at(row, vc, hbm=hbm, micro_batch=micro_batch)
+        known = axis_parameters(self.space, _ORDER)
+        positions = Positions(**{name: int(params.get(p.name, p.low)) - p.low for name, p in known.items()})
+        point = self.space.point_at(positions)
+        return point if self.space.keeps(positions) else Rejected(self._violation(point))
 
     def encode(self, point: DesignPoint) -> dict[str, int]:
         """Its position on every axis.
@@ -65,22 +53,12 @@ class ExponentEncoding:
             InputError: the point is not in the space.
         """
         self.space.index(point)
-        glb, width, depth, tc, vc, hbm, micro_batch = self.space.positions(point)
-        positions = (glb, width, depth, tc, vc, hbm, micro_batch)
-        return named(self.parameters(), positions)
+        positions = self.space.positions(point)
+        return named(self.parameters(), [getattr(positions, name) for name in _ORDER])
 
-    def _violation(self, axes: Axes, glb: int, width: int, depth: int, *, tc: int, vc: int) -> float:
+    def _violation(self, point: DesignPoint) -> float:
         """Area over the budget as a share of it, or area missing below the band as a share of the band's end."""
-        table = build_accelerator_table(
-            np.array([axes.num_tc[tc]]),
-            np.array([axes.num_vc[vc]]),
-            tc_width=np.array([axes.tc_width[width]]),
-            tc_depth=np.array([axes.tc_depth[depth]]),
-            glb_bytes=np.array([axes.glb_bytes[glb]]),
-            hbm_bytes=np.array([axes.hbm_bytes[0]]),
-            constants=load_constants(),
-        )
-        area_um2 = float(area_um2_table(table)[0])
+        area_um2 = float(area_um2_table(chips_of(PointColumns.of([point]), load_constants()))[0])
         cap_um2 = min(self.space.area_budget_um2, self.space.max_area_um2)
         band_um2 = self.space.min_area_fraction * self.space.area_budget_um2
         return area_um2 / cap_um2 - 1.0 if area_um2 > cap_um2 else 1.0 - area_um2 / band_um2

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.hardware.template import JOINED_AXES, SIZE_AXES, DesignPoint
 from phaze_opt.search.encodings.encoding import distributions_of, named
 from phaze_opt.space.band import compile_band
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS, Parameter, axis_parameters
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ class LiftedEncoding:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """GLB, width, depth, halvings of tensor and of vector cores, HBM, micro-batch."""
-        *architecture, hbm, micro_batch = axis_parameters(self.space)
+        sizes, joined = (axis_parameters(self.space, names).values() for names in (SIZE_AXES, JOINED_AXES))
         lifts = compile_lifts(self.space)
         halvings = (Parameter(TC_HALVINGS, 0, lifts.num_tc_halvings), Parameter(VC_HALVINGS, 0, lifts.num_vc_halvings))
-        return (*architecture, *halvings, hbm, micro_batch)
+        return (*sizes, *halvings, *joined)
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """One integer per parameter of several values."""
@@ -58,10 +58,10 @@ class LiftedEncoding:
 
     def decode(self, params: Mapping[str, Any]) -> DesignPoint:
         """The kept point that a proposal means."""
-        glb, width, depth, tc_halvings, vc_halvings, hbm, micro_batch = (
-            int(params.get(known.name, known.low)) - known.low for known in self.parameters()
-        )
-        block = np.ravel_multi_index((glb, width, depth), self.space.axes.shape[:3])
+        places = [int(params.get(known.name, known.low)) - known.low for known in self.parameters()]
+        sizes, joined = places[: len(SIZE_AXES)], places[-len(JOINED_AXES) :]
+        tc_halvings, vc_halvings = places[len(SIZE_AXES) : -len(JOINED_AXES)]
+        block = np.ravel_multi_index(tuple(sizes), self.space.axes.shape[:-1])
         row, vc = decode_lifted(
             self.space,
             compile_band(self.space).block_of[[int(block)]],
@@ -69,7 +69,8 @@ class LiftedEncoding:
             vc_halvings=np.array([vc_halvings]),
             mapping=HalvingsMapping.CLAMP,
         )
-        return self.space.point_at(int(row[0]), int(vc[0]), hbm=hbm, micro_batch=micro_batch)
+        index = int(self.space.kept.index_of(row, vc)[0])
+        return self.space.point(int(np.ravel_multi_index((index, *joined), (index + 1, *self.space.axes.joined_shape))))
 
     def encode(self, point: DesignPoint) -> dict[str, int]:
         """The halvings that mean the point without being lifted.
@@ -78,13 +79,13 @@ class LiftedEncoding:
             InputError: the point is not in the space.
         """
         self.space.index(point)
-        glb, width, depth, tc, vc, hbm, micro_batch = self.space.positions(point)
-        block = int(np.ravel_multi_index((glb, width, depth), self.space.axes.shape[:3]))
-        row = block * len(self.space.axes.num_tc) + tc
+        at = self.space.positions(point)
+        row = self.space.row_of(at)
+        block, tc = divmod(row, len(self.space.axes.num_tc))
         tc_halvings = int(compile_lifts(self.space).num_tc_fitting[block]) - 1 - tc
-        vc_halvings = int(self.space.kept.high[row]) - 1 - vc
-        positions = (glb, width, depth, tc_halvings, vc_halvings, hbm, micro_batch)
-        return named(self.parameters(), positions)
+        vc_halvings = int(self.space.kept.high[row]) - 1 - at.num_vc
+        sizes, joined = ([getattr(at, name) for name in names] for names in (SIZE_AXES, JOINED_AXES))
+        return named(self.parameters(), [*sizes, tc_halvings, vc_halvings, *joined])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun, Verdict
-from phaze_opt.space.point import DesignPoint
 
 ROUNDING = 1e-9
 """Bounds and evaluations of what is maximised are computed differently; what lies so close is kept."""

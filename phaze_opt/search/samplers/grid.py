@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
-from phaze_opt.space.decode import decode_points
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 
@@ -81,7 +80,7 @@ class GridRun:
         while len(points) < count and self._next < self.space.size:
             numbers = np.arange(self._next, min(self._next + count - len(points), self.space.size), dtype=np.int64)
             self._next += len(numbers)
-            found = decode_points(self.space, numbers * self.stride % self.space.size)
+            found = self.space.points_at(numbers * self.stride % self.space.size)
             points += [point for point in found if point not in self._told_before]
         return tuple(points)
 

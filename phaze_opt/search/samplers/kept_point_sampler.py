@@ -10,8 +10,8 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 

@@ -21,11 +21,11 @@ import numpy as np
 import optuna
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.encodings.encoding import Encoding, Rejected
 from phaze_opt.search.samplers.unseen import Repeats, find_unseen
 from phaze_opt.search.strategy import Outcome, StrategyContext
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.point import DesignPoint
 
 _OTHER_CONSTRAINT = "other"
 _NOT_KEPT = "kept"

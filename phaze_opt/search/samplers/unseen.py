@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from optuna.distributions import IntDistribution
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.encodings.encoding import Encoding, Rejected
-from phaze_opt.space.point import DesignPoint
 
 _MAX_STEPS = 400
 

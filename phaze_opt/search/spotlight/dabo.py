@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.hardware.template import DesignPoint, PointColumns
 from phaze_opt.record.near_ties import comparable_scores
 from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import option
-from phaze_opt.search.spotlight.columns import columns_of, draw_columns, take_rows
 from phaze_opt.search.spotlight.ledger import CostLedger
 from phaze_opt.search.spotlight.surrogate import fit_surrogate
 from phaze_opt.search.strategy import Outcome, StrategyContext
-from phaze_opt.space.decode import PointColumns
-from phaze_opt.space.point import DesignPoint
 
 FeatureMap = Callable[[PointColumns], NDArray[np.float64]]
 
@@ -99,8 +97,8 @@ class DaboRun:
 
     def _candidates(self, count: int) -> PointColumns:
         """Random kept points, without those that may not be proposed."""
-        drawn = draw_columns(self.context.space, count=count, rng=self._rng)
-        return take_rows(drawn, np.flatnonzero(self.is_allowed(drawn)))
+        drawn = self.context.space.draw(count, self._rng)
+        return drawn.take(np.flatnonzero(self.is_allowed(drawn)))
 
     def _draw(self) -> DesignPoint:
         """A random allowed point, new if one is found."""
@@ -121,7 +119,7 @@ class DaboRun:
         if self._features is None:
             self._features = self.make_features(self.context, points[0])
         self._num_feasible_at_fit = self._ledger.num_feasible
-        surrogate = fit_surrogate(self._features(columns_of(points)), self._ledger.costs())
+        surrogate = fit_surrogate(self._features(PointColumns.of(points)), self._ledger.costs())
         columns = self._candidates(self.options.candidates)
         if not len(columns):
             return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table, l2_bytes_of
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import build_accelerator_table
+from phaze_opt.hardware.design import chips_of
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.template import AXES, PointColumns
 from phaze_opt.search.spotlight.workload_totals import WorkloadTotals
-from phaze_opt.space.decode import PointColumns
 
 Matrix = NDArray[np.float64]
 _MIDDLE = 6.0
@@ -24,8 +24,8 @@ _GLB_BYTES_PER_MAC = 2.0
 
 
 def raw_features(columns: PointColumns) -> Matrix:
-    """Log2 of every parameter, shape (num_points, 8)."""
-    return np.log2(np.column_stack([getattr(columns, field.name) for field in fields(columns)]).astype(np.float64))
+    """Log2 of every parameter, shape (num_points, num_axes)."""
+    return np.log2(np.column_stack([getattr(columns, axis.name) for axis in AXES]).astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class DomainFeatures:
 
     def __call__(self, columns: PointColumns) -> Matrix:
         """Features of points, shape (num_points, num_features); logarithms, as time is a product of them."""
-        table = _table(columns)
+        table = chips_of(columns, load_constants())
         features = [*_hardware(columns, table), *_training(columns)]
         if self.totals is not None:
             features += _weighted(self.totals, columns, table)
@@ -57,19 +57,6 @@ def effective_macs(table: AcceleratorTable) -> Matrix:
     edge = np.sqrt(table.l2_bytes / 4.0)
     fed = table.glb_bandwidth_bytes_per_s / table.clock_hz * edge / (2.0 * _GLB_BYTES_PER_MAC)
     return np.minimum(macs, fed)
-
-
-def _table(columns: PointColumns) -> AcceleratorTable:
-    """The points' chips."""
-    return build_accelerator_table(
-        columns.num_tc,
-        columns.num_vc,
-        tc_width=columns.tc_width,
-        tc_depth=columns.tc_depth,
-        glb_bytes=columns.glb_bytes,
-        hbm_bytes=columns.hbm_bytes,
-        constants=load_constants(),
-    )
 
 
 def _hardware(columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:

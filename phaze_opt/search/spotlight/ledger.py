@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.strategy import Outcome
-from phaze_opt.space.point import DesignPoint
 
 
 @dataclass(slots=True)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.hardware.template import DesignPoint, PointColumns
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.spotlight.dabo import DaboOptions, DaboRun, FeatureMap
 from phaze_opt.search.spotlight.features import DomainFeatures, raw_features
 from phaze_opt.search.spotlight.workload_totals import probe_totals
 from phaze_opt.search.strategy import ONE_GOAL, Capability, StrategyContext, StrategyRun
-from phaze_opt.space.decode import PointColumns
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 
@@ -142,6 +141,6 @@ class SquareArrays:
 def least_imbalance(space: SearchSpace) -> float:
     """Smallest |ln(width / depth)| of any kept point."""
     axes, shape = space.axes, space.axes.shape
-    is_kept = (np.diff(space.kept.starts).reshape(shape) > 0).any(axis=(0, 3))
+    is_kept = (np.diff(space.kept.starts).reshape(shape) > 0).any(axis=(0, *range(3, len(shape))))
     imbalance = np.abs(np.log(np.divide.outer(np.array(axes.tc_width), np.array(axes.tc_depth))))
     return float(imbalance[is_kept].min())

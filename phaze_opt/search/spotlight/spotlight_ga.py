@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.spotlight.columns import draw_columns
 from phaze_opt.search.spotlight.ledger import CostLedger
 from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.codec import Codec
-from phaze_opt.space.point import DesignPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class GeneticRun:
 
     def _draw(self) -> DesignPoint:
         """A random kept point."""
-        return draw_columns(self.context.space, count=1, rng=self._rng).point(0)
+        return self.context.space.draw(1, self._rng).point(0)
 
     def _child(self) -> DesignPoint:
         """One child of one or two parents."""

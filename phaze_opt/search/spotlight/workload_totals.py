@@ -10,8 +10,8 @@ import numpy as np
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import hbm_bandwidth_table
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.probe import PhaseView, Probe
-from phaze_opt.space.point import DesignPoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-
+from phaze_opt.hardware.template import AXES, DesignPoint
 from phaze_opt.search.wham.metric import Metric
-from phaze_opt.search.wham.neighbourhood import DEPTH, GLB, HBM, NUM_TC, NUM_VC, WIDTH
+from phaze_opt.search.wham.neighbourhood import DEPTH, GLB, HBM, NUM_TC, NUM_VC, WIDTH, moved_axes
 from phaze_opt.search.wham.scout import Scout
-from phaze_opt.space.point import DesignPoint
-from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.space.search_space import Positions, SearchSpace
 
 Places = tuple[int, ...]
-"""Positions on the axes of GLB, width, depth, tensor cores, vector cores, HBM."""
+"""Positions on `moved_axes`: GLB, width, depth, tensor cores, vector cores, HBM, then any others."""
 
 
 class Edge(Enum):
@@ -58,7 +56,8 @@ class EdgeClimb:
         scores: dict[Edge, dict[Places, float]] = {edge: {} for edge in Edge}
         climbed: set[tuple[Edge, Places]] = set()
         for edge in Edge:
-            places = self._on_edge(self.space.positions(start)[: HBM + 1], edge)
+            here = self.space.positions(start)
+            places = self._on_edge([getattr(here, name) for name in moved_axes(self.space)], edge)
             if places is not None:
                 scores[edge][places] = self._score(places)
                 climbed |= self._follow_lines(places, edge, scores[edge])
@@ -103,22 +102,20 @@ class EdgeClimb:
             moved[NUM_TC] = 0
         if edge is Edge.ONE_VC:
             moved[NUM_VC] = 0
-        sizes = (*self.space.axes.shape, len(self.space.axes.num_vc), len(self.space.axes.hbm_bytes))
+        sizes = (len(getattr(self.space.axes, name)) for name in moved_axes(self.space))
         if not all(0 <= place < size for place, size in zip(moved, sizes, strict=True)):
             return None
-        row = self._row(moved)
         if edge is Edge.BAND:
-            moved[NUM_VC] = int(self.space.kept.low[row])
-        index = self.space.kept.index_of(np.array([row]), np.array([moved[NUM_VC]]))
-        return tuple(moved) if index[0] >= 0 else None
+            moved[NUM_VC] = int(self.space.kept.low[self.space.row_of(self._positions(moved))])
+        return tuple(moved) if self.space.keeps(self._positions(moved)) else None
 
     def _point(self, places: Places) -> DesignPoint:
         """The design at some positions, at the first micro-batch."""
-        return self.space.point_at(self._row(places), places[NUM_VC], hbm=places[HBM], micro_batch=0)
+        return self.space.point_at(self._positions(places))
 
-    def _row(self, places: Sequence[int]) -> int:
-        """Row of `SearchSpace.kept`."""
-        return int(np.ravel_multi_index(tuple(places[: NUM_TC + 1]), self.space.axes.shape))
+    def _positions(self, places: Sequence[int]) -> Positions:
+        nowhere = {axis.name: 0 for axis in AXES}
+        return Positions(**nowhere | dict(zip(moved_axes(self.space), places, strict=True)))
 
 
 def lines_of(edge: Edge) -> Iterator[dict[int, int]]:

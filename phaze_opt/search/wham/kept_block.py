@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.space.point import DesignPoint
-from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.space.search_space import Positions, SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,18 @@ class KeptBlock:
 
     def point(self, counts: Counts, *, hbm: int, micro_batch: int) -> DesignPoint:
         """The point of some counts, an HBM position and a micro-batch position."""
-        return self.space.point_at(self._row(counts.tc), counts.vc, hbm=hbm, micro_batch=micro_batch)
+        where = self.dimensions
+        return self.space.point_at(
+            Positions(
+                num_tc=counts.tc, num_vc=counts.vc, tc_width=where.width, tc_depth=where.depth, vc_width=0,
+                glb_bytes=where.glb, hbm_bytes=hbm, micro_batch=micro_batch,
+            )
+        )  # fmt: skip
 
     def _row(self, tc: int) -> int:
         """Row of `SearchSpace.kept`."""
         # Written out: `numpy.ravel_multi_index` takes ten times as long, and growth asks tens of thousands of times.
-        _, widths, depths, num_tc = self.space.axes.shape
-        return ((self.dimensions.glb * widths + self.dimensions.width) * depths + self.dimensions.depth) * num_tc + tc
+        _, widths, depths, *others = self.space.axes.shape
+        block = (self.dimensions.glb * widths + self.dimensions.width) * depths + self.dimensions.depth
+        # Of an axis that only some spaces have, growth takes the smallest value; `neighbourhood` moves along it.
+        return block * math.prod(others) + tc

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import option
 from phaze_opt.search.wham.annotation import AnnotatedGraph, CoreCounts, StageKey, annotate
 from phaze_opt.search.wham.dimension_pruner import Shape, prune_dimensions
@@ -13,7 +14,6 @@ from phaze_opt.search.wham.growth import GraphMemory, Grower
 from phaze_opt.search.wham.kept_block import Counts, Dimensions, KeptBlock
 from phaze_opt.search.wham.metric import Metric
 from phaze_opt.search.wham.scout import Scout
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 TINY_S = 1e-30

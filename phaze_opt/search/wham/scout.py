@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.probe import PhaseView, Probe
 from phaze_opt.search.wham.metric import Metric
-from phaze_opt.space.point import DesignPoint
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import resolve_options
 from phaze_opt.search.samplers.grid import golden_stride
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
@@ -15,7 +16,6 @@ from phaze_opt.search.wham.metric import Metric, metrics_of
 from phaze_opt.search.wham.neighbourhood import neighbours
 from phaze_opt.search.wham.outer_loop import OuterLoop
 from phaze_opt.search.wham.scout import Scout
-from phaze_opt.space.point import DesignPoint
 
 ROUNDING = 1e-9
 

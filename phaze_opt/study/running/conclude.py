@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.serialize import evaluation_to_json
@@ -15,7 +16,6 @@ from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import write_plain
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.probe import PointBound
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips

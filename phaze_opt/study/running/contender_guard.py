@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from phaze_opt.errors import PluginError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.record.worker_process import WorkerToldToEndError
 from phaze_opt.search.loop import SearchLoop
 from phaze_opt.search.pruner import PrunerRun, Verdict
 from phaze_opt.search.strategy import Outcome, StrategyRun
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 

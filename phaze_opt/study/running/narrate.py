@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import Observers
 from phaze_opt.search.trial import rank
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import SolverError, StorageError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
 from phaze_opt.record.address import Address
 from phaze_opt.search.trial import KnownEvaluation
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.rdb_storage import GRACE_S, Insistence, open_rdb_storage
 from phaze_opt.study.stores.store import MirroredStore

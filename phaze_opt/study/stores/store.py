@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
 from phaze_opt.search.trial import KnownEvaluation
-from phaze_opt.space.point import DesignPoint
 
 WAIT_S = 0.02
 

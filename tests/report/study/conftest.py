@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.search.trial import Trial
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.plan import Cell, Condition

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun, Verdict
-from phaze_opt.space.point import DesignPoint
 
 
 @dataclass(frozen=True, slots=True)

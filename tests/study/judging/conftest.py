@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import EvaluationStatus
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.search.trial import Trial
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.plan import Cell, Condition

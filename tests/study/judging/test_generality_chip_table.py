@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.search.probe import PointBound
-from phaze_opt.space.point import DesignPoint
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
 from phaze_opt.study.generality.price import price_of_generality
 from phaze_opt.study.plan import Condition

@@ -19,7 +19,6 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.plain_data import to_plain
-from phaze_opt.space.decode import decode_points
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.config import load_model
 
@@ -64,7 +63,7 @@ def write_certificate(directory: Path, claim: Claim, digest: str, *, space: Sear
 
 def _rows(claim: Claim, space: SearchSpace) -> pa.Table:
     indices = np.arange(space.size, dtype=np.int64)
-    points = decode_points(space, indices)
+    points = space.points_at(indices)
     narrow = ("num_tc", "num_vc", "tc_width", "tc_depth", "vc_width", "micro_batch")
     attained, is_solved = np.zeros(space.size), indices == claim.incumbent
     attained[is_solved] = claim.value

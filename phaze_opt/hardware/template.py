@@ -1,0 +1,190 @@
+"""The chip template: every parameter of a design, declared once.
+
+Points, columns, the axes of a space, its files, Optuna's parameters, certificates, MLflow's parameters and the tables
+of reports follow from the fields of `Design`. A parameter is added by a field here and by what it means for the chip
+in `design.chips_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.units import GIBI, MEBI
+
+T = TypeVar("T")
+C = TypeVar("C")
+Ints = NDArray[np.int64]
+
+
+class AxisRole(StrEnum):
+    """How a parameter enters a space.
+
+    SIZE: sizes a core or a buffer, and with it the area. COUNT: tensor cores, whose number multiplies an area. RANGE:
+    vector cores, of which a whole range fits the area. JOINED: enters no area; every kept chip takes every value.
+    """
+
+    SIZE = "size"
+    COUNT = "count"
+    RANGE = "range"
+    JOINED = "joined"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One parameter of a design.
+
+    Attributes:
+        name: field of `Design`, in base units.
+        role: how it enters a space.
+        words: what a value of it is; ``{}`` stands for the value.
+        plural: what its values are called in a list.
+        key: what it is called in files and options.
+        unit: base units in one unit of ``key``; None where it is a whole number that has no unit.
+        is_monotone: whether area and TDP never fall where it grows.
+        most: largest value in units of ``key``; keeps areas and counts inside 64-bit integers.
+        searched: values that a space without any of its own takes.
+        default: value of a design that does not state it, or the axis whose value it takes; None: it must be stated.
+        parquet: its type in the points of a certificate.
+    """
+
+    name: str
+    role: AxisRole
+    words: str
+    plural: str
+    key: str
+    unit: int | None = None
+    is_monotone: bool = True
+    most: int = 1 << 20
+    searched: tuple[int, ...] = ()
+    default: int | str | None = None
+    parquet: str = "int32"
+
+    def printed(self, value: int) -> float:
+        """A value in units of ``key``; whole numbers stay integers."""
+        scaled = value / (self.unit or 1)
+        return int(scaled) if scaled == int(scaled) else scaled
+
+    def parsed(self, value: float) -> int:
+        """A value in base units, from one in units of ``key``."""
+        return round(value * (self.unit or 1))
+
+    def describe(self, value: int) -> str:
+        """A value in words: ``a GLB of 4 MB``."""
+        text = str(value) if self.unit is None else f"{value / self.unit:g} {self.key[-2:].upper()}"
+        return self.words.format(text)
+
+
+def axis(role: AxisRole, words: str, *, plural: str, default: int | str | None = None, **declared: Any) -> Any:
+    """A field of `Design` with its declaration; see `Axis`.
+
+    An integer default makes the field optional, so it must come last: points kept as lists stay readable.
+    """
+    metadata = {"axis": {"role": role, "words": words, "plural": plural, "default": default, **declared}}
+    if isinstance(default, int):
+        return field(default=None, metadata=metadata)
+    return field(metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Design(Generic[T]):
+    """The parameters that a search varies: numbers of a point, columns of many, or the values of every axis."""
+
+    num_tc: T = axis(AxisRole.COUNT, "{} tensor cores", plural="tensor cores")
+    num_vc: T = axis(AxisRole.RANGE, "{} vector cores", plural="vector cores")
+    tc_width: T = axis(AxisRole.SIZE, "an array width of {}", plural="widths", most=1 << 16)
+    tc_depth: T = axis(AxisRole.SIZE, "an array depth of {}", plural="depths", most=1 << 16)
+    vc_width: T = axis(AxisRole.SIZE, "{} lanes a vector core", plural="lanes", most=1 << 16, default="tc_width")
+    glb_bytes: T = axis(AxisRole.SIZE, "a GLB of {}", plural="MiB of GLB", key="glb_mb", unit=MEBI, parquet="int64")
+    hbm_bytes: T = axis(
+        AxisRole.JOINED, "an HBM of {}", plural="GiB of HBM", key="hbm_gb", unit=GIBI, parquet="int64",
+        searched=(32 * GIBI, 64 * GIBI, 80 * GIBI),
+    )  # fmt: skip
+    micro_batch: T = axis(AxisRole.JOINED, "a micro-batch of {}", plural="micro-batches", searched=(1, 2, 4, 8))
+
+
+AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))
+"""The declarations, in the order of the fields."""
+AXIS: Mapping[str, Axis] = MappingProxyType({known.name: known for known in AXES})
+SIZE_AXES = tuple(sorted((a.name for a in AXES if a.role is AxisRole.SIZE), key=lambda name: name != "glb_bytes"))
+"""What sizes cores and buffers; the global buffer varies slowest in the order of a space."""
+JOINED_AXES = tuple(known.name for known in AXES if known.role is AxisRole.JOINED)
+
+
+def bind_fields(kind: object) -> Callable[[type[C]], type[C]]:
+    """States what the fields of a `Design` hold: pydantic does not follow generic bases of plain dataclasses."""
+
+    def bind(cls: type[C]) -> type[C]:
+        bound = {known.name: copy(known) for known in fields(cls)}  # type: ignore[arg-type]
+        for known in bound.values():
+            known.type = kind
+        cls.__dataclass_fields__ = bound  # type: ignore[attr-defined]
+        return cls
+
+    return bind
+
+
+@bind_fields(int)
+@dataclass(frozen=True, slots=True, order=True)
+class DesignPoint(Design[int]):
+    """One point of a space: a chip and a micro-batch."""
+
+    def __post_init__(self) -> None:
+        """Refuse zero and negative values, naming the field."""
+        for known in _OPTIONAL:
+            if getattr(self, known.name) is None:
+                object.__setattr__(self, known.name, known.default)
+        # Enumerations make points by the hundred thousand: look for the culprit only when there is one.
+        if min(values_of(self)) >= 1:
+            return
+        for known in AXES:
+            value = getattr(self, known.name)
+            if value < 1:
+                message = f"{known.name} = {value} must be a positive integer"
+                raise InputError(message, key=known.name)
+
+
+_OPTIONAL = tuple(known for known in AXES if isinstance(known.default, int))
+values_of: Callable[[Design[int]], tuple[int, ...]] = attrgetter(*(known.name for known in AXES))
+"""The parameters of a point in the order of `AXES`; ten times as fast as `dataclasses.astuple`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointColumns(Design[Ints]):
+    """Design points as columns of one shape, mostly (num_points,)."""
+
+    def __post_init__(self) -> None:
+        """Fill in columns that are not given."""
+        for known in _OPTIONAL:
+            if getattr(self, known.name) is None:
+                object.__setattr__(self, known.name, np.full(np.shape(self.num_tc), known.default, dtype=np.int64))
+
+    def __len__(self) -> int:
+        """Number of points."""
+        return len(self.num_tc)
+
+    def __iter__(self) -> Iterator[DesignPoint]:
+        """The points, in order."""
+        return map(DesignPoint, *(getattr(self, known.name).tolist() for known in AXES))
+
+    def point(self, row: int) -> DesignPoint:
+        """The point of one row."""
+        return DesignPoint(**{known.name: int(getattr(self, known.name)[row]) for known in AXES})
+
+    def take(self, rows: NDArray[np.intp] | slice) -> PointColumns:
+        """Some of the rows, in the order given."""
+        return replace(self, **{known.name: getattr(self, known.name)[rows] for known in AXES})
+
+    @classmethod
+    def of(cls, points: Sequence[DesignPoint]) -> PointColumns:
+        """Columns of points, in their order."""
+        return cls(**{a.name: np.array([getattr(p, a.name) for p in points], dtype=np.int64) for a in AXES})
