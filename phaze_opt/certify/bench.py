@@ -1,9 +1,13 @@
-"""The work of a proof that any process can do: bounding a range of points, closing one point."""
+"""The work of a proof that any process can do, piece by piece: bounding a range of points, closing one point."""
 
 from __future__ import annotations
 
 import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +18,10 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.refining import PointOutcome, PointRefiner, RefineGoal
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.record.workers import Tell
+from phaze_opt.record.workers import Bench, Tell, WorkerPool
+
+QUICK_S = 4.0
+"""Work that takes no longer than this is done here, whatever the number of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,8 @@ class ProofBench:
         assert isinstance(work, RefineWork)
         self.sync(work.additions)
         if work.is_solved_at_once:
-            return PointOutcome(work.index, (), self.refiner.solve(work.index, effort=work.goal.effort), 0)
+            solved = self.refiner.solve(work.index, effort=work.goal.effort)
+            return PointOutcome(work.index, (), solved.evaluation, solved.solution, 0)
         return self.refiner.refine(work.index, work.goal)
 
     def sync(self, additions: tuple[bytes, ...]) -> bool:
@@ -111,3 +119,53 @@ class BenchBuilder:
     def __call__(self) -> ProofBench:
         """The bench."""
         return ProofBench(self.problem)
+
+
+@dataclass(slots=True)
+class Workers:
+    """Does work in order: in this process for one job, in others for more; a context that ends them.
+
+    Attributes:
+        build: makes the bench of another process; picklable.
+        jobs: processes.
+        here: the bench of this process.
+    """
+
+    build: Callable[[], Bench]
+    jobs: int
+    here: Bench
+    _pool: WorkerPool = field(init=False)
+    _is_pool_used: bool = False
+    _busy_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Nothing starts before the first work."""
+        self._pool = WorkerPool(self.build, self.jobs)
+
+    def map(self, works: Sequence[object]) -> Iterator[Any]:
+        """Results in the order of the works, each as soon as it and those before it are done.
+
+        Raises:
+            SolverError: two workers ended in the middle of one piece of work.
+        """
+        left = deque(works)
+        while left and (self.jobs == 1 or len(left) == 1 or self._is_quick()):
+            started_s = time.perf_counter()
+            result = self.here.do(left.popleft(), lambda _: None)
+            self._busy_s += time.perf_counter() - started_s
+            yield result
+        if left:
+            self._is_pool_used = True
+            yield from self._pool.map(tuple(left))
+
+    def __enter__(self) -> Workers:
+        """The workers."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the processes."""
+        self._pool.close()
+
+    def _is_quick(self) -> bool:
+        """Whether the work so far was too little for processes, which take seconds to start."""
+        return not self._is_pool_used and self._busy_s < QUICK_S

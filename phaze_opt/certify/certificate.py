@@ -5,8 +5,12 @@ Shared by the prover and the checker, so nothing here computes anything.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.template import DesignPoint
@@ -27,6 +31,8 @@ NO_MULTIPLIERS = -1
 """`multipliers_index` of a row without a bound to compute."""
 BOUND_SLACK = 1e-9
 """Relative width by which batch times are lowered for the rounding of flows and sums."""
+DIGEST_KEY = "digest"
+"""Where ``certificate.json`` keeps it."""
 
 
 class PointStatus(StrEnum):
@@ -275,3 +281,15 @@ class Certificate:
     files: dict[str, str]
     provenance: CertificateProvenance
     digest: str = ""
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """sha256 of the JSON values of ``certificate.json`` without their digest: keys sorted, no spaces, UTF-8."""
+    others = {key: value for key, value in content.items() if key != DIGEST_KEY}
+    text = json.dumps(others, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_unchanged(content: Mapping[str, Any]) -> bool:
+    """Whether the content is that which its digest was computed of."""
+    return content.get(DIGEST_KEY) == content_digest(content)

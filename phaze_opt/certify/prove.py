@@ -8,12 +8,12 @@ from pathlib import Path
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, JOURNAL_DIRECTORY, Certificate
 from phaze_opt.certify.check.files import read_claimed
-from phaze_opt.certify.journal import Journal, JournalHeader, open_journal
+from phaze_opt.certify.pieces import ProofPieces, open_pieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.proving import CHUNK_POINTS, OnProgress, prove_problem
-from phaze_opt.certify.ranking import measure_flatness
 from phaze_opt.certify.reading import finished_progress, read_result
 from phaze_opt.certify.result import CertifyResult
+from phaze_opt.certify.state import measure_flatness
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.errors import InputError
 from phaze_opt.record.lock import locked
@@ -52,27 +52,32 @@ def certify(
         finished = _read_finished(directory)
         if finished is not None and _is_enough(finished, problem, options):
             return read_result(finished, problem, options, directory)
-    header = JournalHeader(problem.digest, options.tolerance, options.num_best, CHUNK_POINTS)
+    # What decides the pieces of a proof: those of another header are dropped.
+    header = {
+        "problem_digest": problem.digest,
+        "tolerance": options.tolerance,
+        "num_best": options.num_best,
+        "chunk_points": CHUNK_POINTS,
+    }
     with locked(lock_file(directory), busy=BUSY):
-        journal = open_journal(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)
+        pieces = open_pieces(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)
         try:
-            return _prove(problem, options, directory, journal, on_progress or (lambda _: None))
+            return _prove(problem, options, directory, ProofPieces(pieces), on_progress or (lambda _: None))
         finally:
-            journal.close()
+            pieces.close()
 
 
 def _prove(
-    problem: CertifyProblem, options: CertifyOptions, directory: Path, journal: Journal, on_progress: OnProgress
+    problem: CertifyProblem, options: CertifyOptions, directory: Path, pieces: ProofPieces, on_progress: OnProgress
 ) -> CertifyResult:
     """Prove and write."""
-    started_s = time.perf_counter() - journal.spent_s
+    started_s = time.perf_counter() - pieces.spent_s
     proof = prove_problem(
         problem,
         tolerance=options.tolerance,
         num_best=options.num_best,
         jobs=options.jobs,
-        ledger=journal,
-        spent_s=journal.spent_s,
+        pieces=pieces,
         on_progress=on_progress,
     )
     wall_s = time.perf_counter() - started_s

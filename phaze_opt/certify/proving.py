@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from phaze_opt.certify.bench import BenchBuilder, BoundChunk, BoundWork, ProofBench, RefineWork
+from phaze_opt.certify.bench import BenchBuilder, BoundWork, ProofBench, RefineWork, Workers
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.closing import PROOF_SLACK, ClosingLoop, Effort
-from phaze_opt.certify.journal import Journal
-from phaze_opt.certify.multiplier_table import MultiplierTable
+from phaze_opt.certify.pieces import ProofPieces
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.ranking import rank_best
 from phaze_opt.certify.refining import PointOutcome
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, RankedDesign
-from phaze_opt.certify.state import ProofState
-from phaze_opt.certify.workers import Workers
+from phaze_opt.certify.state import MultiplierTable, ProofState, rank_best
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 
@@ -51,31 +48,68 @@ class Proof:
 
 
 @dataclass(slots=True)
-class _Clock:
-    """Tells progress; keeps what moved."""
+class _Proving:
+    """A proof under way, which tells how far it is and remembers what moved."""
 
-    num_points: int
+    state: ProofState
+    bench: ProofBench
+    workers: Workers
+    pieces: ProofPieces
     on_progress: OnProgress
     since_s: float
     history: list[CertifyProgress] = field(default_factory=list)
 
-    def tell(self, stage: CertifyStage, state: ProofState, *, num_bounded: int, num_open: int) -> None:
+    def bound_all(self) -> None:
+        """Bound every point by the relaxed placement, in chunks, those kept from the pieces."""
+        size = self.state.problem.space.size
+        works = [BoundWork(start, min(start + CHUNK_POINTS, size)) for start in range(0, size, CHUNK_POINTS)]
+        kept = {number for number in range(len(works)) if self.pieces.has_chunk(number)}
+        fresh = self.workers.map([work for number, work in enumerate(works) if number not in kept])
+        for number, work in enumerate(works):
+            chunk = self.pieces.chunk(number) if number in kept else None
+            if chunk is None:
+                chunk = next(iter(self.workers.map([work]))) if number in kept else next(fresh)
+                self.pieces.keep_chunk(number, chunk)
+            self.state.fill(work.start, chunk.rows, chunk.row_of)
+            self._tell(CertifyStage.BOUNDING, num_bounded=work.stop, num_open=0)
+
+    def close(self, *, tolerance: float, starts: Sequence[int], num_best: int) -> Effort:
+        """Run the loop until nothing is open and the best designs are known; the work that it took."""
+        loop = ClosingLoop(self.state, self.bench, refine=self._refine, tolerance=tolerance)
+
+        def on_round() -> None:
+            num_points, num_open = self.state.problem.space.size, len(loop.open_points())
+            self._tell(CertifyStage.CLOSING, num_bounded=num_points, num_open=num_open)
+
+        loop.start_with(starts)
+        loop.close(on_round)
+        loop.solve_best(num_best, on_round)
+        return loop.effort
+
+    def _refine(self, number: int, works: Sequence[RefineWork]) -> Sequence[PointOutcome]:
+        """The outcomes of a round, from the pieces if they are there."""
+        outcomes: Sequence[PointOutcome] | None = self.pieces.round(number, [work.index for work in works])
+        if outcomes is None:
+            outcomes = list(self.workers.map(works))
+            self.pieces.keep_round(number, outcomes)
+        return outcomes
+
+    def _tell(self, stage: CertifyStage, *, num_bounded: int, num_open: int) -> None:
         """Report; remember it if the incumbent or the largest bound moved."""
-        is_bounded = num_bounded == self.num_points
+        num_points = self.state.problem.space.size
+        is_bounded = num_bounded == num_points
         progress = CertifyProgress(
             stage=stage,
             num_bounded=num_bounded,
-            num_points=self.num_points,
-            num_solved=len(state.solved),
+            num_points=num_points,
+            num_solved=len(self.state.solved),
             num_open=num_open,
-            value=0.0 if state.best is None else state.best.value,
-            value_upper=float(state.values_upper.max()) if is_bounded else 0.0,
+            value=0.0 if self.state.best is None else self.state.best.value,
+            value_upper=float(self.state.values_upper.max()) if is_bounded else 0.0,
             wall_s=time.perf_counter() - self.since_s,
         )
-        before = self.history[-1] if self.history else None
-        if is_bounded and (
-            before is None or (progress.value, progress.value_upper) != (before.value, before.value_upper)
-        ):
+        before = [(known.value, known.value_upper) for known in self.history[-1:]]
+        if is_bounded and before != [(progress.value, progress.value_upper)]:
             self.history.append(progress)
         self.on_progress(progress)
 
@@ -89,8 +123,7 @@ def prove_problem(
     objective: Objective | None = None,
     pools: PhasePools | None = None,
     starts: Sequence[int] = (),
-    ledger: Journal | None = None,
-    spent_s: float = 0.0,
+    pieces: ProofPieces | None = None,
     on_progress: OnProgress | None = None,
 ) -> Proof:
     """Prove the optimum of a space in memory.
@@ -103,110 +136,45 @@ def prove_problem(
         objective: shares its graphs; of the problem's scenario and constants.
         pools: dual vectors of earlier proofs, which grow here; they hold whatever the constants are.
         starts: points to be solved first, as one of them may be the best.
-        ledger: keeps finished pieces; none are kept unless given.
-        spent_s: time that earlier sessions of this proof took, s.
+        pieces: keeps what is finished; nothing is kept unless given.
         on_progress: told of every chunk and round.
     """
+    pieces = pieces or ProofPieces()
     bench = ProofBench(problem, objective=objective, pools=pools)
-    jobs = jobs if pools is None and objective is None else 1
     state = ProofState(problem, MultiplierTable(problem.space.axes.micro_batch, len(bench.bounder.slots)))
-    clock = _Clock(problem.space.size, on_progress or (lambda _: None), time.perf_counter() - spent_s)
+    since_s = time.perf_counter() - pieces.spent_s
+    jobs = jobs if pools is None and objective is None else 1
     with Workers(BenchBuilder(problem), jobs=jobs, here=bench) as workers:
-        _bound_all(state, workers, ledger or Journal(), clock)
-        loop = _close(state, bench, workers, ledger or Journal(), clock, tolerance=tolerance, starts=starts)
-        loop.solve_best(num_best, lambda: _tell_closing(clock, state, loop))
+        proving = _Proving(state, bench, workers, pieces, on_progress or (lambda _: None), since_s)
+        proving.bound_all()
+        effort = proving.close(tolerance=tolerance, starts=starts, num_best=num_best)
     return Proof(
         state=state,
         bounder=bench.bounder,
         claim=_claim(state, tolerance),
         best=rank_best(state, num_best),
-        history=tuple(clock.history),
-        effort=loop.effort,
+        history=tuple(proving.history),
+        effort=effort,
     )
-
-
-def _bound_all(state: ProofState, workers: Workers, ledger: Journal, clock: _Clock) -> None:
-    """Bound every point by the relaxed placement, in chunks."""
-    size = state.problem.space.size
-    works = [BoundWork(start, min(start + CHUNK_POINTS, size)) for start in range(0, size, CHUNK_POINTS)]
-    for work, chunk in zip(works, _chunks(works, workers, ledger), strict=True):
-        state.fill(work.start, chunk.rows, chunk.row_of)
-        clock.tell(CertifyStage.BOUNDING, state, num_bounded=work.stop, num_open=0)
-
-
-def _chunks(works: Sequence[BoundWork], workers: Workers, ledger: Journal) -> Iterator[BoundChunk]:
-    """Bounds of all chunks in order, those kept from the ledger."""
-    kept = {number for number in range(len(works)) if ledger.has_chunk(number)}
-    fresh = workers.map([work for number, work in enumerate(works) if number not in kept])
-    for number, work in enumerate(works):
-        chunk = ledger.chunk(number) if number in kept else None
-        if chunk is None:
-            made = next(iter(workers.map([work]))) if number in kept else next(fresh)
-            ledger.keep_chunk(number, made)
-            chunk = made
-        yield chunk
-
-
-def _close(
-    state: ProofState,
-    bench: ProofBench,
-    workers: Workers,
-    ledger: Journal,
-    clock: _Clock,
-    *,
-    tolerance: float,
-    starts: Sequence[int],
-) -> ClosingLoop:
-    """Run the loop until nothing is open."""
-
-    def refine(number: int, works: Sequence[RefineWork]) -> Sequence[PointOutcome]:
-        kept = ledger.round(number, [work.index for work in works])
-        if kept is not None:
-            return kept
-        outcomes = list(workers.map(works))
-        ledger.keep_round(number, outcomes)
-        return outcomes
-
-    loop = ClosingLoop(state, bench, refine=refine, tolerance=tolerance)
-    loop.start_with(starts)
-    loop.close(lambda: _tell_closing(clock, state, loop))
-    return loop
-
-
-def _tell_closing(clock: _Clock, state: ProofState, loop: ClosingLoop) -> None:
-    clock.tell(CertifyStage.CLOSING, state, num_bounded=clock.num_points, num_open=len(loop.open_points()))
 
 
 def _claim(state: ProofState, tolerance: float) -> Claim:
     """The statement that the state proves."""
-    best, size = state.best, state.problem.space.size
+    best = state.best
     value_upper = float(np.max(state.values_upper, initial=0.0))
-    if best is None:
-        return Claim(
-            is_feasible=value_upper > 0.0,
-            incumbent=-1,
-            point=None,
-            value=0.0,
-            value_upper=value_upper,
-            throughput_samples_per_s=0.0,
-            gap=0.0,
-            tolerance=tolerance,
-            is_proved=value_upper == 0.0,
-            num_points=size,
-            num_solved=0,
-        )
     # Rounding may leave the largest bound a hair under what is attained.
-    value_upper = max(value_upper, best.value)
+    value_upper = value_upper if best is None else max(value_upper, best.value)
+    value = 0.0 if best is None else best.value
     return Claim(
-        is_feasible=True,
-        incumbent=best.index,
-        point=state.problem.space.point(best.index),
-        value=best.value,
+        is_feasible=value_upper > 0.0,
+        incumbent=-1 if best is None else best.index,
+        point=None if best is None else state.problem.space.point(best.index),
+        value=value,
         value_upper=value_upper,
-        throughput_samples_per_s=best.solved.evaluation.throughput_samples_per_s,
-        gap=value_upper / best.value - 1.0,
+        throughput_samples_per_s=0.0 if best is None else best.solved.evaluation.throughput_samples_per_s,
+        gap=0.0 if best is None else value_upper / value - 1.0,
         tolerance=tolerance,
-        is_proved=value_upper <= best.value * (1.0 + max(tolerance, PROOF_SLACK)),
-        num_points=size,
+        is_proved=value_upper <= value * (1.0 + max(tolerance, PROOF_SLACK)),
+        num_points=state.problem.space.size,
         num_solved=len(state.solved),
     )

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import POINTS_FILE, Certificate, Claim, PointStatus
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.ranking import flatness_of, rank_solved
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage
 from phaze_opt.certify.solving import NUM_EFFORTS, SolvedPoint, solve_point
-from phaze_opt.certify.state import solved_value
+from phaze_opt.certify.state import flatness_of, rank_solved, solved_value
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators

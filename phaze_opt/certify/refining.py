@@ -7,17 +7,22 @@ the others are ruled out by what the pools have, as in `objective.placing`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainSerializer, PlainValidator
 
 from phaze_opt.certify.bounding import SpaceBounder
+from phaze_opt.certify.certificate import Solution
 from phaze_opt.certify.pool_entries import NewEntry, tree_entry, vector_entry
 from phaze_opt.certify.solving import SolvedPoint, solve_point, with_effort
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.objective.bound_phases import PoolKey, pool_key
 from phaze_opt.objective.compile import CompiledModel, CompiledPhase
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.layer_times import HANG_GUARD_S
+from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_pool import DualPool, PoolEntry
@@ -53,23 +58,38 @@ class RefineGoal:
     effort: int
 
 
+KeptEvaluation = Annotated[
+    Evaluation,
+    PlainSerializer(evaluation_to_json, return_type=dict[str, Any]),
+    PlainValidator(evaluation_from_json),
+]
+"""An evaluation whose JSON is the command line's."""
+
+
 @dataclass(frozen=True, slots=True)
 class PointOutcome:
-    """What closing one point gave.
+    """What closing one point gave, as journals keep it.
 
     Attributes:
         index: of the point.
         entries: to be added to the pools.
-        solved: None where bounds ruled the point out.
+        evaluation: None where bounds ruled the point out.
+        solution: None where it is infeasible, too.
         num_placements: solved for bounds.
         num_ilp_solves: for trees.
     """
 
     index: int
     entries: tuple[NewEntry, ...]
-    solved: SolvedPoint | None
+    evaluation: KeptEvaluation | None
+    solution: Solution | None
     num_placements: int
     num_ilp_solves: int = 0
+
+    @property
+    def solved(self) -> SolvedPoint | None:
+        """The point, if it was solved."""
+        return None if self.evaluation is None else SolvedPoint(self.evaluation, self.solution)
 
 
 @dataclass(slots=True)
@@ -171,7 +191,14 @@ class _Refining:
         return self._outcome(solved)
 
     def _outcome(self, solved: SolvedPoint | None) -> PointOutcome:
-        return PointOutcome(self._index, tuple(self._entries), solved, self._num_placements, self._num_ilp_solves)
+        return PointOutcome(
+            self._index,
+            tuple(self._entries),
+            None if solved is None else solved.evaluation,
+            None if solved is None else solved.solution,
+            self._num_placements,
+            self._num_ilp_solves,
+        )
 
     def _open(self, index: int) -> _Model:
         """One model with the bounds of the pools."""

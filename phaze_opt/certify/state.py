@@ -1,22 +1,70 @@
-"""What a proof knows of every point while it runs, as columns."""
+"""What a proof knows of every point while it runs, as columns; the best designs, and how flat the top is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import BoundRows
-from phaze_opt.certify.certificate import NO_MULTIPLIERS
-from phaze_opt.certify.multiplier_table import MultiplierTable
+from phaze_opt.certify.certificate import BOUND_SLACK, NO_MULTIPLIERS
 from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.result import Flatness, RankedDesign
 from phaze_opt.certify.solving import SolvedPoint
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.goals import goal_denominators, goal_values
 
+Rows = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+WITHIN = (0.001, 0.01, 0.05)
+"""Relative distances from the best that flatness is told for."""
+
+
+class MultiplierTable:
+    """Distinct rows of pool entries by micro-batch, numbered as they come.
+
+    Numbers stay valid while rows are added; `compacted` leaves out what no point uses in the end.
+    """
+
+    def __init__(self, micro_batches: Sequence[int], num_slots: int) -> None:
+        """Start without rows.
+
+        Args:
+            micro_batches: of the space.
+            num_slots: entries a row.
+        """
+        self._num_slots = num_slots
+        self._numbers: dict[int, dict[bytes, int]] = {micro_batch: {} for micro_batch in micro_batches}
+
+    def add(self, micro_batch: int, rows: Rows) -> NDArray[np.int32]:
+        """Numbers of rows, shape (num_rows,); new ones are kept in their order."""
+        numbers = self._numbers[micro_batch]
+        packed = np.ascontiguousarray(rows, dtype=np.int32)
+        width = self._num_slots * packed.itemsize
+        data = packed.tobytes()
+        found = [
+            numbers.setdefault(data[start : start + width], len(numbers))
+            for start in range(0, width * len(packed), width or 1)
+        ]
+        # Without slots every row is the same empty one.
+        return np.array(found if width else [numbers.setdefault(b"", 0)] * len(packed), dtype=np.int32)
+
+    def rows(self, micro_batch: int) -> Rows:
+        """All rows in the order of their numbers, shape (num_rows, num_slots)."""
+        data = b"".join(self._numbers[micro_batch])
+        shape = (len(self._numbers[micro_batch]), self._num_slots)
+        return np.array(np.frombuffer(data, dtype=np.int32).reshape(shape), dtype=np.int32)
+
+    def compacted(self, micro_batch: int, numbers: NDArray[np.int32]) -> tuple[Rows, NDArray[np.int32]]:
+        """The rows that ``numbers`` use, numbered anew by first use, and the new numbers."""
+        used, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        renumbered = np.empty(len(used), dtype=np.int32)
+        renumbered[order] = np.arange(len(used), dtype=np.int32)
+        return self.rows(micro_batch)[used[order]], renumbered[inverse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +170,60 @@ def solved_value(problem: CertifyProblem, solved: SolvedPoint) -> float:
 def _rank(entry: Incumbent) -> tuple[float, float, float, int]:
     evaluation = entry.solved.evaluation
     return (-entry.value, evaluation.area_mm2, evaluation.tdp_w, entry.index)
+
+
+def rank_best(state: ProofState, num_best: int) -> tuple[RankedDesign, ...]:
+    """The best solved points of a proof."""
+    return rank_solved(state.problem, state.solved, state.values_upper, num_best)
+
+
+def rank_solved(
+    problem: CertifyProblem, solved: Mapping[int, SolvedPoint], values_upper: NDArray[np.float64], num_best: int
+) -> tuple[RankedDesign, ...]:
+    """The best solved points: by value, then least area, TDP and index; equal values share a rank.
+
+    Args:
+        problem: that they belong to.
+        solved: by index.
+        values_upper: bound of every point of the space.
+        num_best: at most so many.
+    """
+    entries = sorted(
+        (-solved_value(problem, point), point.evaluation.area_mm2, point.evaluation.tdp_w, index)
+        for index, point in solved.items()
+    )
+    designs: list[RankedDesign] = []
+    for place, (negative, _, _, index) in enumerate(entries[:num_best], start=1):
+        # Values that differ by less than bounds can tell apart are the same.
+        is_equal = bool(designs) and -negative >= designs[-1].value * (1.0 - BOUND_SLACK)
+        designs.append(
+            RankedDesign(
+                rank=designs[-1].rank if is_equal else place,
+                index=index,
+                point=problem.space.point(index),
+                value=-negative,
+                value_upper=float(values_upper[index]),
+                evaluation=solved[index].evaluation,
+            )
+        )
+    return tuple(designs)
+
+
+def measure_flatness(state: ProofState) -> tuple[Flatness, ...]:
+    """How many points come near the incumbent of a proof, at least and at most."""
+    attained = [solved_value(state.problem, solved) for solved in state.solved.values()]
+    return flatness_of(0.0 if state.best is None else state.best.value, attained, state.values_upper)
+
+
+def flatness_of(best: float, attained: Sequence[float], values_upper: NDArray[np.float64]) -> tuple[Flatness, ...]:
+    """How many points come near a best value: at least those that attain it, at most those whose bound does."""
+    if best == 0.0:
+        return tuple(Flatness(within, 0, 0) for within in WITHIN)
+    return tuple(
+        Flatness(
+            within=within,
+            at_least=sum(value >= best * (1.0 - within) for value in attained),
+            at_most=int((values_upper >= best * (1.0 - within)).sum()),
+        )
+        for within in WITHIN
+    )

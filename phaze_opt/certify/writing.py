@@ -31,8 +31,8 @@ from phaze_opt.certify.certificate import (
     PointStatus,
     PoolFile,
     SolutionsFile,
+    content_digest,
 )
-from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.certify.pool_entries import pool_file
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proving import Proof

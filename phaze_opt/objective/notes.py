@@ -185,6 +185,7 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
 )
 """Every rule by the key of its notes."""
 
+
 def _outside(buffer: Buffer) -> str:
     return (
         f"a {buffer.name} of {format_size(buffer.size_bytes)} is not among the published sizes "

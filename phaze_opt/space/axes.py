@@ -93,5 +93,3 @@ class Axes(Design[tuple[int, ...]]):
 def powers_of_two(low: int, high: int) -> tuple[int, ...]:
     """Powers of two from ``low`` to ``high``, both powers of two and included."""
     return tuple(1 << exponent for exponent in range(low.bit_length() - 1, high.bit_length()))
-
-

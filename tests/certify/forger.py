@@ -21,8 +21,8 @@ from phaze_opt.certify.certificate import (
     POOL_FILE,
     SOLUTIONS_FILE,
     Certificate,
+    content_digest,
 )
-from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.errors import PluginError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.problem_digest import problem_digest

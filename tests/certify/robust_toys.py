@@ -6,19 +6,17 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from phaze_opt.certify.bench import Workers
 from phaze_opt.certify.pieces import Pieces
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.robust.journal import RobustJournal
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.prover import Cause, ModelFacts, ProverBench, WorldBest, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import Setting, World, WorldKind
-from phaze_opt.certify.workers import Workers
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
@@ -185,19 +183,6 @@ TABLE_PROBLEM = make_problem()
 """What the tables' points are points of."""
 
 
-class _NoJournal(RobustJournal):
-    """Keeps nothing, so that examples do not share it."""
-
-    def __init__(self) -> None:
-        super().__init__(Pieces(Path("/nonexistent"), {}))
-
-    def add_proof(self, world_digest: str, proof: WorldProof) -> None:
-        """Nothing."""
-
-    def add_worth(self, world_digest: str, name: str, worth: Worth) -> None:
-        """Nothing."""
-
-
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Values, some of them zero or tied, and bounds at least as large; zero where a point is known to be infeasible."""
@@ -223,6 +208,6 @@ def toy_ledger(values: NDArray[np.float64], bounds: NDArray[np.float64], *, clai
     )
     bench = ProverBench(prover)
     workers = Workers(lambda: bench, jobs=1, here=bench)
-    ledger = Ledger(TABLE_PROBLEM, worlds, workers, _NoJournal(), lambda: None)
+    ledger = Ledger(TABLE_PROBLEM, worlds, workers, Pieces(), lambda: None)
     ledger.prove_all()
     return ledger

@@ -14,12 +14,12 @@ from kits.schedulers import random_problem
 import phaze_opt.certify.check as package
 from phaze_opt.certify.certificate import Branching, SolvedSchedule, TreeEntry, TreeNode, VectorEntry
 from phaze_opt.certify.check import problem_data
+from phaze_opt.certify.check.bounds import RowBounds
 from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.files import read_certificate
-from phaze_opt.certify.check.makespans import RowBounds
 from phaze_opt.certify.check.pool import PricedBlock, PricedPool
 from phaze_opt.certify.check.prices import block_shape
-from phaze_opt.certify.check.rates import throughput
+from phaze_opt.certify.check.problem_data import throughput
 from phaze_opt.certify.check.replay import PhaseLatencies, replay
 from phaze_opt.certify.check.sharded import ModelData, PhaseGraph
 from phaze_opt.certify.check.space_rows import enumerate_architectures
@@ -56,7 +56,6 @@ ALLOWED = (
     "schedule.problem",
     "placement.problem",
     "certify.certificate",
-    "certify.content_digest",
     "certify.check",
 )
 POINT = DesignPoint(1, 1, 8, 8, 8, 2 * MEBI, GIBI, 1)

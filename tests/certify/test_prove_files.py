@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from small_problems import contents, small_model, small_problem, small_scenario, small_space
 
-from phaze_opt.certify import proving, workers
+from phaze_opt.certify import bench, proving
 from phaze_opt.certify.bench import ProofBench
 from phaze_opt.certify.certificate import JOURNAL_DIRECTORY, Certificate, Claim, PoolFile, SolutionsFile, TreeEntry
 from phaze_opt.certify.check.check import check_certificate
-from phaze_opt.certify.journal import Journal
-from phaze_opt.certify.pieces import JOURNAL_FILE
+from phaze_opt.certify.pieces import JOURNAL_FILE, ProofPieces
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.writing import certificate_directory, put_back
@@ -109,7 +108,7 @@ def test_the_checker_accepts_common_designs_per_watt(tmp_path):
 
 def test_two_jobs_write_the_same_bytes(whole, tmp_path, monkeypatch):
     problem, result = whole
-    monkeypatch.setattr(workers, "QUICK_S", 0.0)
+    monkeypatch.setattr(bench, "QUICK_S", 0.0)
     other = certify(problem, CertifyOptions(tolerance=0.0, num_best=NUM_BEST, directory=tmp_path, jobs=2))
     assert contents(other.directory) == contents(result.directory)
 
@@ -223,10 +222,10 @@ def test_a_broken_piece_of_the_journal_is_done_again_and_no_other(
     assert stopped_at(problem, options, -(-problem.space.size // 10) + 2)
     spoil(certificate_directory(problem, among=tmp_path) / JOURNAL_DIRECTORY / name)
     bounded, kept = [], []
-    bound, keep = ProofBench._bound, Journal.keep_round
+    bound, keep = ProofBench._bound, ProofPieces.keep_round
     monkeypatch.setattr(ProofBench, "_bound", lambda self, work: bounded.append(work.start) or bound(self, work))
     monkeypatch.setattr(
-        Journal, "keep_round", lambda self, number, outcomes: kept.append(number) or keep(self, number, outcomes)
+        ProofPieces, "keep_round", lambda self, number, outcomes: kept.append(number) or keep(self, number, outcomes)
     )
     assert contents(certify(problem, options).directory) == contents(result.directory)
     assert len(bounded) == num_bounded

@@ -1,5 +1,7 @@
 """Parts of a proof by themselves: rows of multipliers, entries to files and back, workers, ranks."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,19 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from small_problems import Doubler, small_problem, small_scenario, small_space
 
-from phaze_opt.certify import workers as workers_module
+from phaze_opt.certify import bench
+from phaze_opt.certify.bench import Workers
 from phaze_opt.certify.bounding import SpaceBounder
-from phaze_opt.certify.journal import outcome_from_json, outcome_to_json
-from phaze_opt.certify.multiplier_table import MultiplierTable
 from phaze_opt.certify.pool_entries import certified_entry, dual_vector, proof_tree_of, tree_entry, vector_entry
 from phaze_opt.certify.proving import prove_problem
-from phaze_opt.certify.ranking import flatness_of
-from phaze_opt.certify.refining import PointRefiner, RefineGoal
+from phaze_opt.certify.refining import PointOutcome, PointRefiner, RefineGoal
 from phaze_opt.certify.solving import NUM_EFFORTS, with_effort
-from phaze_opt.certify.workers import Workers
+from phaze_opt.certify.state import MultiplierTable, flatness_of
 from phaze_opt.errors import SolverError
 from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_search import grow_tree
@@ -114,7 +115,7 @@ def test_an_outcome_survives_the_journal(type_bounder):
     outcome = PointRefiner(type_bounder).refine(0, goal)
     assert outcome.solved is not None
     assert outcome.entries
-    assert outcome_from_json(outcome_to_json(outcome)) == outcome
+    assert from_plain(PointOutcome, json.loads(json.dumps(to_plain(PointOutcome, outcome)))) == outcome
 
 
 def test_a_point_is_ruled_out_without_being_solved(type_bounder):
@@ -148,13 +149,13 @@ def test_equal_values_share_a_rank():
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_work_comes_back_in_order(jobs, monkeypatch):
-    monkeypatch.setattr(workers_module, "QUICK_S", 0.0)
+    monkeypatch.setattr(bench, "QUICK_S", 0.0)
     with Workers(Doubler, jobs=jobs, here=Doubler()) as workers:
         assert list(workers.map(range(5))) == [0, 2, 4, 6, 8]
         assert list(workers.map([7])) == [14]
 
 
 def test_a_worker_that_dies_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(workers_module, "QUICK_S", 0.0)
+    monkeypatch.setattr(bench, "QUICK_S", 0.0)
     with Workers(Doubler, jobs=2, here=Doubler()) as workers, pytest.raises(SolverError, match="ended in the middle"):
         list(workers.map([1, "die", 3]))

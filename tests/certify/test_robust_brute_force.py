@@ -12,10 +12,9 @@ from robust_toys import make_problem, make_space
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.analyse import analyse_robustness
-from phaze_opt.certify.robust.assumptions import find_assumptions
 from phaze_opt.certify.robust.objective_prover import ObjectiveProver
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
-from phaze_opt.certify.robust.worlds import Setting, World, WorldKind, build_worlds, problem_under
+from phaze_opt.certify.robust.worlds import Setting, World, WorldKind, build_worlds, find_assumptions, problem_under
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values

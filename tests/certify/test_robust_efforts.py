@@ -6,10 +6,9 @@ import pytest
 from small_problems import small_problem
 
 from phaze_opt.certify.robust import objective_prover
-from phaze_opt.certify.robust.assumptions import find_assumptions
 from phaze_opt.certify.robust.objective_prover import ObjectiveProver
 from phaze_opt.certify.robust.prover import Worth
-from phaze_opt.certify.robust.worlds import build_worlds
+from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
 
 TOLERANCE = 0.001
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from robust_toys import TABLE_PROBLEM, tables, toy_ledger
 
-from phaze_opt.certify.robust import keeping
-from phaze_opt.certify.robust.keeping import Restriction, measure_costs
+from phaze_opt.certify.robust import least_regret
+from phaze_opt.certify.robust.least_regret import Restriction, measure_costs
 
 SPACE = TABLE_PROBLEM.space
 COLUMNS = SPACE.columns(np.arange(SPACE.size))
@@ -40,7 +40,7 @@ def test_with_rounds_enough_costs_are_exact(table: tuple[NDArray[np.float64], ND
     is_in = COLUMNS.num_tc == 4
     rows = np.flatnonzero(values.max(axis=1) > 0.0).tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeping, "MAX_ROUNDS", SPACE.size)
+        patch.setattr(least_regret, "MAX_ROUNDS", SPACE.size)
         costs = measure_costs(ledger, [Restriction(row, "num_tc", is_in) for row in rows], tolerance=0.0)
     for (row, _), cost in costs.items():
         assert cost.regret == pytest.approx(1.0 - values[row][is_in].max() / values[row].max(), abs=1e-8)

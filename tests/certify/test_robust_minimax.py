@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from robust_toys import TABLE_PROBLEM, tables, toy_ledger
 
+from phaze_opt.certify.robust.least_regret import MinimaxSearch, find_minimax, lower_regrets
 from phaze_opt.certify.robust.ledger import Ledger
-from phaze_opt.certify.robust.minimax import MinimaxSearch, find_minimax, lower_regrets
 
 SIZE = TABLE_PROBLEM.space.size
 

@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 from robust_toys import make_problem
 
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.robust.assumptions import AssumptionGroup, find_assumptions
 from phaze_opt.certify.robust.result import RobustOptions
-from phaze_opt.certify.robust.worlds import End, WorldKind, build_worlds, problem_under
+from phaze_opt.certify.robust.worlds import (
+    AssumptionGroup,
+    End,
+    WorldKind,
+    build_worlds,
+    find_assumptions,
+    problem_under,
+)
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.goals import Goal

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from enum import Enum
 
-from phaze_opt.certify.content_digest import content_digest
+from phaze_opt.certify.certificate import content_digest
 from phaze_opt.record.journal import format_line
 
 

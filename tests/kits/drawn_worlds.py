@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.robust.assumptions import find_assumptions
 from phaze_opt.certify.robust.result import (
     Conclusion,
     ConclusionKind,
@@ -24,7 +23,7 @@ from phaze_opt.certify.robust.result import (
     RobustStage,
     WorldOptimum,
 )
-from phaze_opt.certify.robust.worlds import build_worlds
+from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_values

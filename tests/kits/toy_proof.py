@@ -21,8 +21,8 @@ from phaze_opt.certify.certificate import (
     Certificate,
     CertificateProvenance,
     Claim,
+    content_digest,
 )
-from phaze_opt.certify.content_digest import content_digest
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, Flatness, RankedDesign
 from phaze_opt.objective.evaluate import Objective

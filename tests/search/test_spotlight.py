@@ -117,9 +117,7 @@ def test_the_surrogate_stays_finite_with_fewer_trials_than_features(num_trials: 
     rng = np.random.default_rng(num_trials)
     features = DomainFeatures(None)(SPACE.draw(num_trials, rng))
     for costs in (rng.normal(size=num_trials), np.zeros(num_trials)):
-        mean, deviation = fit_surrogate(features, costs).predict(
-            DomainFeatures(None)(SPACE.draw(50, rng))
-        )
+        mean, deviation = fit_surrogate(features, costs).predict(DomainFeatures(None)(SPACE.draw(50, rng)))
         assert np.isfinite(mean).all()
         assert (deviation >= 0).all()
 

@@ -11,7 +11,7 @@ from claimed_certificate import claim_of, nothing_of, write_certificate
 from pyarrow import parquet
 from toy_study import CONFIG, ENGINE
 
-from phaze_opt.certify.content_digest import content_digest
+from phaze_opt.certify.certificate import content_digest
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.hardware.constants import load_constants

@@ -14,8 +14,7 @@ from phaze_opt.certify.check.files import CertificateFiles, certificate_director
 from phaze_opt.certify.check.points_table import PointsTable, check_rows
 from phaze_opt.certify.check.pool import PricedPool, price_pool
 from phaze_opt.certify.check.problem_data import CheckedProblem, check_problem
-from phaze_opt.certify.check.refusal import refuse
-from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, ignore_progress
+from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, ignore_progress, refuse
 from phaze_opt.certify.check.solutions import SolutionCheck
 from phaze_opt.certify.check.space_rows import check_budgets, check_space, enumerate_architectures, joined_points
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
@@ -89,9 +88,7 @@ def _check_bounds(
     BoundCheck(problem, files, pool, space).check(on_rows)
 
 
-def _check_solutions(
-    problem: CheckedProblem, files: CertificateFiles, space: PointColumns, tell: OnProgress
-) -> int:
+def _check_solutions(problem: CheckedProblem, files: CertificateFiles, space: PointColumns, tell: OnProgress) -> int:
     """Every solution replays; the number of schedules."""
     num_all = len(files.solutions.solutions)
     return SolutionCheck(problem, files, space).check(

@@ -1,4 +1,4 @@
-"""The choices of a placement (t, S, d) and what the network charges for each (semantics 5 and 6)."""
+"""The choices of a placement (t, S, d): what the network charges for each, and the room of stages (semantics 5, 6)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import BOUND_SLACK
+from phaze_opt.certify.check.sharded import Sharded
 from phaze_opt.estimate.collectives import (
     AffineCost,
     collective_coefficients,
@@ -15,6 +20,7 @@ from phaze_opt.estimate.collectives import (
 )
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Cluster, Network
+from phaze_opt.placement.problem import RecomputePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +110,98 @@ def _undominated(replicas: Sequence[Replicas]) -> tuple[Replicas, ...]:
         ):
             kept.append(one)
     return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Main kind of a chain (the most numerous layer, n of them), and its ends where these are of other kinds.
+
+    ``counts`` is how often each distinct layer stands in the chain, shape (num_distinct_layers,).
+    """
+
+    counts: NDArray[np.int64]
+    main: int
+    num_main: int
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+
+
+def roles_of(sharded: Sharded) -> Roles:
+    """The roles of the distinct layers of a chain."""
+    counts = np.bincount(sharded.chain, minlength=len(sharded.sizes.state))
+    main = int(np.argmax(counts))
+    first, last = int(sharded.chain[0]), int(sharded.chain[-1])
+    return Roles(
+        counts=counts,
+        main=main,
+        num_main=int(counts[main]),
+        first=(first,) if first != main else (),
+        last=(last,) if last != main and len(sharded.chain) > 1 else (),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StageRoom:
+    """Stages of one pipeline that are alike.
+
+    Attributes:
+        num_stages: how many.
+        ends: distinct layers that they hold beside main layers.
+        transfer_s: of their boundaries, both sides, s.
+        stash: main layers that fit without recomputation; -1 where not even the ends fit.
+        recomputed: main layers that fit with it.
+    """
+
+    num_stages: int
+    ends: tuple[int, ...]
+    transfer_s: float
+    stash: int
+    recomputed: int
+
+
+def stage_rooms(
+    sharded: Sharded, pipeline: Pipeline, *, memory_bytes: float, policy: RecomputePolicy
+) -> tuple[StageRoom, ...]:
+    """Rooms of all stages of a pipeline, like ones joined; empty if the chain cannot be held."""
+    roles = roles_of(sharded)
+    output = float(sharded.sizes.output[sharded.chain[:-1]].min()) if len(sharded.chain) > 1 else 0.0
+    count = pipeline.num_stages
+    boundary_s = [0.0, *(cost.seconds(output) for cost in pipeline.boundaries), 0.0]
+    alike: dict[tuple[tuple[int, ...], float, int], int] = {}
+    for from_end in range(1, count + 1):
+        ends = (*(roles.first if from_end == count else ()), *(roles.last if from_end == 1 else ()))
+        transfer_s = boundary_s[from_end - 1] + boundary_s[from_end]
+        key = (ends, transfer_s, min(from_end, pipeline.min_micro_batches))
+        alike[key] = alike.get(key, 0) + 1
+    equal: dict[tuple[tuple[int, ...], float, int, int], int] = {}
+    for (ends, transfer_s, in_flight), number in alike.items():
+        stash, recomputed = _capacities(sharded, roles, ends, in_flight, memory_bytes=memory_bytes, count=count)
+        kind = (
+            ends,
+            transfer_s,
+            -1 if policy is RecomputePolicy.ALWAYS else stash,
+            -1 if policy is RecomputePolicy.NEVER else recomputed,
+        )
+        equal[kind] = equal.get(kind, 0) + number
+    rooms = [StageRoom(number, *kind) for kind, number in equal.items()]
+    largest = [max(room.stash, room.recomputed) for room in rooms]
+    held = sum(room.num_stages * most for room, most in zip(rooms, largest, strict=True) if most >= 0)
+    is_held = held >= roles.num_main and all(most >= 0 for room, most in zip(rooms, largest, strict=True) if room.ends)
+    return tuple(rooms) if is_held else ()
+
+
+def _capacities(
+    sharded: Sharded, roles: Roles, ends: tuple[int, ...], in_flight: int, *, memory_bytes: float, count: int
+) -> tuple[int, int]:
+    """Main layers that fit beside the ends without and with recomputation, at most n; -1 where the ends do not fit."""
+    sizes, chosen = sharded.sizes, list(ends)
+    room = memory_bytes * (1.0 + BOUND_SLACK)
+    main = np.arange(roles.num_main + 1)
+    state = sizes.state[chosen].sum() + main * sizes.state[roles.main]
+    if count == 1:
+        state = state - sharded.tied_state
+    stash = state + in_flight * (sizes.stash[chosen].sum() + main * sizes.stash[roles.main])
+    inputs = state + in_flight * (sizes.inputs[chosen].sum() + main * sizes.inputs[roles.main])
+    working = np.full(len(main), max(sizes.working_set[chosen], default=0.0))
+    working[1:] = np.maximum(working[1:], sizes.working_set[roles.main])
+    return int(np.sum(stash <= room)) - 1, int(np.sum(inputs + working <= room)) - 1

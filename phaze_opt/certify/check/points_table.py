@@ -15,7 +15,7 @@ from phaze_opt.certify.certificate import (
     PlacementBound,
     PointStatus,
 )
-from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.certify.check.report import refuse
 from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.template import AXES, AXIS, PointColumns
 

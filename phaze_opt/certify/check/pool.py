@@ -1,4 +1,4 @@
-"""``pool.json`` and the slots: every entry valid, every slot that of the graph it claims."""
+"""``pool.json`` and the slots: blocks follow one another, every entry is valid, every slot is of the graph it claims."""
 
 from __future__ import annotations
 
@@ -7,16 +7,58 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, POOL_FILE, PoolBlock, PoolFile, Slot, VectorEntry
-from phaze_opt.certify.check.precedence import Precedes, check_topology
-from phaze_opt.certify.check.prices import BlockShape, Prices, block_shape, fault_of_arcs, price_vector
-from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.certify.certificate import (
+    CERTIFICATE_FILE,
+    POOL_FILE,
+    PoolBlock,
+    PoolFile,
+    PoolTopology,
+    Slot,
+    VectorEntry,
+)
+from phaze_opt.certify.check.prices import (
+    BlockShape,
+    Precedes,
+    Prices,
+    block_shape,
+    closure,
+    fault_of_arcs,
+    price_vector,
+)
+from phaze_opt.certify.check.report import refuse
 from phaze_opt.certify.check.sharded import PHASES, ModelData, PhaseGraph
 from phaze_opt.certify.check.trees import PricedTree, price_tree
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.schedule.problem import Exclusivity
 
 PricedEntry = Prices | PricedTree
+
+
+def check_topology(topology: PoolTopology, *, number: int) -> Precedes:
+    """Blocks hold every operator but NONE once, each block wholly before the next.
+
+    Returns:
+        Precedence between all operators.
+
+    Raises:
+        CertificateError: names the topology and the rule.
+    """
+    where = f"topology {number}"
+    count = len(topology.core_types)
+    if not all(0 <= i < count and 0 <= j < count for i, j in topology.edges):
+        refuse(f"{where} has an edge to no operator", file=POOL_FILE)
+    precedes = closure(count, topology.edges)
+    if precedes.diagonal().any():
+        refuse(f"{where} has a cycle of edges", file=POOL_FILE)
+    on_core = [i for i, kind in enumerate(topology.core_types) if kind is not CoreType.NONE]
+    listed = [operator for block in topology.blocks for operator in block.operators]
+    if sorted(listed) != on_core or not all(block.operators for block in topology.blocks):
+        refuse(f"the blocks of {where} do not hold each operator once", file=POOL_FILE)
+    for number_of, (before, after) in enumerate(zip(topology.blocks, topology.blocks[1:], strict=False)):
+        if not precedes[np.ix_(before.operators, after.operators)].all():
+            message = f"an operator of block {number_of} of {where} does not precede all of the next block"
+            refuse(message, file=POOL_FILE)
+    return precedes
 
 
 @dataclass(frozen=True, slots=True)

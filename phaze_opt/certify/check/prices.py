@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, PathFlow, VectorEntry
-from phaze_opt.certify.check.precedence import Precedes
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.problem import Exclusivity
 
 Floats = NDArray[np.float64]
+Precedes = NDArray[np.bool_]
+"""Whether operator i must end before operator j begins, shape (num_operators, num_operators)."""
 _USES = {
     CoreType.TC: (True, False),
     CoreType.VC: (False, True),
@@ -77,6 +78,16 @@ class Prices:
         settled = np.where(self.is_spread, if_spread, np.where(self.is_single, if_single, least))
         total: Floats = settled.sum(axis=1)
         return total
+
+
+def closure(count: int, edges: Sequence[tuple[int, int]]) -> Precedes:
+    """Reachability along edges, by Warshall's algorithm; a true diagonal means a cycle."""
+    reaches: Precedes = np.zeros((count, count), dtype=np.bool_)
+    for before, after in edges:
+        reaches[before, after] = True
+    for middle in range(count):
+        reaches |= np.outer(reaches[:, middle], reaches[middle])
+    return reaches
 
 
 def block_shape(

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.check.pipelines import Batch, Pipeline, list_pipelines
-from phaze_opt.certify.check.rooms import Roles, StageRoom, roles_of, stage_rooms
+from phaze_opt.certify.check.pipelines import Batch, Pipeline, Roles, StageRoom, list_pipelines, roles_of, stage_rooms
 from phaze_opt.certify.check.sharded import Sharded
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import RecomputePolicy

@@ -1,4 +1,4 @@
-"""What a check reports: progress while it runs, and what it confirmed."""
+"""What a check says: progress while it runs, what it confirmed, or why it refuses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NoReturn
 
 from phaze_opt.certify.certificate import Claim
+from phaze_opt.errors import CertificateError
 from phaze_opt.objective.goals import Goal
 
 
@@ -71,3 +73,18 @@ class CheckReport:
 
 def ignore_progress(progress: CheckProgress) -> None:
     """Report nothing."""
+
+
+def refuse(rule: str, *, file: str, row: int | None = None, cause: Exception | None = None) -> NoReturn:
+    """Refuse a certificate.
+
+    Args:
+        rule: what is wrong, as the end of a sentence.
+        file: of the certificate.
+        row: of ``points.parquet``, if it is one row's fault.
+        cause: what went wrong beneath.
+
+    Raises:
+        CertificateError: always.
+    """
+    raise CertificateError(rule, file=file, row=row) from cause

@@ -13,12 +13,10 @@ from phaze_opt.certify.certificate import SOLUTIONS_FILE, Solution, SolvedModel
 from phaze_opt.certify.check.exact import Memory
 from phaze_opt.certify.check.files import CertificateFiles
 from phaze_opt.certify.check.pipelines import Batch
-from phaze_opt.certify.check.placements import placed_batch_time
 from phaze_opt.certify.check.points_table import demand
-from phaze_opt.certify.check.problem_data import CheckedProblem, PreparedModel
-from phaze_opt.certify.check.rates import throughput
-from phaze_opt.certify.check.refusal import refuse
-from phaze_opt.certify.check.replay import PhaseLatencies, replay
+from phaze_opt.certify.check.problem_data import CheckedProblem, PreparedModel, throughput
+from phaze_opt.certify.check.replay import PhaseLatencies, placed_batch_time, replay
+from phaze_opt.certify.check.report import refuse
 from phaze_opt.certify.check.sharded import PHASES, Sharded
 from phaze_opt.certify.check.space_rows import EXACT
 from phaze_opt.estimate.protocol import Estimates

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import POINTS_FILE, Infeasibility
 from phaze_opt.certify.check.points_table import PointsTable, demand
-from phaze_opt.certify.check.refusal import refuse
+from phaze_opt.certify.check.report import refuse
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.design import chips_of
@@ -118,9 +118,7 @@ def _check_column(found: Floats, expected: Floats, name: str, *, first: int) -> 
         refuse(message, file=POINTS_FILE, row=first + at)
 
 
-def _check_budget(
-    reason: NDArray[np.object_], area: Floats, power: Floats, *, scenario: Scenario, first: int
-) -> None:
+def _check_budget(reason: NDArray[np.object_], area: Floats, power: Floats, *, scenario: Scenario, first: int) -> None:
     """A row is over a budget if and only if it says so; area comes first."""
     budgets = (
         (Infeasibility.OVER_AREA, area, scenario.max_area_mm2),

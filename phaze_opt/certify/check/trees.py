@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import Branching, TreeEntry, TreeNode
-from phaze_opt.certify.check.precedence import Precedes
-from phaze_opt.certify.check.prices import BlockShape, Floats, Prices, price_vector
+from phaze_opt.certify.check.prices import BlockShape, Floats, Precedes, Prices, price_vector
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.problem import Exclusivity
 

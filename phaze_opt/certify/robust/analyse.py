@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from phaze_opt.certify.bench import Workers
+from phaze_opt.certify.pieces import Pieces, open_pieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file
-from phaze_opt.certify.robust.assumptions import Assumptions, find_assumptions
-from phaze_opt.certify.robust.concluding import Evidence, conclude, optimal_within
-from phaze_opt.certify.robust.journal import RobustJournal, open_robust_journal
-from phaze_opt.certify.robust.keeping import KeptCost, Restriction, measure_costs
+from phaze_opt.certify.robust.conclude import Evidence, conclude, optimal_within
+from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch, Restriction, find_minimax, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
-from phaze_opt.certify.robust.minimax import MinimaxSearch, find_minimax
 from phaze_opt.certify.robust.prover import ProverBench, RobustProver
 from phaze_opt.certify.robust.result import (
     NOT_IN_SPACE,
@@ -28,8 +27,7 @@ from phaze_opt.certify.robust.result import (
     RobustResult,
     RobustStage,
 )
-from phaze_opt.certify.robust.worlds import World, build_worlds
-from phaze_opt.certify.workers import Workers
+from phaze_opt.certify.robust.worlds import Assumptions, World, build_worlds, find_assumptions
 from phaze_opt.certify.writing import certificate_directory
 from phaze_opt.objective.references import REFERENCES
 from phaze_opt.record.lock import locked
@@ -94,9 +92,9 @@ def _analyse(
         try:
             result = analysis.run()
         finally:
-            analysis.journal.pieces.close()
+            analysis.pieces.close()
     write_plain(RobustResult, result, result_file(problem, options))
-    analysis.journal.remove()
+    analysis.pieces.remove()
     return result
 
 
@@ -139,7 +137,7 @@ class _Analysis:
     on_progress: Callable[[RobustProgress], None]
     prover: RobustProver
     workers: Workers
-    journal: RobustJournal = field(init=False)
+    pieces: Pieces = field(init=False)
     assumptions: Assumptions = field(init=False)
     worlds: tuple[World, ...] = field(init=False)
     rows: tuple[int, ...] = field(init=False)
@@ -155,7 +153,7 @@ class _Analysis:
         how = json.dumps([self.options.tolerance, self.options.num_best])
         kept = hashlib.sha256(f"{self.problem.digest} {how}".encode()).hexdigest()
         place = _directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}"
-        self.journal = open_robust_journal(place, is_resumed=self.options.is_resumed)
+        self.pieces = open_pieces(place, header={"of": "robustness"}, is_resumed=self.options.is_resumed)
         self.assumptions = find_assumptions(self.problem)
         self.worlds = build_worlds(
             self.problem, self.assumptions, num_samples=self.robust.num_samples, seed=self.robust.seed
@@ -164,7 +162,7 @@ class _Analysis:
         distinct = sorted(set(twins))
         self.rows = tuple(distinct.index(twin) for twin in twins)
         self.ledger = Ledger(
-            self.problem, [self.worlds[position] for position in distinct], self.workers, self.journal, self._report
+            self.problem, [self.worlds[position] for position in distinct], self.workers, self.pieces, self._report
         )
 
     def run(self) -> RobustResult:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.robust.keeping import KeptCost
+from phaze_opt.certify.robust.least_regret import KeptCost
 from phaze_opt.certify.robust.prover import ModelFacts
 from phaze_opt.certify.robust.result import Conclusion, ConclusionKind, RobustDesign, WorldOptimum
 from phaze_opt.hardware.template import AXIS
@@ -163,4 +163,3 @@ def _beats(findings: Findings, design: RobustDesign, name: str) -> Iterator[Conc
 def _furthest(worlds: Sequence[int], distances: Sequence[float]) -> int:
     """The first of the worlds that are furthest from a conclusion; none if it holds in all."""
     return worlds[int(np.argmax(distances))] if max(distances) > 0.0 else NO_WORST_WORLD
-

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.certify.bench import Workers
+from phaze_opt.certify.pieces import Pieces
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.robust.journal import RobustJournal
-from phaze_opt.certify.robust.prover import EvaluateTask, ProveTask, ReferenceTask, WorldProof, Worth
+from phaze_opt.certify.robust.prover import EvaluateTask, ProveTask, ReferenceTask, WorldBest, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import World, problem_under
-from phaze_opt.certify.workers import Workers
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.power import tdp_w
+from phaze_opt.record.plain_data import from_plain, to_plain
 
+_DIGITS = 16
 Floats = NDArray[np.float64]
 
 
@@ -30,7 +33,7 @@ class Ledger:
         problem: nominal.
         worlds: distinct ones.
         workers: prove and evaluate (`prover.ProverBench`).
-        journal: keeps both.
+        pieces: keep both, by the digest of the problem that a world poses.
         on_news: called after every proof and every evaluation that was not kept already.
         upper: upper bound on the goal of every point, shape (num_worlds, num_points).
         value_upper: of the optimum of every world.
@@ -41,7 +44,7 @@ class Ledger:
     problem: CertifyProblem
     worlds: Sequence[World]
     workers: Workers
-    journal: RobustJournal
+    pieces: Pieces
     on_news: Callable[[], None]
     upper: Floats = field(init=False)
     value_upper: Floats = field(init=False)
@@ -49,24 +52,28 @@ class Ledger:
     num_proved: int = 0
     num_evaluations: int = 0
     _references: dict[tuple[int, str], Worth] = field(default_factory=dict)
+    _kept_proofs: dict[str, WorldProof] = field(default_factory=dict)
+    _kept_worths: dict[tuple[str, str], Worth] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Nothing is proved yet."""
+        """Take in what is kept; nothing is proved yet."""
+        self.pieces.take_in(self._take)
         self.upper = np.zeros((len(self.worlds), self.problem.space.size))
         self.value_upper = np.zeros(len(self.worlds))
         self.known = [{} for _ in self.worlds]
 
     def prove_all(self) -> tuple[WorldProof, ...]:
         """Prove every world, or take the proof that is kept."""
-        kept = [self.journal.proof(world.problem_digest) for world in self.worlds]
-        missing = [world for world, proof in zip(self.worlds, kept, strict=True) if proof is None]
-        made = self.workers.map([ProveTask(world) for world in missing])
+        kept = self._kept_proofs
+        made = self.workers.map([ProveTask(world) for world in self.worlds if world.problem_digest not in kept])
         proofs = []
         for row, world in enumerate(self.worlds):
-            proof = kept[row]
+            proof = kept.get(world.problem_digest)
             if proof is None:
                 proof = next(made)
-                self.journal.add_proof(world.problem_digest, proof)
+                best = [to_plain(WorldBest, entry) for entry in proof.best]
+                line = {"proved": world.problem_digest, "best": best, "value_upper": proof.value_upper}
+                self.pieces.keep_arrays(_arrays_name(world.problem_digest), line, {"bounds": proof.bounds})
             self.upper[row] = proof.bounds
             self.value_upper[row] = proof.value_upper
             for entry in proof.best:
@@ -122,21 +129,31 @@ class Ledger:
         return np.array([max((worth.value for worth in known.values()), default=0.0) for known in self.known])
 
     def _fetch(self, tasks: Sequence[EvaluateTask | ReferenceTask]) -> list[Worth]:
-        """Worths in the order of their tasks: from the journal, or evaluated and put there."""
-        kept = [self.journal.worth(task.world.problem_digest, task.name) for task in tasks]
-        made = self.workers.map([task for task, worth in zip(tasks, kept, strict=True) if worth is None])
-        worths = []
-        for task, known in zip(tasks, kept, strict=True):
-            worth = known
-            if worth is None:
-                worth = next(made)
-                self.journal.add_worth(task.world.problem_digest, task.name, worth)
-                self.num_evaluations += 1
-                self.on_news()
-            worths.append(worth)
-        return worths
+        """Worths in the order of their tasks: those kept, or evaluated and kept."""
+        keys = [(task.world.problem_digest, task.name) for task in tasks]
+        missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in self._kept_worths}
+        for (digest, name), worth in zip(missing, self.workers.map(list(missing.values())), strict=True):
+            self._kept_worths[digest, name] = worth
+            self.pieces.keep({"world": digest, "design": name, "worth": to_plain(Worth, worth)})
+            self.num_evaluations += 1
+            self.on_news()
+        return [self._kept_worths[key] for key in keys]
+
+    def _take(self, line: dict[str, Any]) -> None:
+        """Take in a kept line."""
+        if "worth" in line:
+            self._kept_worths[line["world"], line["design"]] = from_plain(Worth, line["worth"])
+        elif "proved" in line:
+            arrays = self.pieces.arrays(_arrays_name(line["proved"]), line)
+            if arrays is not None:
+                best = tuple(from_plain(WorldBest, entry) for entry in line["best"])
+                self._kept_proofs[line["proved"]] = WorldProof(best, float(line["value_upper"]), arrays["bounds"])
 
     def _enter(self, row: int, index: int, worth: Worth) -> None:
         """Note a worth; what is known exactly is the sharpest bound."""
         self.known[row][index] = worth
         self.upper[row, index] = min(self.upper[row, index], max(worth.value_upper, worth.value))
+
+
+def _arrays_name(world_digest: str) -> str:
+    return f"world-{world_digest[:_DIGITS]}"

@@ -1,11 +1,11 @@
-"""The real prover of worlds: `proving.prove_problem` in each, and exact evaluations of single points."""
+"""The real prover of worlds: `proving.prove_problem` in each, and what exact evaluations of single points are worth."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +14,66 @@ from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.closing import PROOF_SLACK
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proving import prove_problem
-from phaze_opt.certify.robust.assumptions import depends_on_tdp
-from phaze_opt.certify.robust.facts import worth_of
-from phaze_opt.certify.robust.prover import WorldBest, WorldProof, Worth
-from phaze_opt.certify.robust.worlds import World, WorldKind, problem_under
+from phaze_opt.certify.robust.prover import Cause, ModelFacts, WorldBest, WorldProof, Worth
+from phaze_opt.certify.robust.worlds import World, WorldKind, depends_on_tdp, problem_under
 from phaze_opt.certify.solving import NUM_EFFORTS, solve_point
 from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.evaluation import Evaluation, TimeBreakdown
+from phaze_opt.objective.goals import Goal
 
+_CAUSES = {
+    "tensor_cores_s": Cause.TENSOR_CORES,
+    "vector_cores_s": Cause.VECTOR_CORES,
+    "memory_bound_s": Cause.MEMORY,
+    "tensor_parallel_collectives_s": Cause.COLLECTIVES,
+    "boundary_transfers_s": Cause.BOUNDARIES,
+    "gradient_all_reduce_s": Cause.GRADIENTS,
+    "bubble_s": Cause.BUBBLE,
+    "update_s": Cause.UPDATE,
+}
 CHUNK_POINTS = 4096
 """Points estimated at a time; a matter of memory only."""
 PROBED_POINTS = 64
 """Points that tell most worlds apart before the whole space is looked at."""
+
+
+def worth_of(evaluation: Evaluation, goal: Goal, *, num_devices: int) -> Worth:
+    """The goal's value of an evaluation, its bound, and how each model trains.
+
+    Args:
+        evaluation: of one model or several.
+        goal: throughput or throughput/TDP.
+        num_devices: of the cluster, all of which TDP counts.
+    """
+    if not evaluation.is_feasible:
+        return Worth(0.0, 0.0)
+    watts = evaluation.tdp_w * num_devices if goal is Goal.THROUGHPUT_PER_TDP else 1.0
+    value = evaluation.throughput_per_tdp if goal is Goal.THROUGHPUT_PER_TDP else evaluation.throughput_samples_per_s
+    return Worth(
+        value=value,
+        value_upper=max(value, evaluation.throughput_bound_samples_per_s / watts),
+        models=tuple(_model_facts(member) for member in evaluation.members or (evaluation,)),
+    )
+
+
+def _model_facts(evaluation: Evaluation) -> ModelFacts:
+    """Degrees and largest cause of one model's evaluation; the first of equal causes."""
+    placement = evaluation.placement
+    if placement is None:
+        message = f"a feasible evaluation of {evaluation.model} has no placement"
+        raise ValueError(message)
+    names = [field.name for field in fields(TimeBreakdown)]
+    cause = max(names, key=lambda name: float(getattr(evaluation.breakdown, name)))
+    return ModelFacts(
+        model=evaluation.model,
+        tensor_parallel=placement.tensor_parallel,
+        num_stages=len(placement.stages),
+        data_parallel=placement.data_parallel,
+        cause=_CAUSES[cause],
+    )
 
 
 class ObjectiveProver:

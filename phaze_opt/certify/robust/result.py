@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from phaze_opt.certify.robust.assumptions import AssumptionGroup, Assumptions
 from phaze_opt.certify.robust.prover import ModelFacts
-from phaze_opt.certify.robust.worlds import World
+from phaze_opt.certify.robust.worlds import AssumptionGroup, Assumptions, World
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
 

@@ -41,4 +41,3 @@ def neighbours(space: SearchSpace, point: DesignPoint, *, is_buffer_fixed: bool 
             if space.keeps(moved):
                 found.setdefault(space.point_at(moved))
     return tuple(found)
-

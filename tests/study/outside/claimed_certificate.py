@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from phaze_opt.certify.certificate import FORMAT, Certificate, CertificateProvenance, Claim
-from phaze_opt.certify.content_digest import content_digest
+from phaze_opt.certify.certificate import FORMAT, Certificate, CertificateProvenance, Claim, content_digest
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network

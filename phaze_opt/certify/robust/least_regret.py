@@ -1,4 +1,6 @@
-"""The design whose largest regret over the worlds is least, certified over the whole space.
+"""The least regret, by bounds: of all designs in their worst world, and of those that keep one parameter in each.
+
+The design whose largest regret over the worlds is least is certified over the whole space.
 
 With b(p, w) an upper bound on what point p is worth in world w and v*(w) what the best design found attains there,
 
@@ -14,15 +16,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.certify.closing import PROOF_SLACK
 from phaze_opt.certify.robust.ledger import Ledger
 
 Floats = NDArray[np.float64]
+MAX_ROUNDS = 12
+"""Points evaluated for one parameter in one world; what is still open then stays an interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def find_minimax(
             return MinimaxSearch(-1, 0.0, 0.0)
         least = 0.0 if math.isinf(nominal_within) else float(optimum[0]) * (1.0 - nominal_within)
         try:
-            return _Search(ledger, rows, optimum, tolerance, least).run(candidates)
+            return _WholeSearch(ledger, rows, optimum, tolerance, least).run(candidates)
         except _OptimumBeatenError:
             continue
 
@@ -76,7 +81,7 @@ class _OptimumBeatenError(Exception):
 
 
 @dataclass(slots=True)
-class _Search:
+class _WholeSearch:
     """The search against fixed optima.
 
     Attributes:
@@ -153,3 +158,82 @@ class _Search:
         if value > self.optimum[row]:
             raise _OptimumBeatenError
         return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restriction:
+    """Points of one value on one axis.
+
+    Attributes:
+        row: world.
+        axis: name.
+        is_in: of every point, shape (num_points,).
+    """
+
+    row: int
+    axis: str
+    is_in: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCost:
+    """The regret of the best design within a restriction.
+
+    Attributes:
+        regret: of the best one found: at most so much is lost.
+        regret_lower: by bounds: at least so much is lost.
+    """
+
+    regret: float
+    regret_lower: float
+
+
+def measure_costs(
+    ledger: Ledger, restrictions: Iterable[Restriction], *, tolerance: float
+) -> dict[tuple[int, str], KeptCost]:
+    """Costs by world and axis, each to within the tolerance if `MAX_ROUNDS` evaluations are enough.
+
+    In the order of bounds, all restrictions side by side, one point of each a round: a round is a batch of work.
+    """
+    slack = max(tolerance, PROOF_SLACK)
+    searches = [_KeptSearch(ledger, restriction, slack) for restriction in restrictions]
+    for _ in range(MAX_ROUNDS):
+        picked = [(search.restriction.row, search.next_point()) for search in searches]
+        pairs = [(row, index) for row, index in picked if index is not None]
+        if not pairs:
+            break
+        ledger.evaluate_pairs(pairs)
+    return {(search.restriction.row, search.restriction.axis): search.cost() for search in searches}
+
+
+@dataclass(slots=True)
+class _KeptSearch:
+    """The best point of one restriction, by bounds."""
+
+    ledger: Ledger
+    restriction: Restriction
+    slack: float
+
+    def next_point(self) -> int | None:
+        """The point of the largest bound, unless what is known is near enough to it or to the optimum."""
+        best, bound, index = self._standing()
+        is_settled = max(bound, best) <= best * (1.0 + self.slack) or best >= self._optimum() * (1.0 - self.slack)
+        return None if is_settled or index in self.ledger.known[self.restriction.row] else index
+
+    def cost(self) -> KeptCost:
+        """The regret of the best point known, and of the largest bound."""
+        best, bound, _ = self._standing()
+        optimum = self._optimum()
+        regret = 1.0 - best / optimum
+        return KeptCost(regret, min(regret, max(0.0, 1.0 - bound / optimum)))
+
+    def _standing(self) -> tuple[float, float, int]:
+        """Best value known, largest bound, and the point that has it."""
+        known = self.ledger.known[self.restriction.row]
+        best = max((worth.value for index, worth in known.items() if self.restriction.is_in[index]), default=0.0)
+        bounds = np.where(self.restriction.is_in, self.ledger.upper[self.restriction.row], 0.0)
+        index = int(bounds.argmax())
+        return best, float(bounds[index]), index
+
+    def _optimum(self) -> float:
+        return float(self.ledger.optimum()[self.restriction.row])
