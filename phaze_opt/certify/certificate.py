@@ -1,6 +1,6 @@
 """What a certificate holds, as values; `docs/certificate.md` says what each proves.
 
-Shared by the prover and the checker, so nothing here computes anything.
+Shared by the prover and the checker, so nothing here computes anything but the digest of what is stated.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Infeasibility(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PathFlow:
+class FlowEntry:
     """A flow from source to sink over the operators of a block, lists in the order of its operators and arcs."""
 
     source: tuple[float, ...]
@@ -79,11 +79,11 @@ class VectorEntry:
     """
 
     core_multipliers: tuple[float, float]
-    flows: tuple[PathFlow, ...]
+    flows: tuple[FlowEntry, ...]
     arcs: tuple[tuple[int, int], ...] = ()
 
 
-class Branching(StrEnum):
+class NodeKind(StrEnum):
     """How a node of a proof tree splits the schedules."""
 
     LEAF = "leaf"
@@ -104,7 +104,7 @@ class TreeNode:
         vector: of a LEAF; None where its orders form a cycle.
     """
 
-    branching: Branching
+    branching: NodeKind
     operators: tuple[int, ...] = ()
     core_type: CoreType = CoreType.NONE
     num_cores: int = 0
@@ -267,7 +267,7 @@ class Certificate:
         slots: columns of ``multipliers.npz``.
         files: sha256 of every other file by name.
         provenance: how it came about.
-        digest: of all of the above (`certify.content_digest`).
+        digest: of all of the above (`content_digest`).
     """
 
     format: int
@@ -284,7 +284,11 @@ class Certificate:
 
 
 def content_digest(content: Mapping[str, Any]) -> str:
-    """sha256 of the JSON values of ``certificate.json`` without their digest: keys sorted, no spaces, UTF-8."""
+    """sha256 of the JSON values of ``certificate.json`` without their digest: keys sorted, no spaces, UTF-8.
+
+    It protects against accidents and careless hands alone. Whoever changes a certificate on purpose computes it again,
+    and is found by the check of what the certificate states.
+    """
     others = {key: value for key, value in content.items() if key != DIGEST_KEY}
     text = json.dumps(others, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -43,7 +43,7 @@ Refine = Callable[[int, Sequence[RefineWork]], Sequence[PointOutcome]]
 
 
 @dataclass(slots=True)
-class Effort:
+class ProofEffort:
     """Work done."""
 
     num_ilp_solves: int = 0
@@ -63,7 +63,7 @@ class ClosingLoop:
             tolerance: relative.
         """
         self.state = state
-        self.effort = Effort()
+        self.effort = ProofEffort()
         self._bench = bench
         self._refine = refine
         self._slack = max(tolerance, PROOF_SLACK)

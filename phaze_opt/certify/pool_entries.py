@@ -8,8 +8,8 @@ import numpy as np
 
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import (
-    Branching,
-    PathFlow,
+    FlowEntry,
+    NodeKind,
     PoolBlock,
     PoolFile,
     PoolTopology,
@@ -44,7 +44,7 @@ def vector_entry(vector: DualVector, block: Block) -> VectorEntry:
     return VectorEntry(
         core_multipliers=(mu_tc, mu_vc),
         flows=tuple(
-            PathFlow(tuple(flow.source.tolist()), tuple(flow.sink.tolist()), tuple(flow.flow.tolist()))
+            FlowEntry(tuple(flow.source.tolist()), tuple(flow.sink.tolist()), tuple(flow.flow.tolist()))
             for flow in vector.flows
         ),
         arcs=() if vector.arcs == block.edges else vector.arcs,
@@ -70,7 +70,7 @@ def tree_entry(tree: ProofTree, block: Block) -> TreeEntry:
     return TreeEntry(
         tuple(
             TreeNode(
-                branching=Branching(node.branching.value),
+                branching=NodeKind(node.branching.value),
                 operators=node.operators,
                 core_type=_TYPE_OF_BIT[node.core_bit],
                 num_cores=node.num_cores,

@@ -11,7 +11,7 @@ import numpy as np
 from phaze_opt.certify.bench import BenchBuilder, BoundWork, ProofBench, RefineWork, Workers
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Claim
-from phaze_opt.certify.closing import PROOF_SLACK, ClosingLoop, Effort
+from phaze_opt.certify.closing import PROOF_SLACK, ClosingLoop, ProofEffort
 from phaze_opt.certify.pieces import ProofPieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.refining import PointOutcome
@@ -44,7 +44,7 @@ class Proof:
     claim: Claim
     best: tuple[RankedDesign, ...]
     history: tuple[CertifyProgress, ...]
-    effort: Effort
+    effort: ProofEffort
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class _Proving:
             self.state.fill(work.start, chunk.rows, chunk.row_of)
             self._tell(CertifyStage.BOUNDING, num_bounded=work.stop, num_open=0)
 
-    def close(self, *, tolerance: float, starts: Sequence[int], num_best: int) -> Effort:
+    def close(self, *, tolerance: float, starts: Sequence[int], num_best: int) -> ProofEffort:
         """Run the loop until nothing is open and the best designs are known; the work that it took."""
         loop = ClosingLoop(self.state, self.bench, refine=self._refine, tolerance=tolerance)
 

@@ -16,7 +16,7 @@ from phaze_opt.certify.pieces import Pieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.prover import Cause, ModelFacts, ProverBench, WorldBest, WorldProof, Worth
-from phaze_opt.certify.robust.worlds import Setting, World, WorldKind
+from phaze_opt.certify.robust.worlds import ConstantValue, World, WorldKind
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
@@ -158,7 +158,7 @@ class PowerProver:
         self._count(f"{world.name}: {name}")
         return _worth(float(self.values(world.settings).mean() * (0.5 if name == "tpu-v4" else 1.5)))
 
-    def values(self, settings: Sequence[Setting]) -> NDArray[np.float64]:
+    def values(self, settings: Sequence[ConstantValue]) -> NDArray[np.float64]:
         """Of every point."""
         constants = load_constants()
         total: NDArray[np.float64] = np.random.default_rng(self.seed).uniform(1.0, 2.0, self.size)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kits.schedulers import random_problem
 
 import phaze_opt.certify.check as package
-from phaze_opt.certify.certificate import Branching, SolvedSchedule, TreeEntry, TreeNode, VectorEntry
+from phaze_opt.certify.certificate import NodeKind, SolvedSchedule, TreeEntry, TreeNode, VectorEntry
 from phaze_opt.certify.check import problem_data
 from phaze_opt.certify.check.bounds import RowBounds
 from phaze_opt.certify.check.claim import check_claim
@@ -194,9 +194,9 @@ def test_a_bound_below_what_is_attained_is_refused(certificates):
 @pytest.mark.parametrize("length_s", [1.0, 0.0])
 def test_cyclic_orders_prove_nothing_of_operators_without_length(length_s):
     """Two operators of no length can each precede the other, so that such a case has schedules after all."""
-    leaf, none = TreeNode(Branching.LEAF, vector=VectorEntry((1.0, 0.0), ())), TreeNode(Branching.LEAF)
-    order = TreeNode(Branching.ORDER, (0, 1))
-    nodes = (TreeNode(Branching.MODE, (0,)), order, order, leaf, none, order, none, leaf, leaf)
+    leaf, none = TreeNode(NodeKind.LEAF, vector=VectorEntry((1.0, 0.0), ())), TreeNode(NodeKind.LEAF)
+    order = TreeNode(NodeKind.ORDER, (0, 1))
+    nodes = (TreeNode(NodeKind.MODE, (0,)), order, order, leaf, none, order, none, leaf, leaf)
     kinds = (CoreType.TC, CoreType.TC)
     tree = price_tree(TreeEntry(nodes), block_shape(kinds, np.zeros((2, 2), dtype=bool), (), Exclusivity.CHIP))
     pool = PricedPool(((PricedBlock((0, 1), (tree,)),),), {(kinds, frozenset()): 0}, 0, 1)
@@ -221,11 +221,11 @@ def test_what_is_no_estimator_is_refused(certificates, monkeypatch):
 
 def test_orders_prove_nothing_of_operators_without_length():
     """One that takes no time may happen while a spread one runs: neither ends before the other begins."""
-    leaf = TreeNode(Branching.LEAF, vector=VectorEntry((1.0, 0.0), ()))
+    leaf = TreeNode(NodeKind.LEAF, vector=VectorEntry((1.0, 0.0), ()))
     kinds = (CoreType.TC, CoreType.TC)
     shape = block_shape(kinds, np.zeros((2, 2), dtype=bool), (), Exclusivity.CHIP)
-    ordered = TreeEntry((TreeNode(Branching.MODE, (0,)), TreeNode(Branching.ORDER, (0, 1)), leaf, leaf, leaf))
+    ordered = TreeEntry((TreeNode(NodeKind.MODE, (0,)), TreeNode(NodeKind.ORDER, (0, 1)), leaf, leaf, leaf))
     assert price_tree(ordered, shape).needs_time
-    crowd = TreeEntry((TreeNode(Branching.CORES, (0, 1), CoreType.TC, 1), leaf, leaf))
+    crowd = TreeEntry((TreeNode(NodeKind.CORES, (0, 1), CoreType.TC, 1), leaf, leaf))
     assert price_tree(crowd, shape).needs_time
-    assert not price_tree(TreeEntry((TreeNode(Branching.MODE, (0,)), leaf, leaf)), shape).needs_time
+    assert not price_tree(TreeEntry((TreeNode(NodeKind.MODE, (0,)), leaf, leaf)), shape).needs_time

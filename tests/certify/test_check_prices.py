@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.schedulers import brute_force_makespan, random_problem
 
-from phaze_opt.certify.certificate import BOUND_SLACK, Branching, PathFlow, TreeEntry, TreeNode, VectorEntry
+from phaze_opt.certify.certificate import BOUND_SLACK, FlowEntry, NodeKind, TreeEntry, TreeNode, VectorEntry
 from phaze_opt.certify.check.prices import Prices, block_shape, closure, price_vector
 from phaze_opt.certify.check.trees import PricedTree, price_tree
 from phaze_opt.graph.operator import CoreType
@@ -38,7 +38,7 @@ def random_vector(rng, shape, precedes=None):
             sink[path[-1]] += weight
             for step in zip(path, path[1:], strict=False):
                 flow[arcs.index(step)] += weight
-        flows.append(PathFlow(tuple(source), tuple(sink), tuple(flow)))
+        flows.append(FlowEntry(tuple(source), tuple(sink), tuple(flow)))
     return VectorEntry(core_multipliers=tuple(weights[:2]), flows=tuple(flows), arcs=arcs)
 
 
@@ -74,7 +74,7 @@ def random_nodes(rng, shape, problem, state, depth):
     """A random branching that is allowed where it stands, or a leaf."""
     precedes, spread, single = state
     if precedes.diagonal().any():
-        return [TreeNode(Branching.LEAF)]
+        return [TreeNode(NodeKind.LEAF)]
     options = ["mode"] if not (spread | single).all() else []
     pairs = [
         (i, j)
@@ -86,19 +86,19 @@ def random_nodes(rng, shape, problem, state, depth):
     users = np.flatnonzero(shape.uses[:, 0])
     options += ["cores"] if len(users) > problem.num_tc else []
     if depth == 0 or not options:
-        return [TreeNode(Branching.LEAF, vector=random_vector(rng, shape, precedes))]
+        return [TreeNode(NodeKind.LEAF, vector=random_vector(rng, shape, precedes))]
     chosen = str(rng.choice(options))
     if chosen == "mode":
         i = int(rng.choice(np.flatnonzero(~(spread | single))))
-        node, mark = TreeNode(Branching.MODE, operators=(i,)), np.eye(shape.num_operators, dtype=bool)[i]
+        node, mark = TreeNode(NodeKind.MODE, operators=(i,)), np.eye(shape.num_operators, dtype=bool)[i]
         states = [(precedes, spread | mark, single), (precedes, spread, single | mark)]
     elif chosen == "order":
         i, j = pairs[int(rng.integers(len(pairs)))]
-        node = TreeNode(Branching.ORDER, operators=(i, j))
+        node = TreeNode(NodeKind.ORDER, operators=(i, j))
         states = [(with_order(precedes, a, b), spread, single) for a, b in ((i, j), (j, i))]
     else:
         picked = tuple(sorted(int(i) for i in rng.choice(users, problem.num_tc + 1, replace=False)))
-        node = TreeNode(Branching.CORES, operators=picked, core_type=CoreType.TC, num_cores=problem.num_tc)
+        node = TreeNode(NodeKind.CORES, operators=picked, core_type=CoreType.TC, num_cores=problem.num_tc)
         states = [(with_order(precedes, a, b), spread, single) for a in picked for b in picked if a != b]
     return [node, *(below for child in states for below in random_nodes(rng, shape, problem, child, depth - 1))]
 
@@ -143,9 +143,9 @@ def test_independent_operators_of_two_types_by_hand():
 def test_the_least_case_is_the_bound_of_a_tree():
     shape, vector = two_operators(Exclusivity.CHIP)
     nodes = (
-        TreeNode(Branching.MODE, (0,)),
-        TreeNode(Branching.LEAF, vector=vector),
-        TreeNode(Branching.LEAF, vector=vector),
+        TreeNode(NodeKind.MODE, (0,)),
+        TreeNode(NodeKind.LEAF, vector=vector),
+        TreeNode(NodeKind.LEAF, vector=vector),
     )
     priced = price_tree(TreeEntry(nodes), shape)
     spread, single, cores = np.array([[4.0, 4.0]]), np.array([[3.0, 10.0]]), np.array([[1.0, 1.0]])
@@ -162,7 +162,7 @@ def test_small_imbalances_do_not_add_up_to_a_bound():
     shape = block_shape([CoreType.TC] * count, precedes, arcs, Exclusivity.CHIP)
     more = 0.9 * BOUND_SLACK
     flow = tuple(1.0 + more * (i + 1) for i in range(count - 1))
-    grown = PathFlow((1.0, *[0.0] * (count - 1)), (*[0.0] * (count - 1), 1.0 + more * count), flow)
+    grown = FlowEntry((1.0, *[0.0] * (count - 1)), (*[0.0] * (count - 1), 1.0 + more * count), flow)
     assert "sum to 1.00000036, above 1" in price_vector(VectorEntry((0.0, 0.0), (grown,)), shape)
-    exact = PathFlow(grown.source, (*[0.0] * (count - 1), 1.0), (1.0,) * (count - 1))
+    exact = FlowEntry(grown.source, (*[0.0] * (count - 1), 1.0), (1.0,) * (count - 1))
     assert not isinstance(price_vector(VectorEntry((0.0, 0.0), (exact,)), shape), str)

@@ -14,7 +14,14 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.objective_prover import ObjectiveProver
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
-from phaze_opt.certify.robust.worlds import Setting, World, WorldKind, build_worlds, find_assumptions, problem_under
+from phaze_opt.certify.robust.worlds import (
+    ConstantValue,
+    World,
+    WorldKind,
+    build_worlds,
+    find_assumptions,
+    problem_under,
+)
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
@@ -119,8 +126,10 @@ def test_worlds_that_cannot_differ_are_twins() -> None:
     """A constant that no operator of the model reads changes the digest of a world, and no latency."""
     problem = make_problem(SMALL)
     worlds = build_worlds(problem, find_assumptions(problem), num_samples=0, seed=0)
-    unread = World("unread", WorldKind.SAMPLE, (), (Setting("vector_cycles.sgd", 4.0),), "other constants", "other")
-    read = World("read", WorldKind.SAMPLE, (), (Setting("vector_cycles.adam", 24.0),), "more constants", "more")
+    unread = World(
+        "unread", WorldKind.SAMPLE, (), (ConstantValue("vector_cycles.sgd", 4.0),), "other constants", "other"
+    )
+    read = World("read", WorldKind.SAMPLE, (), (ConstantValue("vector_cycles.adam", 24.0),), "more constants", "more")
     prover = ObjectiveProver(problem, tolerance=0.0, num_best=1)
     assert prover.find_twins((*worlds[:3], unread, read, worlds[2])) == (0, 1, 2, 0, 4, 2)
 

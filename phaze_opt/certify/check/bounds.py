@@ -14,7 +14,7 @@ from phaze_opt.certify.check.files import CertificateFiles
 from phaze_opt.certify.check.pipelines import Batch
 from phaze_opt.certify.check.pool import PricedBlock, PricedPool, check_slots
 from phaze_opt.certify.check.problem_data import CheckedProblem, PreparedModel, throughput
-from phaze_opt.certify.check.relaxed import Choice, list_choices, relaxed_batch_time, start_values
+from phaze_opt.certify.check.relaxed import PipelineChoice, list_choices, relaxed_batch_time, start_values
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.certify.check.sharded import ModelData, PhaseGraph, Sharded
 from phaze_opt.certify.check.trees import PricedTree
@@ -133,13 +133,13 @@ def entries_of_rows(
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _RowGroup:
     """Rows of one HBM capacity and micro-batch."""
 
     hbm_bytes: int
     micro_batch: int
     models: tuple[PreparedModel, ...]
-    choices: tuple[tuple[Choice, ...], ...]
+    choices: tuple[tuple[PipelineChoice, ...], ...]
 
 
 class BoundCheck:
@@ -172,7 +172,7 @@ class BoundCheck:
             prepared = self._problem.prepare(models)
             for hbm_bytes in axes.hbm_bytes:
                 choices = self._choices(prepared, hbm_bytes, micro_batch)
-                group = _Group(hbm_bytes, micro_batch, prepared, choices)
+                group = _RowGroup(hbm_bytes, micro_batch, prepared, choices)
                 rows = np.flatnonzero((self._space.micro_batch == micro_batch) & (self._space.hbm_bytes == hbm_bytes))
                 for start in range(0, len(rows), CHUNK_ROWS):
                     chunk = rows[start : start + CHUNK_ROWS]
@@ -181,7 +181,7 @@ class BoundCheck:
 
     def _choices(
         self, models: Sequence[PreparedModel], hbm_bytes: int, micro_batch: int
-    ) -> tuple[tuple[Choice, ...], ...]:
+    ) -> tuple[tuple[PipelineChoice, ...], ...]:
         """The (t, S) of every model that one HBM capacity has room for."""
         scenario = self._problem.certificate.scenario
         return tuple(
@@ -195,7 +195,7 @@ class BoundCheck:
             for model in models
         )
 
-    def _check_chunk(self, group: _Group, every: Ints) -> None:
+    def _check_chunk(self, group: _RowGroup, every: Ints) -> None:
         """Bounds of some rows."""
         points = self._files.points
         rows = every[points.has_bound[every]]
@@ -218,7 +218,7 @@ class BoundCheck:
         self._compare(rows, throughput(self._problem.certificate.scenario, batch_s * (1.0 - BOUND_SLACK)))
 
     def _batch_times(
-        self, group: _Group, choices: tuple[Choice, ...], times: list[Floats], is_exact: NDArray[np.bool_]
+        self, group: _RowGroup, choices: tuple[PipelineChoice, ...], times: list[Floats], is_exact: NDArray[np.bool_]
     ) -> Floats:
         """Batch times by each row's own placement bound, shape (rows,), s; infinite where nothing fits."""
         batch_s: Floats = np.full(len(is_exact), np.inf)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.check.pipelines import Pipeline, Replicas
-from phaze_opt.certify.check.relaxed import Choice, raised_value, sync_floor
+from phaze_opt.certify.check.relaxed import PipelineChoice, raised_value, sync_floor
 from phaze_opt.certify.check.sharded import Sharded
 from phaze_opt.placement.problem import RecomputePolicy
 
@@ -31,7 +31,7 @@ class Memory:
 
 
 def exact_batch_time(
-    choices: Sequence[Choice], times: Sequence[Floats], start: tuple[Floats, Floats], *, memory: Memory
+    choices: Sequence[PipelineChoice], times: Sequence[Floats], start: tuple[Floats, Floats], *, memory: Memory
 ) -> float:
     """Batch time of the optimal placement, s; infinite if none fits.
 
@@ -57,7 +57,7 @@ def exact_batch_time(
     return best
 
 
-def _solve_choice(choice: Choice, times: Floats, memory: Memory, *, stage_s: float, best: float) -> float:
+def _solve_choice(choice: PipelineChoice, times: Floats, memory: Memory, *, stage_s: float, best: float) -> float:
     """The least batch time over data degrees and cuts of one (t, S), if that is below ``best``."""
     for replicas in choice.pipeline.replicas:
         turns = replicas.num_micro_batches + choice.pipeline.num_stages - 1
@@ -68,7 +68,7 @@ def _solve_choice(choice: Choice, times: Floats, memory: Memory, *, stage_s: flo
 
 
 def _best_cuts(
-    choice: Choice, replicas: Replicas, times: Floats, memory: Memory, *, sync_floor_s: float, best: float
+    choice: PipelineChoice, replicas: Replicas, times: Floats, memory: Memory, *, sync_floor_s: float, best: float
 ) -> float:
     """The least batch time over cuts of the chain at one (t, S, d), if that is below ``best``."""
     stages = stage_times(choice.sharded, choice.pipeline, replicas, times, memory)

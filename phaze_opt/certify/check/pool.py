@@ -1,4 +1,4 @@
-"""``pool.json`` and the slots: blocks follow one another, every entry is valid, every slot is of the graph it claims."""
+"""``pool.json`` and the slots: blocks follow one another, entries are valid, slots are of the graphs they claim."""
 
 from __future__ import annotations
 

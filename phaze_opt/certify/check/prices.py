@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import BOUND_SLACK, PathFlow, VectorEntry
+from phaze_opt.certify.certificate import BOUND_SLACK, FlowEntry, VectorEntry
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.problem import Exclusivity
 
@@ -164,7 +164,7 @@ def _fault_of_numbers(entry: VectorEntry) -> str | None:
     return None
 
 
-def _through(flow: PathFlow, arcs: Sequence[tuple[int, int]], count: int) -> tuple[Floats, float] | str:
+def _through(flow: FlowEntry, arcs: Sequence[tuple[int, int]], count: int) -> tuple[Floats, float] | str:
     """Flow through every operator and what its sources lack, or the rule it breaks.
 
     More may leave an operator than enters it, by rounding. A source of its own for the difference makes a flow that

@@ -20,7 +20,7 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PipelineChoice:
     """One (t, S) with room: everything about it that no architecture changes.
 
     Attributes:
@@ -40,7 +40,7 @@ class Choice:
 
 def list_choices(
     options: Sequence[Sharded], cluster: Cluster, *, batch: Batch, memory_bytes: float, policy: RecomputePolicy
-) -> tuple[Choice, ...]:
+) -> tuple[PipelineChoice, ...]:
     """Every (t, S) that memory has room for at some d; none if the point is infeasible."""
     choices = []
     for position, sharded in enumerate(options):
@@ -48,11 +48,11 @@ def list_choices(
         for pipeline in list_pipelines(cluster, sharded.degree, len(sharded.chain), batch):
             rooms = stage_rooms(sharded, pipeline, memory_bytes=memory_bytes, policy=policy)
             if rooms:
-                choices.append(Choice(position, sharded, pipeline, rooms, roles))
+                choices.append(PipelineChoice(position, sharded, pipeline, rooms, roles))
     return tuple(choices)
 
 
-def relaxed_batch_time(choices: Sequence[Choice], times: Sequence[Floats]) -> Floats:
+def relaxed_batch_time(choices: Sequence[PipelineChoice], times: Sequence[Floats]) -> Floats:
     """The relaxed placement's batch time of every row, shape (rows,), s.
 
     Args:
@@ -76,20 +76,20 @@ def relaxed_batch_time(choices: Sequence[Choice], times: Sequence[Floats]) -> Fl
             is_raised[number, chosen] = True
 
 
-def start_values(choices: Sequence[Choice], times: Sequence[Floats]) -> tuple[Floats, Floats]:
+def start_values(choices: Sequence[PipelineChoice], times: Sequence[Floats]) -> tuple[Floats, Floats]:
     """Bounds of the largest stage time and of the batch time of every choice before the walk; (choices, rows), s."""
     floors = [_stage_floor(choice, times[choice.option]) for choice in choices]
     values = [_value(c, times[c.option], floor) for c, floor in zip(choices, floors, strict=True)]
     return np.stack(floors), np.stack(values)
 
 
-def raised_value(choice: Choice, times: Floats, floor_s: float) -> tuple[float, float]:
+def raised_value(choice: PipelineChoice, times: Floats, floor_s: float) -> tuple[float, float]:
     """Both bounds of one choice and row after the walk, s; ``times`` of shape (num_distinct_layers, 3), s."""
     stage_s = walk(choice, times[None], np.array([floor_s]))
     return float(stage_s[0]), float(_value(choice, times[None], stage_s)[0])
 
 
-def _stage_floor(choice: Choice, times: Floats) -> Floats:
+def _stage_floor(choice: PipelineChoice, times: Floats) -> Floats:
     """The largest stage time is at least: the mean, ceil(n / S) main layers, any one layer; shape (rows,), s."""
     sharded, pipeline, roles = choice.sharded, choice.pipeline, choice.roles
     count = pipeline.num_stages
@@ -104,7 +104,7 @@ def _stage_floor(choice: Choice, times: Floats) -> Floats:
     return floor
 
 
-def sync_floor(choice: Choice, times: Floats, s_per_byte: float) -> Floats:
+def sync_floor(choice: PipelineChoice, times: Floats, s_per_byte: float) -> Floats:
     """The largest synchronisation but for its latency is at least so much; exact with one stage; shape (rows,), s."""
     sharded, count = choice.sharded, choice.pipeline.num_stages
     of_layer = times[:, :, 2] + s_per_byte * sharded.sizes.gradient
@@ -119,7 +119,7 @@ def sync_floor(choice: Choice, times: Floats, s_per_byte: float) -> Floats:
     return floor
 
 
-def _value(choice: Choice, times: Floats, stage_s: Floats) -> Floats:
+def _value(choice: PipelineChoice, times: Floats, stage_s: Floats) -> Floats:
     """(m + S - 1) A + B, the least over data degrees; shape (rows,), s."""
     best: Floats = np.full(len(stage_s), np.inf)
     for replicas in choice.pipeline.replicas:
@@ -129,7 +129,7 @@ def _value(choice: Choice, times: Floats, stage_s: Floats) -> Floats:
     return best
 
 
-def walk(choice: Choice, times: Floats, floor_s: Floats) -> Floats:
+def walk(choice: PipelineChoice, times: Floats, floor_s: Floats) -> Floats:
     """The least stage time from ``floor_s`` up at which all stages hold boundaries, ends and n main layers, (rows,)."""
     stages, most = _describe_stages(choice, times), choice.roles.num_main
     low: Floats = np.maximum(floor_s, np.where(stages.stash >= 0, stages.plain_s, stages.recomputed_s).max(axis=0))
@@ -183,7 +183,7 @@ class _Stages:
         return total
 
 
-def _describe_stages(choice: Choice, times: Floats) -> _Stages:
+def _describe_stages(choice: PipelineChoice, times: Floats) -> _Stages:
     """Rooms and times of the stages of one (t, S)."""
     rooms, main = choice.rooms, choice.roles.main
     plain, again = [], []

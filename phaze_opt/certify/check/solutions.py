@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Chip:
+class _SolvedRow:
     """The chip of one row, and what its operators take."""
 
     row: int
@@ -89,7 +89,7 @@ class SolutionCheck:
         for model, solved in zip(prepared, solution.models, strict=True):
             estimates = self._problem.estimate(model, chip)
             sizes = Batch(scenario.global_batch, micro_batch)
-            batch_s.append(self._model_time(model, solved, _Chip(solution.index, chip, estimates, sizes)))
+            batch_s.append(self._model_time(model, solved, _SolvedRow(solution.index, chip, estimates, sizes)))
         attained = float(throughput(scenario, np.array(batch_s)[:, None])[0])
         stated = float(self._files.points.throughput_samples_per_s[solution.index])
         demand(
@@ -104,7 +104,7 @@ class SolutionCheck:
             self._models[micro_batch] = self._problem.prepare(self._problem.models(micro_batch))
         return self._models[micro_batch]
 
-    def _model_time(self, model: PreparedModel, solved: SolvedModel, chip: _Chip) -> float:
+    def _model_time(self, model: PreparedModel, solved: SolvedModel, chip: _SolvedRow) -> float:
         """Batch time of one model's placement and schedules, s."""
         scenario = self._problem.certificate.scenario
         sharded = next((o for o in model.data.options if o.degree == solved.tensor_parallel), None)
@@ -124,7 +124,7 @@ class SolutionCheck:
             refuse(seconds, file=SOLUTIONS_FILE, row=chip.row)
         return seconds
 
-    def _makespans(self, sharded: Sharded, solved: SolvedModel, chip: _Chip) -> Floats:
+    def _makespans(self, sharded: Sharded, solved: SolvedModel, chip: _SolvedRow) -> Floats:
         """Makespans of all distinct layers and phases, each scheduled once; shape (num_distinct_layers, 3), s."""
         expected = {(layer, phase) for layer in range(len(sharded.phases)) for phase in PHASES}
         listed = [(schedule.layer, schedule.phase) for schedule in solved.schedules]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import Branching, TreeEntry, TreeNode
+from phaze_opt.certify.certificate import NodeKind, TreeEntry, TreeNode
 from phaze_opt.certify.check.prices import BlockShape, Floats, Precedes, Prices, price_vector
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.problem import Exclusivity
@@ -39,7 +39,7 @@ class PricedTree:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _Settled:
     """What the branchings above a node have settled."""
 
     precedes: Precedes
@@ -50,12 +50,12 @@ class _Case:
     def is_cyclic(self) -> bool:
         return bool(self.precedes.diagonal().any())
 
-    def with_mode(self, operator: int, *, is_spread: bool) -> _Case:
+    def with_mode(self, operator: int, *, is_spread: bool) -> _Settled:
         settled = (self.is_spread if is_spread else self.is_single).copy()
         settled[operator] = True
         return replace(self, is_spread=settled) if is_spread else replace(self, is_single=settled)
 
-    def with_order(self, before: int, after: int) -> _Case:
+    def with_order(self, before: int, after: int) -> _Settled:
         # The relation is closed already: what precedes ``before`` now precedes ``after`` and what follows it.
         ahead, behind = self.precedes[:, before].copy(), self.precedes[after].copy()
         ahead[before] = behind[after] = True
@@ -65,7 +65,7 @@ class _Case:
 def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
     """Walk a tree in depth-first order; the prices of its cases, or the rule that it breaks."""
     none = np.zeros(shape.num_operators, dtype=np.bool_)
-    open_cases = [_Case(shape.precedes, none, none)]
+    open_cases = [_Settled(shape.precedes, none, none)]
     cases: list[Prices] = []
     max_cores = [np.iinfo(np.int64).max] * 2
     needs_time = False
@@ -73,7 +73,7 @@ def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
         if not open_cases:
             return f"node {number} belongs to no branching"
         case = open_cases.pop()
-        if node.branching is Branching.LEAF:
+        if node.branching is NodeKind.LEAF:
             priced = _leaf(node, case, shape)
             if isinstance(priced, str):
                 return f"node {number}: {priced}"
@@ -82,8 +82,8 @@ def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
         children = _children(node, case, shape)
         if isinstance(children, str):
             return f"node {number}: {children}"
-        needs_time |= node.branching is not Branching.MODE
-        if node.branching is Branching.CORES:
+        needs_time |= node.branching is not NodeKind.MODE
+        if node.branching is NodeKind.CORES:
             column = _CORE_COLUMN[node.core_type]
             max_cores[column] = min(max_cores[column], node.num_cores)
         open_cases += reversed(children)
@@ -92,28 +92,28 @@ def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
     return PricedTree(tuple(cases), (max_cores[0], max_cores[1]), needs_time)
 
 
-def _leaf(node: TreeNode, case: _Case, shape: BlockShape) -> Prices | str | None:
+def _leaf(node: TreeNode, case: _Settled, shape: BlockShape) -> Prices | str | None:
     """Prices of a leaf; None where it has no schedule."""
     if node.vector is None:
         return None if case.is_cyclic else "has no vector though its orders form no cycle"
     return price_vector(node.vector, shape, precedes=case.precedes, is_spread=case.is_spread, is_single=case.is_single)
 
 
-def _children(node: TreeNode, case: _Case, shape: BlockShape) -> list[_Case] | str:
+def _children(node: TreeNode, case: _Settled, shape: BlockShape) -> list[_Settled] | str:
     """The cases of a branching's children, in order, or the rule it breaks."""
     operators = node.operators
     if len(set(operators)) != len(operators) or not all(0 <= i < shape.num_operators for i in operators):
         return f"its operators {operators} are not different ones of the block"
     if node.vector is not None:
         return "a branching has no vector"
-    if node.branching is Branching.MODE:
+    if node.branching is NodeKind.MODE:
         return _mode_children(operators, case)
-    if node.branching is Branching.ORDER:
+    if node.branching is NodeKind.ORDER:
         return _order_children(operators, case, shape)
     return _cores_children(node, case, shape)
 
 
-def _mode_children(operators: tuple[int, ...], case: _Case) -> list[_Case] | str:
+def _mode_children(operators: tuple[int, ...], case: _Settled) -> list[_Settled] | str:
     """Spread, or not."""
     if len(operators) != 1:
         return f"branches on the mode of {len(operators)} operators"
@@ -122,7 +122,7 @@ def _mode_children(operators: tuple[int, ...], case: _Case) -> list[_Case] | str
     return [case.with_mode(operators[0], is_spread=True), case.with_mode(operators[0], is_spread=False)]
 
 
-def _order_children(operators: tuple[int, ...], case: _Case, shape: BlockShape) -> list[_Case] | str:
+def _order_children(operators: tuple[int, ...], case: _Settled, shape: BlockShape) -> list[_Settled] | str:
     """One before the other: of two operators of which one is spread and, under type, that share a core type."""
     if len(operators) != 2:
         return f"branches on the order of {len(operators)} operators"
@@ -134,7 +134,7 @@ def _order_children(operators: tuple[int, ...], case: _Case, shape: BlockShape) 
     return [case.with_order(i, j), case.with_order(j, i)]
 
 
-def _cores_children(node: TreeNode, case: _Case, shape: BlockShape) -> list[_Case] | str:
+def _cores_children(node: TreeNode, case: _Settled, shape: BlockShape) -> list[_Settled] | str:
     """Of num_cores + 1 operators of one type two do not overlap: a case for each ordered pair."""
     if node.core_type not in _CORE_COLUMN:
         return f"branches on cores of type '{node.core_type}'"

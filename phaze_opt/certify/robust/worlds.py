@@ -1,4 +1,4 @@
-"""Worlds: the uncertain constants of a problem as they stand, at every corner of their ranges, and drawn within them."""
+"""Worlds: a problem's uncertain constants as they stand, at every corner of their ranges, and drawn within them."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ConstantValue:
     """One constant's value in a world, in the constant's unit."""
 
     key: str
@@ -211,7 +211,7 @@ class World:
     name: str
     kind: WorldKind
     ends: tuple[End, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[ConstantValue, ...]
     constants_digest: str
     problem_digest: str
 
@@ -237,7 +237,7 @@ def build_worlds(
     return tuple(worlds)
 
 
-def problem_under(problem: CertifyProblem, settings: Sequence[Setting]) -> CertifyProblem:
+def problem_under(problem: CertifyProblem, settings: Sequence[ConstantValue]) -> CertifyProblem:
     """The problem of a world: constants replaced, and the network rebuilt if it follows them."""
     constants = problem.constants.with_overrides({setting.key: setting.value for setting in settings})
     cluster = replace(problem.scenario.cluster, network=network_under(problem, constants))
@@ -248,7 +248,7 @@ def _pose(
     problem: CertifyProblem, name: str, kind: WorldKind, ends: tuple[End, ...], values: Mapping[str, float]
 ) -> World:
     """A world with the digests of the problem that it poses."""
-    settings = tuple(Setting(key, value) for key, value in values.items())
+    settings = tuple(ConstantValue(key, value) for key, value in values.items())
     posed = problem_under(problem, settings)
     return World(name, kind, ends, settings, posed.constants.digest, posed.digest)
 
