@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from phaze_opt.hardware.device import ComputePath, DeviceTable
+from phaze_opt.hardware.device import ComputePath
+from phaze_opt.hardware.device_catalogue import DeviceTable
 from phaze_opt.hardware.device_file import read_devices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from phaze_opt.validation.collectives import Case, read_case
+from phaze_opt.validation.collectives import CollectiveCase, read_case
 from phaze_opt.validation.dataset import read_dataset
 
 Floats = NDArray[np.float64]
@@ -81,7 +81,7 @@ def read_points() -> dict[str, Points]:
     fabrics = {}
     for row in read_dataset(path).rows:
         case = read_case(row)
-        assert isinstance(case, Case)
+        assert isinstance(case, CollectiveCase)
         fabric = case.levels[-1][0]
         fabrics[fabric.name] = fabric
         devices = math.prod(size for _, size in case.levels)

@@ -12,7 +12,7 @@ from typing import Any
 
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.validation_tables import format_figure, format_rank
-from phaze_opt.validation.goals import ERROR_GOALS, ErrorGoal, rank_goal
+from phaze_opt.validation.goals import ERROR_GOALS, RANK_GOALS, ErrorGoal
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
 HERE = Path(__file__).parent
@@ -73,7 +73,7 @@ def constants_table(record: dict[str, Any]) -> str:
 
 def of_set(name: str, item: dict[str, Any]) -> list[str]:
     goals = {goal.group: goal for goal in ERROR_GOALS if goal.dataset == name}
-    lines = [line_of(name, item, goals.get(""), trivial=number(item["baseline_mape"]), rank=rank_goal(name))]
+    lines = [line_of(name, item, goals.get(""), trivial=number(item["baseline_mape"]), rank=RANK_GOALS.get(name))]
     return lines + [line_of(f"- {group}", item["groups"][group], goal) for group, goal in goals.items() if group]
 
 

@@ -24,7 +24,7 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.baselines import Baseline, fit_baselines, measured_seconds
 from phaze_opt.validation.calibrate import calibrate
-from phaze_opt.validation.calibration_figures import Figure, FitFigures, SetFit
+from phaze_opt.validation.calibration_figures import FitFigure, FitFigures, SetFit
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.held_out import without_groups
@@ -81,7 +81,7 @@ def of_figures(figures: FitFigures) -> dict[str, Any]:
     return {"fitted": of_figure(figures.fitted), "kept_out": held_out}
 
 
-def of_figure(figure: Figure) -> dict[str, Any]:
+def of_figure(figure: FitFigure) -> dict[str, Any]:
     return {"rows": figure.num_rows, "mape": rounded(figure.mape), "spearman": rounded(figure.spearman)}
 
 

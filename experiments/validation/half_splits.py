@@ -23,13 +23,11 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.family import Family
-from phaze_opt.validation.folds import Fold, fold_by_cell
-from phaze_opt.validation.goals import BY_CELL, ERROR_GOALS, ErrorGoal
-from phaze_opt.validation.held_out import cells_of, predict_held_out, with_starts
+from phaze_opt.validation.goals import BY_CELL, ERROR_GOALS, ErrorGoal, group_labels
+from phaze_opt.validation.held_out import Fold, cells_of, fold_by_cell, predict_held_out, with_starts
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.row_groups import group_labels
 from phaze_opt.validation.scores import mape, mape_by_cell, rank_correlations
 
 OUT = Path(__file__).with_name("half_splits.json")
@@ -66,7 +64,7 @@ def measure(family: Family, rows: Sequence[Row], num_seeds: int) -> dict[str, An
     start, parameters = load_fitted(), family.parameters(rows)
     ids = [f"{row.dataset}|{row.id}" for row in rows]
     cells = cells_of(family, rows)
-    package = predict_rows(family, rows, with_starts(start, parameters))
+    package = predict_rows([family], rows, with_starts(start, parameters))
     kept_out = predict_held_out(family, rows, fold_by_cell(ids), start)
     halves = [predict_held_out(family, rows, [fold], start) for fold in half_folds(ids, num_seeds)]
     found = {}

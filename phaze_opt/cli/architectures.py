@@ -49,7 +49,7 @@ def _preset(text: str) -> str:
     Raises:
         InputError: none or several, with a near miss.
     """
-    from phaze_opt.hardware.device import find_device
+    from phaze_opt.hardware.device_catalogue import find_device
     from phaze_opt.hardware.presets import explain_name, list_architectures
 
     device = find_device(text)
@@ -80,7 +80,8 @@ def _row(name: str) -> dict[str, Any]:
 
 def _machine_row(device: Device | None) -> dict[str, Any]:
     """What is known of a machine that exists beyond its chip; blank and 0 of designs and where not published."""
-    from phaze_opt.hardware.device import MatrixStyle, find_device
+    from phaze_opt.hardware.device import MatrixStyle
+    from phaze_opt.hardware.device_catalogue import find_device
 
     names: list[str] = []
     if device is None:

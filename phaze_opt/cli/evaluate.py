@@ -146,7 +146,7 @@ def _say_default_micro_batch(evaluation: Evaluation) -> None:
 
 def _say_machine_of_file(arch: str) -> None:
     """That a machine of a user's file is priced as a design; tables say so of the package's machines."""
-    from phaze_opt.hardware.device import find_device
+    from phaze_opt.hardware.device_catalogue import find_device
     from phaze_opt.hardware.presets import find_machine
 
     machine = find_machine(arch)

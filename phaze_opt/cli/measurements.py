@@ -110,7 +110,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
         fitted: constants in force.
         is_calibrated: whether they are a user's own; those of software do not tell on which machines they were fitted.
     """
-    from phaze_opt.hardware.device import find_device
+    from phaze_opt.hardware.device_catalogue import find_device
 
     measured = {group.split("/")[1] for group in fitted.groups if group.count("/")}
     found: dict[str, str] = {}

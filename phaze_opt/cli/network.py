@@ -197,7 +197,7 @@ def _refuse_unfit(step: CompiledStep) -> None:
     Raises:
         InputError: none could, even if every block were computed again.
     """
-    from phaze_opt.hardware.device import list_devices, load_device
+    from phaze_opt.hardware.device_catalogue import list_devices, load_device
     from phaze_opt.objective.step.plan_search import step_memory
     from phaze_opt.units import bytes_to_gib
     from phaze_opt.workload.plan import Recompute

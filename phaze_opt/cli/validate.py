@@ -59,9 +59,7 @@ def validate(
     machines = read_machines(machine)
     result = _run(data, dataset_names(dataset, names), constants, machines)
     if json:
-        from phaze_opt.validation.serialize import validation_to_json
-
-        print_json(validation_to_json(result))
+        print_json(result.to_json())
     else:
         print_validation(result)
     if report is not None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.machine import operator_group
-from phaze_opt.hardware.device import load_device
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 
 ARRAY_GROUP = operator_group("tpu-v6e", "host")

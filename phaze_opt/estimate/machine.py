@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.machine_expectations import HOST, expected_values, maker_of
-from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, list_devices, load_device
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
+from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.fitted import FittedConstants
 
 Floats = NDArray[np.float64]

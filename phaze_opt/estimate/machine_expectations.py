@@ -1,8 +1,8 @@
 """What is expected of a GPU's operators before any was measured on it: stated values, each with where it comes from.
 
 They serve twice. A GPU without fitted constants, and without measured kin of its maker, is priced by them; and fits are
-pulled to them where rows say little (`validation.operators.prior`). They hold for operators that PyTorch launches one
-by one and the host awaits (`HOST`).
+pulled to them where rows say little (`validation.operators.parameters`). They hold for operators that PyTorch launches
+one by one and the host awaits (`HOST`).
 """
 
 from __future__ import annotations

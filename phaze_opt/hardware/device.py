@@ -6,18 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from importlib import resources
 from types import MappingProxyType
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device_catalogue import DeviceCatalogue
-from phaze_opt.record.document import parse_toml
 from phaze_opt.record.spelling import suggest
-from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, TERA
 
 
 class ComputePath(StrEnum):
@@ -162,128 +154,3 @@ class Device:
     def vector_flops_per_s(self) -> float:
         """Rate of its ordinary cores, two FLOPs a multiply-accumulate (fp32)."""
         return self.vector_peak_flops_per_s or self.peak_flops_per_s.get(ComputePath.FP32, 0.0)
-
-
-_MOST = 1e9
-"""Of any figure, in people's units: beyond it lies no machine but a slip of the pen."""
-_Amount = Annotated[float, Field(gt=0, le=_MOST)]
-_Rest = Annotated[float, Field(ge=0, le=_MOST)]
-_MOST_COUNTED = 1 << 16
-"""Of units and their edges: three of them multiply within 64-bit integers."""
-_Count = Annotated[int, Field(gt=0, le=_MOST_COUNTED)]
-_Number = Annotated[int, Field(ge=0, le=_MOST_COUNTED)]
-
-
-class DeviceTable(BaseModel):
-    """One machine of devices.toml or of a file of a user's own, in the units people use."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-    data_names: list[str] = []
-    aliases: list[str] = []
-    maker: str = ""
-    style: MatrixStyle = Field(strict=False)
-    num_multiprocessors: _Count
-    array_width: _Number = 0
-    array_depth: _Number = 0
-    peak_tflops: dict[Annotated[ComputePath, Field(strict=False)], _Amount] = Field(min_length=1)
-    vector_tflops: _Rest = 0.0
-    cache_mb: _Amount
-    hbm_gb: _Amount
-    hbm_gb_per_s: _Amount
-    clock_ghz: _Amount
-    tdp_w: _Rest = 0.0
-    die_mm2: _Rest = 0.0
-    process: str = ""
-    threads_per_multiprocessor: _Count = 2048
-    cache_partitions: _Count = 1
-    network: str = ""
-    num_tc: _Number = 0
-    tc_width: _Number = 0
-    tc_depth: _Number = 0
-    num_vc: _Number = 0
-    vc_width: _Number = 0
-    local_kb: _Rest = 0.0
-    glb_bytes_per_cycle: Annotated[int, Field(ge=0, le=_MOST)] = 0
-    source: str = ""
-    note: str = ""
-
-
-def list_devices() -> tuple[str, ...]:
-    """Names of the real machines, sorted."""
-    return shipped_devices().names
-
-
-def list_data_names() -> tuple[str, ...]:
-    """What data sets call the real machines, sorted."""
-    return tuple(sorted(name for device in shipped_devices().devices for name in device.data_names))
-
-
-def load_device(name: str) -> Device:
-    """A real machine by preset name, by the name that data sets give it, or by one that its maker's tools print.
-
-    Raises:
-        InputError: an unknown name, with a near miss, or one of several machines, which are named.
-    """
-    return shipped_devices().load(name)
-
-
-def find_device(name: str) -> Device | None:
-    """As `load_device`; None if the name is that of no machine or of several."""
-    return shipped_devices().find(name)
-
-
-@cache
-def shipped_devices() -> DeviceCatalogue:
-    """The machines of devices.toml."""
-    text = resources.files("phaze_opt.hardware").joinpath("devices.toml").read_text(encoding="utf-8")
-    tables = parse_toml(text, source="devices.toml").values
-    return DeviceCatalogue(
-        tuple(build_device(name, DeviceTable.model_validate(table)) for name, table in tables.items())
-    )
-
-
-def build_device(name: str, table: DeviceTable) -> Device:
-    """A machine in SI units.
-
-    Args:
-        name: preset name.
-        table: its figures in the units people use.
-    """
-    return Device(
-        name=name,
-        data_names=tuple(table.data_names),
-        style=table.style,
-        num_multiprocessors=table.num_multiprocessors,
-        array_width=table.array_width,
-        array_depth=table.array_depth,
-        peak_flops_per_s=MappingProxyType({path: rate * TERA for path, rate in table.peak_tflops.items()}),
-        cache_bytes=table.cache_mb * MEBI,
-        hbm_bytes=table.hbm_gb * GIBI,
-        hbm_bandwidth_bytes_per_s=table.hbm_gb_per_s * GIGA,
-        clock_hz=table.clock_ghz * GIGA,
-        tdp_w=table.tdp_w,
-        die_mm2=table.die_mm2,
-        network=table.network,
-        source=table.source,
-        note=table.note,
-        layout=_layout(table) if table.num_tc else None,
-        vector_peak_flops_per_s=table.vector_tflops * TERA,
-        process=table.process,
-        threads_per_multiprocessor=table.threads_per_multiprocessor,
-        cache_partitions=table.cache_partitions,
-        aliases=tuple(table.aliases),
-        maker=table.maker,
-    )
-
-
-def _layout(table: DeviceTable) -> ChipLayout:
-    return ChipLayout(
-        num_tc=table.num_tc,
-        tc_width=table.tc_width,
-        tc_depth=table.tc_depth,
-        num_vc=table.num_vc,
-        vc_width=table.vc_width,
-        local_bytes=round(table.local_kb * KIBI),
-        glb_bytes_per_cycle=float(table.glb_bytes_per_cycle),
-    )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from importlib import resources
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.device import Device
+from phaze_opt.hardware.device_table import DeviceTable
+from phaze_opt.record.document import parse_toml
 from phaze_opt.record.input_files import shorten
 from phaze_opt.record.spelling import suggest
-
-if TYPE_CHECKING:
-    from phaze_opt.hardware.device import Device
 
 BRANDS = ("nvidia", "tesla", "amd", "instinct", "intel", "google", "cloud")
 """Words before a machine's name that tools print or leave out (``NVIDIA A100-SXM4-80GB``, ``Tesla T4``)."""
@@ -115,3 +115,35 @@ def _data_names(device: Device) -> tuple[str, ...]:
 
 def _aliases(device: Device) -> tuple[str, ...]:
     return device.aliases
+
+
+def list_devices() -> tuple[str, ...]:
+    """Names of the real machines, sorted."""
+    return shipped_devices().names
+
+
+def list_data_names() -> tuple[str, ...]:
+    """What data sets call the real machines, sorted."""
+    return tuple(sorted(name for device in shipped_devices().devices for name in device.data_names))
+
+
+def load_device(name: str) -> Device:
+    """A real machine by preset name, by the name that data sets give it, or by one that its maker's tools print.
+
+    Raises:
+        InputError: an unknown name, with a near miss, or one of several machines, which are named.
+    """
+    return shipped_devices().load(name)
+
+
+def find_device(name: str) -> Device | None:
+    """As `load_device`; None if the name is that of no machine or of several."""
+    return shipped_devices().find(name)
+
+
+@cache
+def shipped_devices() -> DeviceCatalogue:
+    """The machines of devices.toml."""
+    text = resources.files("phaze_opt.hardware").joinpath("devices.toml").read_text(encoding="utf-8")
+    tables = parse_toml(text, source="devices.toml").values
+    return DeviceCatalogue(tuple(DeviceTable.model_validate(table).build(name) for name, table in tables.items()))

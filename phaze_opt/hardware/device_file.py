@@ -10,15 +10,9 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.architecture_file import ARCHITECTURE_KEYS, read_architecture_file
-from phaze_opt.hardware.device import (
-    ComputePath,
-    Device,
-    DeviceTable,
-    MatrixStyle,
-    build_device,
-    shipped_devices,
-)
-from phaze_opt.hardware.device_catalogue import DeviceCatalogue
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
+from phaze_opt.hardware.device_table import DeviceTable
 from phaze_opt.hardware.networks import list_networks
 from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import is_file, shorten
@@ -72,7 +66,7 @@ def _with_device(known: DeviceCatalogue, document: Document, path: Path) -> Devi
     table = replace(document, values=values).validate(DeviceTable, also=("name",))
     _check_layout(table, document)
     network = _network(table.network, document, path.parent)
-    device = build_device(name, table.model_copy(update={"network": network, "maker": table.maker.lower()}))
+    device = table.model_copy(update={"network": network, "maker": table.maker.lower()}).build(name)
     try:
         return known.extended([device])
     except InputError as error:

@@ -12,8 +12,8 @@ from phaze_opt.report.study.looks import LEGEND_ROW_PX, contender_look, finish_f
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, GRID_COLOUR, MUTED_COLOUR, REFERENCE_COLOUR
 from phaze_opt.report.text import TIME_UNITS, format_time
 from phaze_opt.report.validation_tables import describe_row, format_figure
+from phaze_opt.validation.goals import group_labels
 from phaze_opt.validation.result import GroupResult, RowResult, SetResult, Validation
-from phaze_opt.validation.row_groups import group_labels
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.fit import TOLERANCE
 from phaze_opt.validation.fitted_writing import rounded
-from phaze_opt.validation.ideal_time import ideal_seconds
-from phaze_opt.validation.measured_time import MEASURED, measured_seconds
 from phaze_opt.validation.row import Row
+from phaze_opt.validation.row_times import MEASURED, ideal_seconds, measured_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
 Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,18 @@ from phaze_opt.validation.calibration_figures import (
     set_fits,
 )
 from phaze_opt.validation.dataset import Dataset
-from phaze_opt.validation.family import Family, Parameter
+from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fitted_writing import build_groups
-from phaze_opt.validation.folds import Fold, fold_by_cell, leave_one_out
 from phaze_opt.validation.held_out import (
     Progress,
     cells_of,
     fit_family,
+    fold_by_cell,
+    leave_one_out,
     predict_held_out,
-    splits_of,
     with_starts,
 )
-from phaze_opt.validation.predict import none_predicted, predict_rows, why_none_predicted
+from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
@@ -71,16 +71,6 @@ class Calibration:
         return {item.name: item.residuals for family in self.families for item in family.sets}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Options:
-    """How to calibrate; see `calibrate`."""
-
-    source: str
-    has_held_out: bool
-    is_start_known: bool
-    on_progress: Progress
-
-
 def calibrate(
     families: Sequence[Family],
     datasets: Sequence[Dataset],
@@ -103,81 +93,63 @@ def calibrate(
         is_start_known: ``start`` comes from other measurements, so that fits without some rows may begin there too.
         on_progress: told what is being fitted.
     """
-    options = _Options(source, has_held_out, is_start_known, on_progress or _silent)
+    tell = on_progress or (lambda _: None)
     constants = start
     fits: list[FamilyFit] = []
     unfitted: list[str] = []
     for family in families:
         own = [part for dataset in datasets if (part := dataset.of(family.datasets)).rows]
-        if not own:
+        rows = [row for dataset in own for row in dataset.rows]
+        if not rows:
             continue
-        parameters = family.parameters(_rows_of(own))
-        reason = _why_unfitted(family, _rows_of(own), with_starts(constants, parameters) if parameters else None)
+        parameters = family.parameters(rows)
+        reason = _why_unfitted(family, rows, with_starts(constants, parameters))
         if reason:
             unfitted.append(reason)
         if reason or not parameters:
             continue
-        constants, fit = _calibrate_family(family, own, parameters, constants, options)
-        fits.append(fit)
+        tell(f"{family.name}: {len(parameters)} constants to {len(rows)} rows")
+        known = constants
+        constants = with_starts(fit_family(family, rows, known), parameters)
+        held_out = _held_out(family, rows, known, keeps_groups=is_start_known, tell=tell) if has_held_out else {}
+        fitted = FittedRows(rows, cells_of(family, rows), predict_rows([family], rows, constants), held_out)
+        groups = _groups(parameters, constants, fitted, source)
+        fits.append(FamilyFit(family.name, len(parameters), groups, set_fits(own, fitted)))
     return Calibration(constants=constants, families=tuple(fits), unfitted=tuple(unfitted))
 
 
-def _why_unfitted(family: Family, rows: Sequence[Row], constants: FittedConstants | None) -> str:
-    """Why no row says anything of the family's constants; empty if some do, or if it has none to fit (None)."""
-    if constants is None:
-        return why_none_predicted(family, rows)
-    if not predict_rows(family, rows[:1], constants).unscored:
+def _why_unfitted(family: Family, rows: Sequence[Row], constants: FittedConstants) -> str:
+    """Why no row says anything of the family's constants; empty if some do."""
+    if not predict_rows([family], rows[:1], constants).unscored:
         return ""
-    unscored = predict_rows(family, rows, constants).unscored
+    unscored = predict_rows([family], rows, constants).unscored
     if len(unscored) < len(rows):
         return ""
-    return none_predicted(family, rows, unscored[0])
+    return f"{family.name}: none of {len(rows):,} rows can be predicted; line {rows[0].line}: {unscored[0]}"
 
 
-def _calibrate_family(
-    family: Family,
-    datasets: Sequence[Dataset],
-    parameters: Sequence[Parameter],
-    start: FittedConstants,
-    options: _Options,
-) -> tuple[FittedConstants, FamilyFit]:
-    rows = _rows_of(datasets)
-    options.on_progress(f"{family.name}: {len(parameters)} constants to {len(rows)} rows")
-    constants = with_starts(fit_family(family, rows, start), parameters)
-    fitted = FittedRows(
-        rows=rows,
-        cells=cells_of(family, rows),
-        predictions=predict_rows(family, rows, constants),
-        held_out=_held_out(family, rows, start, options) if options.has_held_out else {},
-    )
+def _groups(
+    parameters: Sequence[FitParameter], constants: FittedConstants, fitted: FittedRows, source: str
+) -> dict[str, FittedGroup]:
+    """Groups of the file, each with the rows that it touches."""
     users = rows_by_group(parameters, constants, fitted.predictions)
-    groups = build_groups(
+    return build_groups(
         parameters,
         constants,
-        datasets={name: ids_by_dataset(rows, indices) for name, indices in users.items()},
+        datasets={name: ids_by_dataset(fitted.rows, indices) for name, indices in users.items()},
         residuals={name: residuals(fitted, indices) for name, indices in users.items()},
-        source=options.source,
+        source=source,
     )
-    return constants, FamilyFit(family.name, len(parameters), groups, set_fits(datasets, fitted))
 
 
-def _held_out(family: Family, rows: Sequence[Row], start: FittedConstants, options: _Options) -> dict[str, Floats]:
+def _held_out(
+    family: Family, rows: Sequence[Row], start: FittedConstants, *, keeps_groups: bool, tell: Progress
+) -> dict[str, Floats]:
     """Predictions of every test, the folds over cells first."""
-
-    def predict(test: str, folds: Sequence[Fold]) -> Floats:
-        def tell(label: str) -> None:
-            options.on_progress(f"{family.name}: {test}, {label} kept out")
-
-        return predict_held_out(family, rows, folds, start, keeps_groups=options.is_start_known, on_progress=tell)
-
     tests = {CELLS: fold_by_cell(cells_of(family, rows))}
-    tests |= {name: leave_one_out(labels) for name, labels in splits_of(family, rows).items()}
-    return {name: predict(name, folds) for name, folds in tests.items()}
-
-
-def _rows_of(datasets: Sequence[Dataset]) -> list[Row]:
-    return [row for dataset in datasets for row in dataset.rows]
-
-
-def _silent(_: str) -> None:
-    """No progress."""
+    tests |= {name: leave_one_out([label(row) for row in rows]) for name, label in family.splits.items()}
+    found = {}
+    for test, folds in tests.items():
+        named = [replace(fold, label=f"{family.name}: {test}, {fold.label} kept out") for fold in folds]
+        found[test] = predict_held_out(family, rows, named, start, keeps_groups=keeps_groups, on_progress=tell)
+    return found

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.dataset import Dataset
-from phaze_opt.validation.family import CompiledRows, Parameter
-from phaze_opt.validation.goals import BY_CELL
+from phaze_opt.validation.family import FitParameter
+from phaze_opt.validation.goals import BY_CELL, group_labels
 from phaze_opt.validation.predict import Predictions
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.row_groups import group_labels
 from phaze_opt.validation.scores import mape, mape_by_cell, rank_correlations, score
 
 Floats = NDArray[np.float64]
@@ -26,7 +25,7 @@ CELLS = "cells"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class FitFigure:
     """Mean absolute error in per cent of some rows, and Spearman's correlation; nan of nothing."""
 
     num_rows: int
@@ -38,8 +37,8 @@ class Figure:
 class FitFigures:
     """Figures of some rows: with constants fitted to them, and by test with constants fitted without them."""
 
-    fitted: Figure
-    held_out: Mapping[str, Figure]
+    fitted: FitFigure
+    held_out: Mapping[str, FitFigure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +97,12 @@ class FittedRows:
         tests = {name: self._figure(values, indices, is_by_cell) for name, values in self.held_out.items()}
         return FitFigures(self._figure(self.predictions.predicted_s, indices, is_by_cell), tests)
 
-    def _figure(self, predicted: Floats, indices: Sequence[int], is_by_cell: bool) -> Figure:
+    def _figure(self, predicted: Floats, indices: Sequence[int], is_by_cell: bool) -> FitFigure:
         chosen = [index for index in indices if np.isfinite(predicted[index]) and self.predictions.is_scored[index]]
         times, measured = predicted[chosen], self.predictions.measured_s[chosen]
         cells = [self.cells[index] for index in chosen]
         error = mape_by_cell(times, measured, cells) if is_by_cell else mape(times, measured)
-        return Figure(len(chosen), error, rank_correlations(times, measured)[0])
+        return FitFigure(len(chosen), error, rank_correlations(times, measured)[0])
 
 
 def error_name(test: str) -> str:
@@ -143,30 +142,19 @@ def residuals(fitted: FittedRows, indices: Sequence[int]) -> dict[str, float]:
 
 
 def rows_by_group(
-    parameters: Sequence[Parameter], constants: FittedConstants, predictions: Predictions
+    parameters: Sequence[FitParameter], constants: FittedConstants, predictions: Predictions
 ) -> dict[str, list[int]]:
     """By group, the indices of scored rows whose prediction moves with one of its constants."""
-    found: dict[str, list[int]] = {}
-    for group in dict.fromkeys(parameter.group for parameter in parameters):
-        moved = np.zeros(len(predictions.places), dtype=bool)
-        if predictions.compiled is not None:
-            for parameter in [parameter for parameter in parameters if parameter.group == group]:
-                moved |= _moves(parameter, constants, predictions, predictions.compiled)
-        found[group] = np.flatnonzero(moved).tolist()
-    return found
-
-
-def _moves(
-    parameter: Parameter, constants: FittedConstants, predictions: Predictions, compiled: CompiledRows
-) -> NDArray[np.bool_]:
-    value = constants.value(parameter.group, parameter.name)
-    step = STEP * (parameter.high - parameter.low)
-    moved_value = value + step if value + step <= parameter.high else value - step
-    seconds = compiled.seconds(constants.updated({parameter.group: {parameter.name: moved_value}}))
-    places = np.array(predictions.places)
-    after = np.where(places >= 0, seconds[np.maximum(places, 0)], np.nan)
-    # Unscored rows compare as nan: they do not move.
-    return np.asarray(np.abs(after - predictions.predicted_s) > 1e-9 * predictions.predicted_s)
+    moved: dict[str, NDArray[np.bool_]] = {}
+    for parameter in parameters:
+        value = constants.value(parameter.group, parameter.name)
+        step = STEP * (parameter.high - parameter.low)
+        aside = value + step if value + step <= parameter.high else value - step
+        after = predictions.again(constants.updated({parameter.group: {parameter.name: aside}}))
+        # Unscored rows compare as nan: they do not move.
+        moves = np.abs(after - predictions.predicted_s) > 1e-9 * predictions.predicted_s
+        moved[parameter.group] = moved.get(parameter.group, np.zeros_like(moves)) | moves
+    return {group: np.flatnonzero(rows).tolist() for group, rows in moved.items()}
 
 
 def ids_by_dataset(rows: Sequence[Row], indices: Sequence[int]) -> dict[str, list[str]]:

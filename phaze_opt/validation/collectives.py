@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import AffineCost, collective_coefficients, collective_s, collective_seconds
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.device import find_device
+from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.hardware.fabrics import Fabric, find_fabric
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import MeasuredDimension, Topology
 from phaze_opt.units import KIBI, MEBI, MICRO
-from phaze_opt.validation.family import Parameter, Part
-from phaze_opt.validation.prior_fit import fit_with_prior
+from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ _NO_LATENCY_S = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CollectiveCase:
     """What rows with one curve share: the collective, the group's fabrics and its sizes in them, innermost first."""
 
     kind: CollectiveKind
@@ -63,8 +63,8 @@ class CompiledCollectives:
         self.measured_s = np.array([row.number("latency_us") * MICRO for row in rows])
         self._bytes = np.array([row.number("bytes") for row in rows])
         self.unscored: dict[int, str] = {}
-        self._cases: dict[int, Case] = {}
-        members: dict[Case, list[int]] = {}
+        self._cases: dict[int, CollectiveCase] = {}
+        members: dict[CollectiveCase, list[int]] = {}
         for index, row in enumerate(rows):
             case = read_case(row)
             if isinstance(case, str):
@@ -94,7 +94,7 @@ class CompiledCollectives:
         return (*parts, Part("bandwidth ramp", whole_s - latency_s - transfer_s))
 
 
-def read_case(row: Row) -> Case | str:
+def read_case(row: Row) -> CollectiveCase | str:
     """Which curve a row lies on, or why there is none."""
     device, words = row.find_device(), row.text("fabric", "")
     hardware = row.text("hardware") if device is None else device.name
@@ -115,7 +115,7 @@ def read_case(row: Row) -> Case | str:
     if missing:
         return f"the links of {hardware} are unknown"
     known = tuple((fabric, size) for fabric, size in levels if fabric is not None and size > 1)
-    return Case(kind, known)
+    return CollectiveCase(kind, known)
 
 
 def _letters(name: str) -> str:
@@ -126,64 +126,44 @@ def _letters(name: str) -> str:
 _KINDS = MappingProxyType({_letters(kind.value): kind for kind in CollectiveKind})
 
 
-class CollectivesFamily:
-    """All-reduces (and other collectives) by size, number of devices and fabric."""
+def _rows_by_fabric(rows: Sequence[Row]) -> dict[Fabric, list[Row]]:
+    """Rows by the fabric that they tell of: the adapters, of rows across nodes, whose nodes' links hardly show."""
+    found: dict[Fabric, list[Row]] = {}
+    for row in rows:
+        case = read_case(row)
+        if not isinstance(case, str):
+            found.setdefault(case.levels[-1][0], []).append(row)
+    return found
 
-    name = "collectives"
-    datasets = ("collective_all_reduce",)
 
-    def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
-        """Bandwidth, latency of a doubling and ramp time of every fabric in the rows.
+def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
+    """Bandwidth, latency of a doubling and ramp time of every fabric in the rows."""
+    fabrics = sorted(_rows_by_fabric(rows), key=lambda fabric: fabric.name)
+    return tuple(parameter for fabric in fabrics for parameter in _of_fabric(fabric))
 
-        Of rows across nodes the adapters alone: their nodes' links hardly show, and are fitted to rows of their own.
-        """
-        fabrics: dict[str, Fabric] = {}
-        for row in rows:
-            case = read_case(row)
-            if not isinstance(case, str):
-                fabrics[case.levels[-1][0].name] = case.levels[-1][0]
-        return tuple(parameter for name in sorted(fabrics) for parameter in _parameters(fabrics[name]))
 
-    def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-        """Fabric by fabric, links within a node before the adapters between nodes: no row has two to fit.
+def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+    """Fabric by fabric, links within a node before the adapters between nodes: no row has two to fit.
 
-        Weakly pulled to the specified bandwidth and to usual latencies: two fabrics have ten rows or fewer.
-        """
-        own: dict[Fabric, list[Row]] = {}
-        for row in rows:
-            case = read_case(row)
-            if not isinstance(case, str):
-                own.setdefault(case.levels[-1][0], []).append(row)
-        fitted = start
-        for fabric in sorted(own, key=lambda fabric: (fabric.is_between_nodes, fabric.name)):
-            fitted = fit_with_prior(self.compile(own[fabric]), _parameters(fabric), fitted)
-        return fitted
+    Weakly pulled to the specified bandwidth and to usual latencies: two fabrics have ten rows or fewer.
+    """
+    own = _rows_by_fabric(rows)
+    fitted = start
+    for fabric in sorted(own, key=lambda fabric: (fabric.is_between_nodes, fabric.name)):
+        fitted = fit_towards_starts(CompiledCollectives(own[fabric]), _of_fabric(fabric), fitted)
+    return fitted
 
-    def compile(self, rows: Sequence[Row]) -> CompiledCollectives:
-        """Prepare rows.
 
-        Raises:
-            InputError: a malformed value, by file, line and column.
-        """
-        return CompiledCollectives(rows)
+def _regime(row: Row) -> str:
+    """Latency up to 256 KiB, bandwidth beyond 64 MiB, ramp between; across nodes apart."""
+    size = row.number("bytes")
+    part = "latency" if size <= LATENCY_UP_TO_BYTES else "ramp" if size <= RAMP_UP_TO_BYTES else "bandwidth"
+    return f"{part}, across nodes" if row.integer("n_nodes", 1) > 1 else part
 
-    def regime(self, row: Row) -> str:
-        """Latency up to 256 KiB, bandwidth beyond 64 MiB, ramp between; across nodes apart."""
-        size = row.number("bytes")
-        part = "latency" if size <= LATENCY_UP_TO_BYTES else "ramp" if size <= RAMP_UP_TO_BYTES else "bandwidth"
-        return f"{part}, across nodes" if row.integer("n_nodes", 1) > 1 else part
 
-    def cell(self, row: Row) -> str:
-        """Machine, fabric and power of two of the size: every number of devices at a size is kept out together."""
-        octave = int(math.log2(max(1.0, row.number("bytes"))))
-        return f"{row.text('hardware')}|{row.text('fabric', '')}|{octave}"
-
-    def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
-        """Configurations (machine, fabric, devices) and fabrics that no constant was fitted to."""
-        return {
-            "configuration": [f"{_fabric_of(row)}, {row.integer('n_devices')} devices" for row in rows],
-            "fabric": [_fabric_of(row) for row in rows],
-        }
+def _cell(row: Row) -> str:
+    """Machine, fabric and power of two of the size: every number of devices at a size is kept out together."""
+    return f"{row.joined('hardware', 'fabric')}|{int(math.log2(max(1.0, row.number('bytes'))))}"
 
 
 def _fabric_of(row: Row) -> str:
@@ -194,11 +174,11 @@ def _fabric_of(row: Row) -> str:
     return "" if isinstance(case, str) else " and ".join(fabric.name for fabric, _ in case.levels)
 
 
-def _parameters(fabric: Fabric) -> tuple[Parameter, ...]:
+def _of_fabric(fabric: Fabric) -> tuple[FitParameter, ...]:
     specified = fabric.bandwidth_bytes_per_s
     # Reduction in the switch halves the traffic, which shows as up to twice the links' bandwidth.
     return (
-        Parameter(
+        FitParameter(
             fabric.group,
             "bandwidth_bytes_per_s",
             "bytes/s",
@@ -208,8 +188,24 @@ def _parameters(fabric: Fabric) -> tuple[Parameter, ...]:
             "bandwidth of a device on large payloads, one way, in ring-equivalent traffic",
             is_log=True,
         ),
-        Parameter(
+        FitParameter(
             fabric.group, "doubling_s", "s", 1e-7, 1e-3, 7e-6, "latency of a pass for each doubling of the group", True
         ),
-        Parameter(fabric.group, "ramp_s", "s", 1e-8, 1e-2, 2e-5, "time scale on which bandwidth builds up", True),
+        FitParameter(fabric.group, "ramp_s", "s", 1e-8, 1e-2, 2e-5, "time scale on which bandwidth builds up", True),
     )
+
+
+COLLECTIVES = Family(
+    name="collectives",
+    datasets=("collective_all_reduce",),
+    parameters=_parameters,
+    compile=CompiledCollectives,
+    fit=_fit,
+    regime=_regime,
+    cell=_cell,
+    splits=MappingProxyType(
+        {"configuration": lambda row: f"{_fabric_of(row)}, {row.integer('n_devices')} devices", "fabric": _fabric_of}
+    ),
+)
+"""All-reduces (and other collectives) by size, number of devices and fabric; tested on configurations (machine, fabric,
+devices) and fabrics that no constant was fitted to."""

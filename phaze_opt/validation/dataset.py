@@ -16,10 +16,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.record.input_files import is_directory, read_text_file, shorten_path
 from phaze_opt.record.spelling import suggest
-from phaze_opt.validation.column_names import suggest_column
-from phaze_opt.validation.contradictions import check_training_rows
 from phaze_opt.validation.likeness import guess_like, guess_schema, like_software
-from phaze_opt.validation.plausibility import check_times
+from phaze_opt.validation.plausibility import check_times, check_training_rows
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import (
     CONTEXT,
@@ -27,9 +25,10 @@ from phaze_opt.validation.schema import (
     SCHEMAS,
     SMALLEST,
     TRAINING,
-    Column,
     ColumnType,
+    MeasuredColumn,
     Schema,
+    suggest_column,
 )
 
 KIND = "a CSV file of measurements"
@@ -255,7 +254,7 @@ def _values(
     return MappingProxyType(values)
 
 
-def _fault(text: str, column: Column, *, may_lack: bool) -> str:
+def _fault(text: str, column: MeasuredColumn, *, may_lack: bool) -> str:
     """What is wrong with a value; empty if nothing is."""
     if not text:
         is_needed = column.is_required and (column.type is ColumnType.TEXT or not may_lack)

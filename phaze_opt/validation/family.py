@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.row import Row
 
+Floats = NDArray[np.float64]
+Label = Callable[[Row], str]
+
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class FitParameter:
     """A constant that may be fitted: its place, unit, physical bounds, start and meaning; SI units.
 
     ``is_log`` fits its logarithm: rates, bandwidths and times whose size is unknown.
@@ -42,7 +45,7 @@ class CompiledRows(Protocol):
     """Rows prepared once, predicted again and again under other constants."""
 
     @property
-    def measured_s(self) -> NDArray[np.float64]:
+    def measured_s(self) -> Floats:
         """Measured time of every row given, shape (num_rows,); meaningless where unscored."""
         ...
 
@@ -51,7 +54,7 @@ class CompiledRows(Protocol):
         """Why a row cannot be predicted, by its index; those rows' predictions are nan."""
         ...
 
-    def seconds(self, fitted: FittedConstants) -> NDArray[np.float64]:
+    def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
         ...
 
@@ -60,56 +63,29 @@ class CompiledRows(Protocol):
         ...
 
 
-class Family(Protocol):
-    """Predicts the rows of some data sets."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Family:
+    """What predicts the rows of some data sets.
 
-    @property
-    def name(self) -> str:
-        """Short name, such as ``operators``."""
-        ...
+    Attributes:
+        name: short name, such as ``operators``.
+        datasets: data sets (file stems) that it predicts.
+        parameters: what can be fitted on some rows: few, each with a physical meaning.
+        compile: prepares rows; a row that cannot be predicted is unscored with a reason, and an `InputError` is for
+            malformed values, by file, line and column.
+        regime: which regime a row belongs to, for errors by regime (``memory-bound``, ``tp 8 pp 16`` ...).
+        cell: what folds of a cross-validation may not split: rows of one cell are near copies of each other.
+        fit: its own fit, such as one in steps or with weights by data set: gives the constants with the family's
+            parameters fitted to the rows. Plain bounded least squares unless given.
+        splits: what generalisation is tested over, such as devices or hidden sizes: by name of a test the label of a
+            row. Each label is kept out of a fit in turn; rows with an empty one are always fitted, never scored.
+    """
 
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """Data sets (file stems) that it predicts."""
-        ...
-
-    def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
-        """What can be fitted on these rows: few, each with a physical meaning."""
-        ...
-
-    def compile(self, rows: Sequence[Row]) -> CompiledRows:
-        """Prepare rows; a row that cannot be predicted is unscored with a reason, never an exception.
-
-        Raises:
-            InputError: a malformed value, by file, line and column.
-        """
-        ...
-
-    def regime(self, row: Row) -> str:
-        """Which regime a row belongs to, for errors by regime (``memory-bound``, ``tp 8 pp 16`` ...)."""
-        ...
-
-    def cell(self, row: Row) -> str:
-        """What folds of a cross-validation may not split: rows of one cell are near copies of each other."""
-        ...
-
-
-@runtime_checkable
-class FitsItself(Protocol):
-    """What a family may offer besides: its own fit, such as one in steps or with weights by data set."""
-
-    def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-        """``start`` with the family's parameters fitted to these rows; deterministic."""
-        ...
-
-
-@runtime_checkable
-class HoldsOut(Protocol):
-    """What a family may offer besides: what generalisation is tested over, such as devices or hidden sizes."""
-
-    def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
-        """By name of a test (``device``), the label of every row; each label is kept out of a fit in turn.
-
-        Rows with an empty label are always fitted and never scored in that test.
-        """
-        ...
+    name: str
+    datasets: tuple[str, ...]
+    parameters: Callable[[Sequence[Row]], tuple[FitParameter, ...]]
+    compile: Callable[[Sequence[Row]], CompiledRows]
+    regime: Label
+    cell: Label
+    fit: Callable[[Sequence[Row], FittedConstants], FittedConstants] | None = None
+    splits: Mapping[str, Label] = field(default_factory=dict)

@@ -6,13 +6,14 @@ Decision 0222 says how fits come to the same six digits on every CPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.validation.family import CompiledRows, Parameter
+from phaze_opt.validation.family import CompiledRows, FitParameter
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -39,14 +40,44 @@ FAR = 1e9
 """Factor beyond which a prediction is as wrong as it gets; also what a prediction that is no number counts as."""
 
 
+TOWARDS_STARTS = 0.2
+"""Usual pull. Few rows fix few constants: eight devices of one node say nothing of adapters, sequences of 2,048 little
+of attention. Plain least squares drifts along a flat valley to a bound there, and rows outside the fitted regime are
+predicted absurdly. A pull as heavy as a small error of one row stops that and moves nothing that rows show."""
+PULLED_SOFT_ERROR = 0.03
+PULLED_EVALUATIONS = 100
+"""Least log error that counts linearly, and evaluations, of fits with the usual pull."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A constant that is expected near its start, or near its kin: an error of so much weight, in place of a row.
+
+    Attributes:
+        parameter: the constant.
+        weight: against the log error of a row.
+        kin: constant of the same group that it is expected near instead of its start, if that has a value.
+    """
+
+    parameter: FitParameter
+    weight: float
+    kin: str = ""
+
+    def ratio(self, fitted: FittedConstants) -> float:
+        """The constant over what it is expected to be."""
+        values = fitted.group(self.parameter.group)
+        return values[self.parameter.name] / values.get(self.kin, self.parameter.start)
+
+
 def fit_parameters(
     compiled: CompiledRows,
-    parameters: Sequence[Parameter],
+    parameters: Sequence[FitParameter],
     start: FittedConstants,
     *,
     weights: Floats | None = None,
     soft_error: float = SOFT_ERROR,
     pull: float = 0.0,
+    expectations: Sequence[Expectation] = (),
     max_evaluations: int = 500,
 ) -> FittedConstants:
     """Constants that predict the rows best; the same on every CPU where the rows, or a pull, determine them all.
@@ -59,6 +90,7 @@ def fit_parameters(
         soft_error: weighted log error beyond which a row counts linearly.
         pull: log error that weighs as much as a constant at the other end of its bounds from its own start; with a
             pull every constant begins at its own start.
+        expectations: what counts as rows besides.
         max_evaluations: of the model, without those for derivatives.
 
     Returns:
@@ -72,11 +104,14 @@ def fit_parameters(
     if not parameters or not scored.any():
         return start
     first = _first_position(parameters, None if pull else start)
+    expected_weights = np.array([each.weight for each in expectations])
 
     def residuals(position: Floats) -> Floats:
-        predicted = compiled.seconds(with_position(start, parameters, position))
-        errors = log_errors(predicted[scored], measured[scored]) * weight[scored]
-        return np.concatenate([errors, pull * (position - first)]) if pull else np.asarray(errors)
+        values = with_position(start, parameters, position)
+        errors = log_errors(compiled.seconds(values)[scored] / measured[scored]) * weight[scored]
+        ratios = np.array([each.ratio(values) for each in expectations])
+        pulls = pull * (position - first) if pull else ()
+        return np.concatenate([errors, log_errors(ratios) * expected_weights, pulls])
 
     def search(position: Floats, evaluations: int) -> OptimizeResult:
         return least_squares(
@@ -96,11 +131,32 @@ def fit_parameters(
     return with_position(start, parameters, _polished(found, lambda position: search(position, 1)))
 
 
+def fit_towards_starts(
+    compiled: CompiledRows,
+    parameters: Sequence[FitParameter],
+    start: FittedConstants,
+    *,
+    weights: Floats | None = None,
+) -> FittedConstants:
+    """As `fit_parameters`, with the usual pull, `TOWARDS_STARTS`, as strong as the row that weighs most."""
+    return fit_parameters(
+        compiled,
+        parameters,
+        start,
+        weights=weights,
+        soft_error=PULLED_SOFT_ERROR,
+        pull=TOWARDS_STARTS if weights is None else TOWARDS_STARTS * float(weights.max(initial=0.0)),
+        max_evaluations=PULLED_EVALUATIONS,
+    )
+
+
 def _polished(found: Floats, look: Callable[[Floats], OptimizeResult]) -> Floats:
     """Where the slope vanishes, by Broyden's steps; ``found`` where they lead away, as on a kink.
 
     A search by cost ends where steps no longer show in its last digit, half as many digits before the constants' own.
     """
+    # Cost is flat at its minimum: a step of h changes it by h squared, so that it stops telling at the square root of
+    # the machine's precision. The slope changes by h itself.
     here = look(found)
     place, slope = here.x, here.grad
     is_held = (place < AT_BOUND) & (slope > 0.0) | (place > 1.0 - AT_BOUND) & (slope < 0.0)
@@ -121,13 +177,12 @@ def _polished(found: Floats, look: Callable[[Floats], OptimizeResult]) -> Floats
     return found
 
 
-def log_errors(predicted_s: Floats, measured_s: Floats) -> Floats:
-    """Logarithm of predicted over measured times, within `FAR`, shape (num_rows,)."""
-    ratio = np.clip(predicted_s / measured_s, 1.0 / FAR, FAR)
-    return np.asarray(np.log(np.nan_to_num(ratio, nan=FAR)))
+def log_errors(ratios: Floats) -> Floats:
+    """Logarithms of predicted over measured times, within `FAR`, shape (num_rows,)."""
+    return np.asarray(np.log(np.nan_to_num(np.clip(ratios, 1.0 / FAR, FAR), nan=FAR)))
 
 
-def with_position(start: FittedConstants, parameters: Sequence[Parameter], position: Floats) -> FittedConstants:
+def with_position(start: FittedConstants, parameters: Sequence[FitParameter], position: Floats) -> FittedConstants:
     """``start`` with each parameter at its place in [0, 1] between its bounds."""
     groups: dict[str, dict[str, float]] = {}
     for parameter, place in zip(parameters, position, strict=True):
@@ -135,7 +190,7 @@ def with_position(start: FittedConstants, parameters: Sequence[Parameter], posit
     return start.updated(groups)
 
 
-def _first_position(parameters: Sequence[Parameter], known: FittedConstants | None) -> Floats:
+def _first_position(parameters: Sequence[FitParameter], known: FittedConstants | None) -> Floats:
     """Where a fit begins: at what is known of a parameter, else at its own start; inside the bounds."""
     groups = {} if known is None else known.groups
     starts = [groups.get(each.group, {}).get(each.name, each.start) for each in parameters]
@@ -143,7 +198,7 @@ def _first_position(parameters: Sequence[Parameter], known: FittedConstants | No
     return np.asarray(np.clip(np.array(places), 1e-6, 1 - 1e-6))
 
 
-def unit_position(parameter: Parameter, value: float) -> float:
+def unit_position(parameter: FitParameter, value: float) -> float:
     """Place of a value in [0, 1] between a parameter's bounds."""
     low, high = parameter.low, parameter.high
     if parameter.is_log:
@@ -151,7 +206,7 @@ def unit_position(parameter: Parameter, value: float) -> float:
     return (value - low) / (high - low)
 
 
-def _from_unit(parameter: Parameter, place: float) -> float:
+def _from_unit(parameter: FitParameter, place: float) -> float:
     low, high = parameter.low, parameter.high
     if place < AT_BOUND or place > 1.0 - AT_BOUND:
         return low if place < AT_BOUND else high

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FORMAT, FittedConstants, FittedFile, FittedGroup, FittedValue
 from phaze_opt.record.whole_file import replace_file
-from phaze_opt.validation.family import Parameter
+from phaze_opt.validation.family import FitParameter
 
 SIGNIFICANT_DIGITS = 6
 """Of written values: far beyond what measurements carry, and short of what differs between two processors."""
@@ -51,7 +51,7 @@ def write_fitted_file(path: Path, file: FittedFile) -> None:
 
 
 def build_groups(
-    parameters: Sequence[Parameter],
+    parameters: Sequence[FitParameter],
     fitted: FittedConstants,
     *,
     datasets: Mapping[str, Mapping[str, Sequence[str]]],
@@ -81,7 +81,7 @@ def build_groups(
     }
 
 
-def as_written(parameters: Sequence[Parameter], fitted: FittedConstants) -> FittedConstants:
+def as_written(parameters: Sequence[FitParameter], fitted: FittedConstants) -> FittedConstants:
     """The constants, with the values that these parameters have in them as the file holds them."""
     groups: dict[str, dict[str, float]] = {}
     for parameter in parameters:
@@ -90,12 +90,12 @@ def as_written(parameters: Sequence[Parameter], fitted: FittedConstants) -> Fitt
     return fitted.updated(groups)
 
 
-def _value(parameter: Parameter, fitted: FittedConstants) -> float:
+def _value(parameter: FitParameter, fitted: FittedConstants) -> float:
     value = rounded(fitted.value(parameter.group, parameter.name))
     return min(max(value, parameter.low), parameter.high)
 
 
-def _written(parameter: Parameter, fitted: FittedConstants) -> FittedValue:
+def _written(parameter: FitParameter, fitted: FittedConstants) -> FittedValue:
     return FittedValue(
         value=_value(parameter, fitted),
         low=parameter.low,

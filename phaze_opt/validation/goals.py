@@ -1,8 +1,11 @@
-"""What the models are to reach on published measurements: mean errors, and the order of configurations."""
+"""What is scored of published measurements, and what is to be reached: mean errors, and the order of configurations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
+
+from phaze_opt.validation.row import Row
 
 BY_CELL = "by cell"
 
@@ -32,15 +35,28 @@ ERROR_GOALS = (
     ErrorGoal("train_llmfoundry_fsdp", "", 4.0),
     ErrorGoal("train_maxtext_tpu", "", 5.0),
 )
-RANK_GOALS = (("train_vtrain_singlenode", 0.985), ("train_vtrain_multinode", 0.985))
+RANK_GOALS = MappingProxyType({"train_vtrain_singlenode": 0.985, "train_vtrain_multinode": 0.985})
 """Least Spearman correlation by set: what a search needs is the right order."""
+GROUP_COLUMNS = MappingProxyType(
+    {
+        "op_neusight_fp32": ("op", "hardware"),
+        "op_tpu_gemm": ("hardware", "dtype"),
+        "collective_all_reduce": ("hardware",),
+        "train_vtrain_multinode": ("model",),
+        "train_llmfoundry_fsdp": ("hardware",),
+        "train_maxtext_tpu": ("hardware",),
+        "e2e_neusight_fp32": ("hardware", "mode"),
+        "op_best_matmul": ("dtype",),
+        "train_megatron_tp_scaling": ("hardware",),
+    }
+)
+"""Columns whose values are groups, by set."""
+NORMS = "softmax/layernorm/gelu"
 
 
-def error_goals(dataset: str) -> tuple[ErrorGoal, ...]:
-    """Goals of a set; none for a user's own."""
-    return tuple(goal for goal in ERROR_GOALS if goal.dataset == dataset)
-
-
-def rank_goal(dataset: str) -> float | None:
-    """Least Spearman correlation of a set; None if there is no such goal."""
-    return dict(RANK_GOALS).get(dataset)
+def group_labels(row: Row) -> tuple[str, ...]:
+    """Groups that a row belongs to."""
+    if row.dataset == "op_llmcompass":
+        device, op = row.text("hardware").split("-")[0], row.text("op")
+        return (f"{device} {op}",) if op == "matmul" else (NORMS, f"{device} {op}")
+    return tuple(row.text(column) for column in GROUP_COLUMNS.get(row.dataset, ()) if row.text(column, ""))

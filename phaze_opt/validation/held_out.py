@@ -1,23 +1,68 @@
-"""Predictions of rows that were kept out of the fit: by cells, or a device, a size or a model at a time."""
+"""Rows kept out of a fit in turn, and their predictions: by cells, or a device, a size or a model at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.validation.family import Family, FitsItself, HoldsOut, Parameter
+from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fit import fit_parameters
 from phaze_opt.validation.fitted_writing import as_written
-from phaze_opt.validation.folds import Fold
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
+NUM_FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One part kept out.
+
+    Attributes:
+        label: what is kept out (``3 of 5``, ``H100-SXM``).
+        held_out: indices of its rows, ascending.
+        kept: indices of the rows that are fitted, ascending.
+    """
+
+    label: str
+    held_out: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+def fold_by_cell(cells: Sequence[str], *, num_folds: int = NUM_FOLDS) -> tuple[Fold, ...]:
+    """Folds of nearly equal numbers of cells, dealt out in the order of the cells' hashes; deterministic.
+
+    Args:
+        cells: cell of every row; rows of one cell fall into one fold.
+        num_folds: at most; fewer cells give fewer folds, and a single cell none.
+    """
+    ordered = sorted(set(cells), key=lambda cell: hashlib.sha256(cell.encode()).hexdigest())
+    count = min(num_folds, len(ordered))
+    if count < 2:
+        return ()
+    part = {cell: rank % count for rank, cell in enumerate(ordered)}
+    return tuple(_build(f"{fold + 1} of {count}", [part[cell] == fold for cell in cells]) for fold in range(count))
+
+
+def leave_one_out(labels: Sequence[str]) -> tuple[Fold, ...]:
+    """One fold a label (a device, a model); rows with an empty label are always fitted and never scored."""
+    names = sorted({label for label in labels if label})
+    folds = [_build(name, [label == name for label in labels]) for name in names]
+    return tuple(fold for fold in folds if fold.kept)
+
+
+def _build(label: str, is_held_out: Sequence[bool]) -> Fold:
+    held_out = tuple(index for index, is_out in enumerate(is_held_out) if is_out)
+    kept = tuple(index for index, is_out in enumerate(is_held_out) if not is_out)
+    return Fold(label=label, held_out=held_out, kept=kept)
 
 
 def fit_family(family: Family, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
@@ -29,7 +74,7 @@ def fit_family(family: Family, rows: Sequence[Row], start: FittedConstants) -> F
 
     with threadpool_limits(1):
         parameters = family.parameters(rows)
-        if isinstance(family, FitsItself):
+        if family.fit is not None:
             return as_written(parameters, family.fit(rows, start))
         return as_written(parameters, fit_parameters(family.compile(rows), parameters, start))
 
@@ -42,11 +87,6 @@ def without_groups(fitted: FittedConstants, names: Collection[str]) -> FittedCon
 def cells_of(family: Family, rows: Sequence[Row]) -> tuple[str, ...]:
     """Cell of every row; cells of different data sets are different."""
     return tuple(f"{row.dataset}|{family.cell(row)}" for row in rows)
-
-
-def splits_of(family: Family, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
-    """Labels to leave out one at a time, by name of the test; none unless the family offers them."""
-    return family.splits(rows) if isinstance(family, HoldsOut) else {}
 
 
 def predict_held_out(
@@ -85,16 +125,16 @@ def predict_held_out(
 
 
 def _predict_unseen(
-    family: Family, rows: Sequence[Row], fitted: FittedConstants, parameters: Sequence[Parameter]
+    family: Family, rows: Sequence[Row], fitted: FittedConstants, parameters: Sequence[FitParameter]
 ) -> Floats:
     """Predict rows of perhaps unseen groups: by what the family makes of it, else by the parameters' starts."""
     try:
-        return predict_rows(family, rows, fitted).predicted_s
+        return predict_rows([family], rows, fitted).predicted_s
     except InputError:
-        return predict_rows(family, rows, with_starts(fitted, parameters)).predicted_s
+        return predict_rows([family], rows, with_starts(fitted, parameters)).predicted_s
 
 
-def with_starts(fitted: FittedConstants, parameters: Sequence[Parameter]) -> FittedConstants:
+def with_starts(fitted: FittedConstants, parameters: Sequence[FitParameter]) -> FittedConstants:
     """The constants, and the start of every parameter that has no value."""
     missing: dict[str, dict[str, float]] = {}
     for parameter in parameters:

@@ -1,26 +1,26 @@
-"""Measured times that no machine can have had, which mostly are times in another unit than the column's.
+"""Rows of a user's own file that contradict themselves, and times that no machine can have had.
 
-The limits are wide: they are to find a slip of a thousand, not a slow program. All of the package's measurements lie
-within them (`tests/validation/test_plausibility.py`).
+Such times are mostly in another unit than the column's. The limits are wide: they are to find a slip of a thousand, not
+a slow program. All of the package's measurements lie within them (`tests/validation/test_plausibility.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import Device
-from phaze_opt.validation.ideal_time import (
-    layer_seconds,
+from phaze_opt.validation.likeness import is_tpu
+from phaze_opt.validation.row import Row
+from phaze_opt.validation.row_times import (
+    MEASURED,
+    MODEL_SECONDS,
+    measured_seconds,
     ring_bytes,
     roofline_parts,
-    training_seconds,
-    whole_model_seconds,
 )
-from phaze_opt.validation.measured_time import MEASURED, measured_seconds
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.training.row import state_shards, zero_stage
 
 AHEAD_OF_PEAK = 2.0
 """A time this often below that of its multiplications at the peak, or of a ring at memory's rate, is not one."""
@@ -36,6 +36,62 @@ SLOW_LINK_BYTES_PER_S = 1e8
 """Rate of the slowest network that is thought of."""
 _UNITS: Mapping[str, float] = MappingProxyType({"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9})
 _NAMES = MappingProxyType({"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"})
+RECOMPUTE_WORDS = ("full", "selective", "none")
+MAXTEXT, MAXTEXT_WORDS = "train_maxtext_tpu", ("full", "none", "custom", "minimal")
+"""The set whose rows are in MaxText's words of recomputation, and those words."""
+UNSHARDED_WORDS = ("none", "no", "ddp", "replicated")
+"""What says that replicas share nothing; other words of sharding must say a ZeRO stage."""
+
+
+def check_training_rows(rows: Sequence[Row]) -> None:
+    """Refuse what a prediction would have to pass over: degrees, batches and words that cannot be meant.
+
+    Rows of TPUs count batches per chip and replicas per slice, so their degrees tell less.
+
+    Raises:
+        InputError: the first contradiction, by file, line and column.
+    """
+    for row in rows:
+        for column, rule in _contradictions(row):
+            message = f"column '{column}': {rule}"
+            raise InputError(message, source=row.source, line=row.line)
+
+
+def _contradictions(row: Row) -> Iterator[tuple[str, str]]:
+    """Column and broken rule."""
+    word, words = row.text("recompute", "none"), MAXTEXT_WORDS if row.dataset == MAXTEXT else RECOMPUTE_WORDS
+    if word.lower() not in words:
+        yield "recompute", f"value '{_shown(word)}' must be {', '.join(words[:-1])} or {words[-1]}"
+    num_shared, heads = row.integer("kv_heads", 0), row.integer("heads")
+    if not row.text("mlp_matrices", "") and 0 < num_shared < heads:
+        rule = (
+            f"is blank beside {num_shared} kv_heads of {heads} heads; state 3 (a gated MLP, as Llama's) or 2 (a GPT's)"
+        )
+        yield "mlp_matrices", rule
+    if is_tpu(row.text("hardware"), row.find_device()):
+        return
+    devices, batch = row.integer("n_devices"), row.integer("global_batch")
+    sharding = row.text("sharding", "none")
+    if not zero_stage(sharding.lower()) and sharding.lower() not in UNSHARDED_WORDS:
+        yield "sharding", f"value '{_shown(sharding)}' says no ZeRO stage; give zero1, zero2, zero3, fsdp or none"
+    group = row.integer("tp", 1) * row.integer("pp", 1) * row.integer("cp", 1)
+    data, micro_batch = row.integer("dp", 0), row.number("micro_batch", 0.0)
+    if data and group * data != devices:
+        yield "dp", f"tp x pp x cp x dp = {group * data:,} are not the {devices:,} devices of the row; leave dp blank"
+    replicas = max(1, devices // group)
+    if batch < replicas:
+        yield "global_batch", f"{batch:,} samples leave some of {replicas:,} replicas without any; more are needed"
+    shards = state_shards(sharding.lower())
+    if shards and replicas % shards:
+        yield "sharding", f"{replicas:,} replicas are no whole number of groups of {shards:,} that share the state"
+    if micro_batch * replicas > batch:
+        rule = f"{micro_batch:g} samples on each of {replicas:,} replicas are more than the global batch of {batch:,}"
+        yield "micro_batch", rule
+
+
+def _shown(text: str) -> str:
+    """A value as it stands in a message: on one line, and cut."""
+    return " ".join(text.split())[:40]
 
 
 def check_times(rows: Sequence[Row], kind: str) -> None:
@@ -60,8 +116,36 @@ def time_limits_s(row: Row, kind: str) -> tuple[float, float]:
         InputError: its machine or type is unknown.
     """
     device = row.device()
-    least, most = _LIMITS[kind](row, device)
+    if kind in MODEL_SECONDS:
+        # Attention may skip scores, so that the least is without them and the most with all.
+        least = MODEL_SECONDS[kind](row, device, scores_share=0.0) / AHEAD_OF_PEAK
+        most = MOST_IDEALS * MODEL_SECONDS[kind](row, device) + _waiting_s(row, kind)
+    elif kind == "collectives":
+        sent = ring_bytes(row)
+        least = sent / (AHEAD_OF_PEAK * device.hbm_bandwidth_bytes_per_s)
+        most = sent / SLOW_LINK_BYTES_PER_S + COLLECTIVE_S
+    else:
+        compute_s, memory_s = roofline_parts(row, device)
+        least = max(compute_s / AHEAD_OF_PEAK, memory_s / AHEAD_OF_MEMORY)
+        most = MOST_IDEALS * max(compute_s, memory_s) + LAUNCH_S
     return max(least, LEAST_S), most
+
+
+def _waiting_s(row: Row, kind: str) -> float:
+    """What a layer, a model or a training step may wait for, beside its multiplications."""
+    if kind == "layer":
+        return LAUNCH_S
+    layers = row.number("layers")
+    if kind == "whole model":
+        return layers * LAYER_S + LAUNCH_S
+    group = row.number("tp", 1.0) * row.number("pp", 1.0) * row.number("cp", 1.0)
+    sequences = max(1.0, row.number("global_batch") * group / row.number("n_devices"))
+    waiting_s = layers * math.ceil(sequences / max(1.0, row.number("micro_batch", 1.0))) * LAYER_S
+    if row.number("n_devices") == 1:
+        return waiting_s
+    hidden = row.number("hidden")
+    per_layer = 4.0 * hidden + row.number("mlp_matrices", 2.0) * row.number("ffn", 4.0 * hidden)
+    return waiting_s + 4.0 * layers * hidden * per_layer / SLOW_LINK_BYTES_PER_S
 
 
 def _fault(row: Row, kind: str) -> str:
@@ -92,48 +176,3 @@ def _advice(value: float, unit: str, least: float, most: float) -> str:
             remedy = f"multiply by {factor:,.0f}" if factor > 1 else f"divide by {1 / factor:,.0f}"
             return f"it looks like {_NAMES[name]}: give {_NAMES[unit]} ({remedy})"
     return f"check that it is in {_NAMES[unit]}, and the machine, the type and the sizes of the row"
-
-
-def _operator_limits(row: Row, device: Device) -> tuple[float, float]:
-    compute_s, memory_s = roofline_parts(row, device)
-    least = max(compute_s / AHEAD_OF_PEAK, memory_s / AHEAD_OF_MEMORY)
-    return least, MOST_IDEALS * max(compute_s, memory_s) + LAUNCH_S
-
-
-def _collective_limits(row: Row, device: Device) -> tuple[float, float]:
-    sent = ring_bytes(row)
-    least = sent / (AHEAD_OF_PEAK * device.hbm_bandwidth_bytes_per_s)
-    return least, sent / SLOW_LINK_BYTES_PER_S + COLLECTIVE_S
-
-
-def _training_limits(row: Row, device: Device) -> tuple[float, float]:
-    least = training_seconds(row, device, scores_share=0.0) / AHEAD_OF_PEAK
-    group = row.number("tp", 1.0) * row.number("pp", 1.0) * row.number("cp", 1.0)
-    sequences = max(1.0, row.number("global_batch") * group / row.number("n_devices"))
-    layers = row.number("layers")
-    waiting_s = layers * math.ceil(sequences / max(1.0, row.number("micro_batch", 1.0))) * LAYER_S
-    hidden = row.number("hidden")
-    per_layer = 4.0 * hidden + row.number("mlp_matrices", 2.0) * row.number("ffn", 4.0 * hidden)
-    traffic_s = 0.0 if row.number("n_devices") == 1 else 4.0 * layers * hidden * per_layer / SLOW_LINK_BYTES_PER_S
-    return least, MOST_IDEALS * training_seconds(row, device) + waiting_s + traffic_s
-
-
-def _layer_limits(row: Row, device: Device) -> tuple[float, float]:
-    least = layer_seconds(row, device, scores_share=0.0) / AHEAD_OF_PEAK
-    return least, MOST_IDEALS * layer_seconds(row, device) + LAUNCH_S
-
-
-def _model_limits(row: Row, device: Device) -> tuple[float, float]:
-    least = whole_model_seconds(row, device, scores_share=0.0) / AHEAD_OF_PEAK
-    return least, MOST_IDEALS * whole_model_seconds(row, device) + row.number("layers") * LAYER_S + LAUNCH_S
-
-
-_LIMITS = MappingProxyType(
-    {
-        "operators": _operator_limits,
-        "collectives": _collective_limits,
-        "training": _training_limits,
-        "layer": _layer_limits,
-        "whole model": _model_limits,
-    }
-)

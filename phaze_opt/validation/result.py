@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Part
+from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.scores import Scores
 
@@ -88,10 +91,7 @@ class SetResult:
     @property
     def unscored_reasons(self) -> Mapping[str, int]:
         """How many rows are unscored for each reason, most first."""
-        counts: dict[str, int] = {}
-        for result in self.rows:
-            if result.reason:
-                counts[result.reason] = counts.get(result.reason, 0) + 1
+        counts = Counter(result.reason for result in self.rows if result.reason)
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -118,3 +118,40 @@ class Validation:
     fitted: FittedConstants
     sets: tuple[SetResult, ...]
     goals: tuple[GoalResult, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Figures by data set; errors in per cent, nan where nothing is scored."""
+        return {
+            "datasets": {result.name: _set_to_json(result) for result in self.sets},
+            "goals": [{**asdict(goal), "is_met": goal.is_met} for goal in self.goals],
+            "fitted_digest": self.fitted.digest,
+        }
+
+
+def _set_to_json(result: SetResult) -> dict[str, Any]:
+    groups = {group.label: _group_to_json(group) for group in result.groups}
+    if result.num_cells > 1:
+        groups[BY_CELL] = {"rows": result.scores.num_rows, "cells": result.num_cells, "mape": result.mape_by_cell}
+    return {
+        "rows": len(result.rows),
+        "scored": result.scores.num_rows,
+        "unscored_reasons": dict(result.unscored_reasons),
+        **_scores_to_json(result.scores),
+        "baseline_mape": result.baseline_mape,
+        "baseline": result.baseline,
+        "mape_by_cell": result.mape_by_cell,
+        "groups": groups,
+        "regimes": {group.label: _group_to_json(group) for group in result.regimes},
+        "family": result.family,
+        "like": ", ".join(result.dataset.likes),
+        "is_context": result.dataset.is_context,
+    }
+
+
+def _group_to_json(group: GroupResult) -> dict[str, Any]:
+    scores = _scores_to_json(group.scores)
+    return {"rows": group.scores.num_rows, **scores, "baseline_mape": group.baseline_mape}
+
+
+def _scores_to_json(scores: Scores) -> dict[str, float]:
+    return {name: value for name, value in asdict(scores).items() if name != "num_rows"}

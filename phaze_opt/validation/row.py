@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import Device, shipped_devices
-from phaze_opt.hardware.device_catalogue import DeviceCatalogue
+from phaze_opt.hardware.device import Device
+from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,10 @@ class Row:
         if value != int(value):
             raise self._fault(column, f"value {value} must be a whole number")
         return int(value)
+
+    def joined(self, *columns: str) -> str:
+        """Texts of some columns, as the name of a configuration."""
+        return "|".join(self.values.get(column, "") for column in columns)
 
     def device(self) -> Device:
         """The machine of its ``hardware`` column.

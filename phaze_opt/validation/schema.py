@@ -1,4 +1,4 @@
-"""What files of measurements hold: their kinds, and the type and need of every column."""
+"""What files of measurements hold: their kinds, the type and need of every column, and what people call it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
+
+from phaze_opt.record.spelling import suggest
 
 
 class ColumnType(StrEnum):
@@ -19,7 +21,7 @@ class ColumnType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MeasuredColumn:
     """A column of a kind of file; a required one must be there and never be blank.
 
     Attributes:
@@ -46,7 +48,7 @@ class Schema:
     """
 
     kind: str
-    columns: Mapping[str, Column]
+    columns: Mapping[str, MeasuredColumn]
     identity: tuple[str, ...]
 
     @property
@@ -61,7 +63,7 @@ class Schema:
 
 
 SMALLEST = 1e-30
-"""Of all numbers that are not 0: beyond it, and above `Column.most`, times and errors are no numbers any more."""
+"""Of all numbers that are not 0: beyond it, and above `MeasuredColumn.most`, times and errors are no numbers."""
 _LARGEST = 1e30
 _MOST = MappingProxyType({"layers": 10_000.0, "n_devices": 1e9})
 _MOST_OF_COUNTS = 1e15
@@ -70,13 +72,13 @@ _TYPES = MappingProxyType({kind.name.lower(): kind for kind in ColumnType})
 
 
 def _schema(kind: str, *, required: str, optional: str, identity: str) -> Schema:
-    columns: dict[str, Column] = {}
+    columns: dict[str, MeasuredColumn] = {}
     for is_required, text in ((True, required), (False, f"{optional} {_EVERYWHERE}")):
         for entry in text.split():
             name, _, type_name = entry.partition(":")
             kind_of = _TYPES[type_name]
             most = _MOST.get(name, _MOST_OF_COUNTS if kind_of is ColumnType.COUNT else _LARGEST)
-            columns[name] = Column(name, kind_of, is_required, most)
+            columns[name] = MeasuredColumn(name, kind_of, is_required, most)
     return Schema(kind, MappingProxyType(columns), tuple(identity.split()))
 
 
@@ -182,3 +184,48 @@ NOT_PREDICTED: Mapping[str, str] = MappingProxyType(
     {"mlperf_gpt3": "a time to a target loss, which no model of one training step predicts"}
 )
 """Why published sets are read but not predicted."""
+
+OTHER_NAMES = MappingProxyType(
+    {
+        "hardware": "gpu device machine accelerator chip gpu_type gpu_name",
+        "n_devices": "gpus devices num_gpus num_devices ngpus world_size n_gpus chips",
+        "layers": "num_layers n_layers num_hidden_layers depth blocks",
+        "hidden": "hidden_size d_model embed_dim width",
+        "heads": "num_heads n_heads num_attention_heads",
+        "kv_heads": "num_kv_heads num_key_value_heads n_kv_heads",
+        "ffn": "ffn_size intermediate_size ffn_hidden_size d_ff",
+        "vocab": "vocab_size vocabulary",
+        "seq": "seq_len seq_length sequence_length sequence context_length max_seq_len tokens",
+        "global_batch": "batch_size gbs global_batch_size",
+        "micro_batch": "mbs micro_batch_size microbatch",
+        "tp": "tensor_parallel tensor tensor_parallel_size",
+        "pp": "pipeline_parallel pipeline pipeline_parallel_size",
+        "cp": "context_parallel context_parallel_size",
+        "dp": "data_parallel data_parallel_size",
+        "interleave": "virtual_stages vpp vp num_chunks",
+        "sharding": "zero zero_stage fsdp strategy",
+        "recompute": "checkpointing activation_checkpointing recomputation remat",
+        "dtype": "precision data_type type",
+        "software": "framework stack library",
+        "iter_time_s": "time step_time step_time_s iteration_time iter_time time_s seconds iter_time_ms step_time_ms "
+        "time_ms latency_s",
+        "latency_us": "latency time time_us duration latency_ms time_ms runtime_us latency_s",
+        "bytes": "size message_size payload",
+        "n_nodes": "nodes num_nodes",
+        "op": "operator kernel operation",
+        "b": "batch",
+        "batch": "batch_size",
+        "e2e_ms": "latency time time_ms latency_ms",
+    }
+)
+"""Names by column, separated by spaces; the column's name says its unit."""
+
+
+def suggest_column(name: str, schema: Schema) -> str:
+    """The column that is meant, or all columns of the kind, none cut away."""
+    lowered = name.lower().replace(" ", "_").replace("-", "_")
+    for column, others in OTHER_NAMES.items():
+        if column in schema.columns and lowered in others.split():
+            return f"did you mean {column}?"
+    found = suggest(lowered, schema.columns)
+    return f"known: {', '.join(schema.columns)}" if found.startswith("known: ") else found

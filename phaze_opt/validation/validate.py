@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,11 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.baselines import Baseline, describe_baseline
 from phaze_opt.validation.dataset import Dataset
-from phaze_opt.validation.family import Family
-from phaze_opt.validation.goals import BY_CELL, error_goals, rank_goal
-from phaze_opt.validation.predicted_set import PredictedSet, predict_set
+from phaze_opt.validation.family import Family, Label
+from phaze_opt.validation.goals import BY_CELL, ERROR_GOALS, RANK_GOALS, group_labels
+from phaze_opt.validation.predict import Predictions, predict_rows
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, RowResult, SetResult, Validation
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.row_groups import group_labels
 from phaze_opt.validation.scores import mape, mape_by_cell, score
 
 Floats = NDArray[np.float64]
@@ -55,7 +54,7 @@ def validate(
 def _validate_set(
     dataset: Dataset, families: Sequence[Family], fitted: FittedConstants, baselines: Mapping[str, Baseline]
 ) -> SetResult:
-    predictions = predict_set(families, dataset.rows, fitted)
+    predictions = predict_rows(families, dataset.rows, fitted)
     rows = _row_results(dataset.rows, predictions)
     scored = np.flatnonzero(predictions.is_scored).tolist()
     predicted, measured = predictions.predicted_s, predictions.measured_s
@@ -66,44 +65,51 @@ def _validate_set(
         likeness = (f"as {result.row.dataset}",) if len(dataset.likes) > 1 else ()
         return (*likeness, *group_labels(result.row))
 
-    def group(label: str, indices: Sequence[int]) -> GroupResult:
-        chosen = list(indices)
-        return GroupResult(label, score(predicted[chosen], measured[chosen]), _known_mape(trivial, measured, chosen))
+    def groups(labels: Callable[[RowResult], tuple[str, ...]]) -> tuple[GroupResult, ...]:
+        found: dict[str, list[int]] = {}
+        for index in scored:
+            for label in labels(rows[index]):
+                found.setdefault(label, []).append(index)
+        return tuple(
+            GroupResult(label, score(predicted[own], measured[own]), _known_mape(trivial, measured, own))
+            for label, own in sorted(found.items())
+        )
 
+    # Largest absolute errors first: those that weigh most in the mean.
+    worst = sorted(scored, key=lambda index: (-abs(rows[index].error), rows[index].row.line))[:NUM_WORST]
     return SetResult(
         dataset=dataset,
-        family=predictions.family_names,
+        family=", ".join(dict.fromkeys(family.name for family in predictions.families if family is not None)),
         rows=rows,
         scores=score(predicted[scored], measured[scored]),
         mape_by_cell=mape_by_cell(predicted[scored], measured[scored], cells),
         num_cells=len(set(cells)),
         baseline=describe_baseline(dataset.schema.kind) if not baselines.keys().isdisjoint(dataset.likes) else "",
         baseline_mape=_known_mape(trivial, measured, scored),
-        groups=tuple(group(name, own) for name, own in _by_label(rows, scored, labels).items()),
-        regimes=tuple(group(name, own) for name, own in _by_label(rows, scored, _regime).items()),
-        worst=_explain_worst(rows, scored, predictions, fitted),
+        groups=groups(labels),
+        regimes=groups(lambda result: (result.regime,)),
+        worst=tuple(ExplainedRow(rows[index], predictions.explain(fitted, index)) for index in worst),
     )
 
 
-def _row_results(rows: Sequence[Row], predictions: PredictedSet) -> tuple[RowResult, ...]:
+def _row_results(rows: Sequence[Row], predictions: Predictions) -> tuple[RowResult, ...]:
     results = []
-    for index, row in enumerate(rows):
-        reason, family = predictions.unscored.get(index, ""), predictions.families[index]
-        is_known = family is not None and not reason
+    for index, (row, family) in enumerate(zip(rows, predictions.families, strict=True)):
+        reason = predictions.unscored.get(index, "")
         results.append(
             RowResult(
                 row=row,
                 measured_s=float(predictions.measured_s[index]),
                 predicted_s=float(predictions.predicted_s[index]),
-                regime=_name(family.regime, row) if family is not None and is_known else "",
-                cell=_name(family.cell, row) if family is not None and is_known else "",
+                regime="" if reason or family is None else _name(family.regime, row),
+                cell="" if reason or family is None else _name(family.cell, row),
                 reason=reason,
             )
         )
     return tuple(results)
 
 
-def _name(name: Callable[[Row], str], row: Row) -> str:
+def _name(name: Label, row: Row) -> str:
     """Regime or cell of a row; a blank column that the prediction can do without is no reason to fail here."""
     try:
         return name(row)
@@ -121,37 +127,12 @@ def _known_mape(predicted: Floats, measured: Floats, indices: Sequence[int]) -> 
     return mape(predicted[chosen], measured[chosen])
 
 
-def _regime(result: RowResult) -> tuple[str, ...]:
-    return (result.regime,)
-
-
-def _by_label(
-    rows: Sequence[RowResult], scored: Sequence[int], labels: Callable[[RowResult], tuple[str, ...]]
-) -> dict[str, list[int]]:
-    """Indices of scored rows by label, labels sorted."""
-    groups: dict[str, list[int]] = {}
-    for index in scored:
-        for label in labels(rows[index]):
-            groups.setdefault(label, []).append(index)
-    return dict(sorted(groups.items()))
-
-
-def _explain_worst(
-    rows: Sequence[RowResult], scored: Sequence[int], predictions: PredictedSet, fitted: FittedConstants
-) -> tuple[ExplainedRow, ...]:
-    """Largest absolute errors first: those that weigh most in the mean."""
-    worst = sorted(scored, key=lambda index: (-abs(rows[index].error), rows[index].row.line))[:NUM_WORST]
-    return tuple(ExplainedRow(rows[index], predictions.explain(fitted, index)) for index in worst)
-
-
-def _goals(result: SetResult) -> tuple[GoalResult, ...]:
-    """Goals of a published set, if rows of it are scored."""
-    found = []
-    groups = {group.label: group.scores.mape for group in result.groups}
-    values = {"": result.scores.mape, BY_CELL: result.mape_by_cell} | groups
-    for goal in error_goals(result.name):
-        found.append(GoalResult(result.name, goal.group, "mape", goal.percent, values.get(goal.group, math.nan)))
-    least = rank_goal(result.name)
-    if least is not None:
-        found.append(GoalResult(result.name, "", "spearman", least, result.scores.spearman))
-    return tuple(found)
+def _goals(result: SetResult) -> Iterator[GoalResult]:
+    """Goals of a published set; nan where no row is scored."""
+    values = {"": result.scores.mape, BY_CELL: result.mape_by_cell}
+    values |= {group.label: group.scores.mape for group in result.groups}
+    for goal in ERROR_GOALS:
+        if goal.dataset == result.name:
+            yield GoalResult(result.name, goal.group, "mape", goal.percent, values.get(goal.group, math.nan))
+    if result.name in RANK_GOALS:
+        yield GoalResult(result.name, "", "spearman", RANK_GOALS[result.name], result.scores.spearman)

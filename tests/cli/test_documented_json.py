@@ -5,17 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
-from kits.toy_family import HEADER, toy_lines
+from kits.toy_family import HEADER, TOY, toy_lines
 
 from phaze_opt.cli.main import main
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation import registry
 from phaze_opt.validation.result import GoalResult, Validation
-from phaze_opt.validation.serialize import validation_to_json
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-TOY = "kits.toy_family:ToyFamily"
 TINY = "--model tiny --devices 8 --global-batch 16"
 COMMANDS = {
     "evaluate": f"evaluate {TINY} --arch tpu-v4",
@@ -86,7 +84,7 @@ def test_lines_have_the_keys_that_are_promised(command, printed):
 def test_goals_have_the_keys_that_are_promised():
     """Users' files have none, and the published sets take seconds."""
     goal = GoalResult("op_tpu_gemm", "", "mape", 8.0, 6.3)
-    (line,) = validation_to_json(Validation(load_fitted(), (), (goal,)))["goals"]
+    (line,) = Validation(load_fitted(), (), (goal,)).to_json()["goals"]
     assert set(line) == PROMISED["validate.goals[]"]
 
 

@@ -6,14 +6,13 @@ import shlex
 
 import pytest
 from command_runs import run, run_json
-from kits.toy_family import HEADER, TRUE, toy_lines
+from kits.toy_family import HEADER, TOY, TRUE, toy_lines
 
 from phaze_opt.cli import calibrate as calibrate_command
 from phaze_opt.hardware.fitted import read_fitted_file
 from phaze_opt.validation import calibrate as calibration
 from phaze_opt.validation import registry
 
-TOY = "kits.toy_family:ToyFamily"
 FIGURES = {"mape", "median_ape", "p90_ape", "bias", "spearman", "kendall", "baseline_mape"}
 
 

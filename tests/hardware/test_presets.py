@@ -10,7 +10,7 @@ import pytest
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import HbmForm, build_accelerator, hbm_bandwidth_bytes_per_s
-from phaze_opt.hardware.device import list_devices
+from phaze_opt.hardware.device_catalogue import list_devices
 from phaze_opt.hardware.presets import architecture_source, list_architectures, load_architecture
 from phaze_opt.hardware.template import DesignPoint
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MICRO
-from phaze_opt.validation.family import Parameter, Part
+from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.row import Row
 
 UNKNOWN_OP = "no model of this operator"
 REFUSED_OP = "refused"
-LAUNCH_S = Parameter("", "launch_s", "s", 1e-6, 1e-3, 1e-5, "time of a call without work", is_log=True)
-RATE = Parameter("", "rate", "1/s", 1e6, 1e14, 1e10, "elements a second", is_log=True)
+LAUNCH_S = FitParameter("", "launch_s", "s", 1e-6, 1e-3, 1e-5, "time of a call without work", is_log=True)
+RATE = FitParameter("", "rate", "1/s", 1e6, 1e14, 1e10, "elements a second", is_log=True)
 
 
 def group_of(hardware: str) -> str:
@@ -59,48 +59,35 @@ class ToyRows:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ToyFamily:
-    """Predicts rows by a launch time and a rate for each device; rows of ``refused`` are refused."""
+def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
+    """Two a device."""
+    groups = sorted({group_of(row.text("hardware")) for row in rows})
+    return tuple(replace(kind, group=group) for group in groups for kind in (LAUNCH_S, RATE))
 
-    name: str = "toy"
-    datasets: tuple[str, ...] = ("op_llmcompass",)
 
-    def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
-        """Two a device."""
-        devices = sorted({row.text("hardware") for row in rows})
-        return tuple(
-            Parameter(
-                group_of(device), kind.name, kind.unit, kind.low, kind.high, kind.start, kind.meaning, is_log=True
-            )
-            for device in devices
-            for kind in (LAUNCH_S, RATE)
-        )
+def _compile(rows: Sequence[Row]) -> ToyRows:
+    """Prepare rows.
 
-    def compile(self, rows: Sequence[Row]) -> ToyRows:
-        """Prepare rows.
+    Raises:
+        InputError: the operator ``refused``.
+    """
+    for row in rows:
+        if row.text("op") == REFUSED_OP:
+            message = "column 'op': the toy refuses this"
+            raise InputError(message, source=row.source, line=row.line)
+    return ToyRows(tuple(rows))
 
-        Raises:
-            InputError: the operator ``refused``.
-        """
-        for row in rows:
-            if row.text("op") == REFUSED_OP:
-                message = "column 'op': the toy refuses this"
-                raise InputError(message, source=row.source, line=row.line)
-        return ToyRows(tuple(rows))
 
-    def regime(self, row: Row) -> str:
-        """Small or large."""
-        return "small" if row.number("m") * row.number("n") < 1e6 else "large"
-
-    def cell(self, row: Row) -> str:
-        """Rows of equal ``m``."""
-        return row.text("m")
-
-    def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
-        """Leave one device out."""
-        return {"device": [row.text("hardware") for row in rows]}
-
+TOY = Family(
+    name="toy",
+    datasets=("op_llmcompass",),
+    parameters=_parameters,
+    compile=_compile,
+    regime=lambda row: "small" if row.number("m") * row.number("n") < 1e6 else "large",
+    cell=lambda row: row.text("m"),
+    splits=MappingProxyType({"device": lambda row: row.text("hardware")}),
+)
+"""Predicts rows by a launch time and a rate for each device; rows of ``refused`` are refused."""
 
 HEADER = "hardware,op,m,n,dtype,latency_us"
 TRUE = MappingProxyType({"A": (20e-6, 2e9), "B": (5e-6, 5e10)})

@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.resources import files
 
 import pytest
-from kits.toy_family import HEADER, ToyFamily, toy_lines
+from kits.toy_family import HEADER, TOY, toy_lines
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile
 from phaze_opt.report.study.document import FigureBlock, TableBlock
@@ -30,9 +30,9 @@ def found(tmp_path_factory):
     lines = [*toy_lines(), "A,matmul,1000,2000,fp16,1200", "<script>,mystery,8,8,fp16,3"]
     path.write_text("\n".join([HEADER, *lines]) + "\n")
     dataset = read_dataset(path)
-    calibration = calibrate([ToyFamily()], [dataset], FittedConstants({}), source="test", has_held_out=False)
+    calibration = calibrate([TOY], [dataset], FittedConstants({}), source="test", has_held_out=False)
     baselines = {"op_llmcompass": Baseline("operators", {(): Line(0.0, 2.0)})}
-    result = validate([dataset], [ToyFamily()], calibration.constants, baselines=baselines)
+    result = validate([dataset], [TOY], calibration.constants, baselines=baselines)
     sets = {"op_llmcompass": {"mape": 1.25, "cross_validated_mape": 2.5, "leave_one_device_out_mape": 33.0}}
     return result, FittedFile(format=1, groups=calibration.groups, sets=sets)
 

@@ -4,21 +4,20 @@ import json
 
 import numpy as np
 import pytest
-from kits.toy_family import TRUE, ToyFamily, toy_lines, toy_us
+from kits.toy_family import TOY, TRUE, toy_lines, toy_us
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile, FittedGroup, FittedValue, read_fitted_file
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
 from phaze_opt.validation.fitted_writing import FORMAT, merged, write_fitted_file
-from phaze_opt.validation.folds import fold_by_cell
-from phaze_opt.validation.held_out import cells_of, fit_family, predict_held_out, without_groups
+from phaze_opt.validation.held_out import cells_of, fit_family, fold_by_cell, predict_held_out, without_groups
 
 EMPTY = FittedConstants({})
 
 
 def fit(dataset, start=EMPTY, **how):
-    return calibrate([ToyFamily()], [dataset], start, source="test", **how)
+    return calibrate([TOY], [dataset], start, source="test", **how)
 
 
 def write_groups(path, groups, **changes):
@@ -68,7 +67,7 @@ def test_a_device_kept_out_is_predicted_without_its_own_constants(dataset):
 
 
 def test_rows_kept_out_do_not_reach_the_fit(dataset):
-    family, rows = ToyFamily(), dataset.rows
+    family, rows = TOY, dataset.rows
     folds = fold_by_cell(cells_of(family, rows))
     predicted = predict_held_out(family, rows, folds, EMPTY)
     assert np.isfinite(predicted).all()
@@ -153,6 +152,6 @@ def test_a_fit_takes_its_rows_from_all_sets_of_the_family(write_csv):
     first = read_dataset(write_csv(toy_lines(("A",)), name="op_llmcompass.csv"))
     lines = [f"B,gelu,1024,{n},fp16,{toy_us('B', 1024, n)}" for n in (8, 999, 4096)]
     second = read_dataset(write_csv(lines, name="mine.csv"))
-    found = calibrate([ToyFamily()], [first, second], EMPTY, source="test")
+    found = calibrate([TOY], [first, second], EMPTY, source="test")
     assert [item.name for item in found.families[0].sets] == ["op_llmcompass", "mine"]
     assert set(found.groups) == {"toy/A", "toy/B"}

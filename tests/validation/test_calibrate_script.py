@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from kits.toy_family import TOY
 
 from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
 from phaze_opt.validation import registry
@@ -13,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "experiments" / "validation" / "calibrate.p
 
 @pytest.fixture
 def script(monkeypatch):
-    monkeypatch.setattr(registry, "FAMILIES", ("kits.toy_family:ToyFamily",))
+    monkeypatch.setattr(registry, "FAMILIES", (TOY,))
     return load_script()
 
 

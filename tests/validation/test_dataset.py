@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.baselines import fit_baselines
-from phaze_opt.validation.column_names import OTHER_NAMES
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS
+from phaze_opt.validation.schema import DATASET_SCHEMAS, OTHER_NAMES, SCHEMAS
 from phaze_opt.validation.validate import validate
 
 HEADER = "hardware,op,m,n,dtype,latency_us"

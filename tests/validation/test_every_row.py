@@ -9,7 +9,7 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.registry import family_of, load_families
+from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import CONTEXT, DATASET_SCHEMAS
 from phaze_opt.validation.validate import validate
@@ -47,15 +47,15 @@ def variations(dataset):
 @pytest.mark.parametrize("name", sorted(set(DATASET_SCHEMAS) - {"mlperf_gpt3"}))
 def test_rows_of_other_machines_and_without_columns_break_nothing(name, datasets, families):
     rows = variations(datasets[name])
-    family = family_of(name, families)
+    family = next(family for family in families if name in family.datasets)
     fitted = load_fitted()
-    found = predict_rows(family, rows, fitted)
+    found = predict_rows([family], rows, fitted)
     for index, row in enumerate(rows):
         if index in found.unscored:
             assert found.unscored[index].strip()
             continue
         assert 0 < found.predicted_s[index] < 1e9
-        parts = found.compiled.explain(fitted, found.places[index])
+        parts = found.explain(fitted, index)
         assert sum(part.seconds for part in parts) == pytest.approx(found.predicted_s[index], rel=1e-6)
         assert family.regime(row)
         assert family.cell(row)

@@ -5,7 +5,7 @@ from types import MappingProxyType
 import numpy as np
 
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.validation.family import Parameter
+from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.fit import fit_parameters
 from phaze_opt.validation.fitted_writing import rounded
 
@@ -30,7 +30,7 @@ class Rows:
 
 
 def parameter(name, low, start, high, *, is_log=True):
-    return Parameter(group="toy", name=name, unit="", low=low, high=high, start=start, meaning=name, is_log=is_log)
+    return FitParameter(group="toy", name=name, unit="", low=low, high=high, start=start, meaning=name, is_log=is_log)
 
 
 PARAMETERS = (

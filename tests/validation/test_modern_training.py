@@ -8,13 +8,12 @@ import pytest
 
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.folds import fold_by_cell, leave_one_out
-from phaze_opt.validation.held_out import cells_of, predict_held_out, without_groups
+from phaze_opt.validation.held_out import cells_of, fold_by_cell, leave_one_out, predict_held_out, without_groups
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.training.modern import ModernTrainingFamily
-from phaze_opt.validation.training.modern_rows import LLM_FOUNDRY, MAXTEXT, MEGATRON, NEMO, read_modern_row
+from phaze_opt.validation.training.family import MODERN_TRAINING
+from phaze_opt.validation.training.sets import LLM_FOUNDRY, MAXTEXT, MEGATRON, NEMO, read_row
 
-FAMILY = ModernTrainingFamily()
+FAMILY = MODERN_TRAINING
 
 
 def rows_of(*names):
@@ -54,7 +53,7 @@ def test_goals_on_configurations_kept_out(rows):
 @pytest.mark.parametrize(("name", "split", "goal"), [(LLM_FOUNDRY, "nodes", 6), (MAXTEXT, "chip", 10)])
 def test_what_was_never_fitted_is_predicted(rows, name, split, goal):
     own = [row for row in rows if row.dataset == name]
-    labels = FAMILY.splits(own)[split]
+    labels = [FAMILY.splits[split](row) for row in own]
     assert mean_error(own, predict_held_out(FAMILY, own, leave_one_out(labels), load_fitted())) <= goal
 
 
@@ -73,7 +72,7 @@ def test_published_parameter_counts_are_the_models():
     for row in rows_of(LLM_FOUNDRY):
         published = re.search(r"parameters (\d+)", row.text("note"))
         assert published is not None
-        assert read_modern_row(row).model.num_parameters == int(published.group(1)), row.id
+        assert read_row(row).model.num_parameters == int(published.group(1)), row.id
 
 
 def test_all_rows_are_predicted_within_50_ms(rows):
@@ -126,13 +125,13 @@ def test_micro_batches_are_per_chip_and_slices_share_no_state():
         for r in rows_of(MAXTEXT)
         if r.text("sharding") == "fsdp 64 in slice, data parallel 2 across slices" and r.integer("tp") == 16
     )
-    plan = read_modern_row(row).plan
+    plan = read_row(row).plan
     assert (plan.micro_batch, plan.data, plan.shards, plan.zero) == (32, 128, 64, 3)
 
 
 def test_blanks_of_megatron_are_filled():
     row = next(r for r in rows_of(MEGATRON) if r.integer("pp") == 16)
-    read = read_modern_row(row)
+    read = read_row(row)
     assert (read.plan.micro_batch, read.plan.interleave, read.plan.zero) == (1, 7, 1)
     # 462B parameters, as the table says, need an output matrix of their own.
     assert read.model.num_parameters == pytest.approx(462e9, rel=0.01)
@@ -149,7 +148,7 @@ def test_machines_that_no_row_shows_keep_their_starts(rows):
 def test_half_a_sequence_a_chip_is_four_for_a_tensor_group_of_eight():
     row = next(r for r in rows_of(MAXTEXT) if r.integer("tp") == 8 and r.number("micro_batch") == 1)
     half = changed(row, micro_batch="0.5", global_batch=str(row.integer("global_batch") // 2))
-    assert read_modern_row(half).plan.micro_batch == 4
+    assert read_row(half).plan.micro_batch == 4
     whole_s, half_s = FAMILY.compile([row, half]).seconds(load_fitted())
     # Parameters move as before, so that half the batch takes more than half the time.
     assert 0.5 < half_s / whole_s < 0.65

@@ -7,7 +7,8 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.operator_table import compile_operators
-from phaze_opt.hardware.device import ComputePath, load_device
+from phaze_opt.hardware.device import ComputePath
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
@@ -16,8 +17,8 @@ from phaze_opt.objective.step.compiled_step import compile_step
 from phaze_opt.objective.step.device_seconds import device_seconds, roles_of
 from phaze_opt.objective.step.estimate_step import estimate_step
 from phaze_opt.objective.step.stacks import load_stack
-from phaze_opt.validation.family import Parameter
-from phaze_opt.validation.prior_fit import fit_with_prior
+from phaze_opt.validation.family import FitParameter
+from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.stack import FusionLevel, TrainingStack
@@ -215,8 +216,8 @@ class Line:
 
 
 def test_a_constant_that_no_row_shows_stays_at_its_start():
-    shown = Parameter("line", "a", "s", 0.1, 10.0, 1.0, "shown", is_log=True)
-    hidden = Parameter("line", "b", "1", 0.0, 1.0, 0.3, "hidden")
-    fitted = fit_with_prior(Line(), (shown, hidden), NOTHING)
+    shown = FitParameter("line", "a", "s", 0.1, 10.0, 1.0, "shown", is_log=True)
+    hidden = FitParameter("line", "b", "1", 0.0, 1.0, 0.3, "hidden")
+    fitted = fit_towards_starts(Line(), (shown, hidden), NOTHING)
     assert fitted.value("line", "b") == pytest.approx(0.3)
     assert fitted.value("line", "a") == pytest.approx(2.0, rel=0.02)

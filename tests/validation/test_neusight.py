@@ -9,18 +9,16 @@ import pytest
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.fp32_machine import FP32_CONSTANTS, Scope, group_of, matmul_efficiency
-from phaze_opt.hardware.device import load_device
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.folds import fold_by_cell, leave_one_out
-from phaze_opt.validation.fp32.fit import device_parameters
-from phaze_opt.validation.fp32.operators import NeusightFamily
-from phaze_opt.validation.held_out import cells_of, predict_held_out
+from phaze_opt.validation.fp32.family import FP32_OPERATORS, device_parameters
+from phaze_opt.validation.held_out import cells_of, fold_by_cell, leave_one_out, predict_held_out
 from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
 NOTHING = FittedConstants({})
-FAMILY = NeusightFamily()
+FAMILY = FP32_OPERATORS
 MOST_CONSTANTS_A_DEVICE = 20
 
 
@@ -68,7 +66,7 @@ def test_shapes_kept_out_within_the_goal(rows: tuple[Row, ...]) -> None:
 @pytest.mark.slow
 def test_a_device_kept_out_is_priced_by_its_kin_and_its_power(rows: tuple[Row, ...]) -> None:
     """Goal 20 % on linear; 13 measured, and no device beyond 35."""
-    folds = leave_one_out(FAMILY.splits(rows)["device"])
+    folds = leave_one_out([FAMILY.splits["device"](row) for row in rows])
     errors = _errors(rows, predict_held_out(FAMILY, rows, folds, NOTHING))
     linear = np.array([row.text("op") == "linear" for row in rows])
     devices = np.array([row.text("hardware") for row in rows])

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
-from phaze_opt.hardware.device import load_device
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.fp32.eager_kernels import EagerModel, Kernel, eager_kernels
-from phaze_opt.validation.fp32.kernel_table import streaming_share
-from phaze_opt.validation.fp32.models import NeusightModelsFamily
+from phaze_opt.validation.fp32.eager_kernels import EagerModel, eager_kernels
+from phaze_opt.validation.fp32.kernels import Kernel
+from phaze_opt.validation.fp32.models import FP32_MODELS, streaming_share
 from phaze_opt.validation.row import Row
 
-FAMILY = NeusightModelsFamily()
+FAMILY = FP32_MODELS
 EAGER = EagerModel(sequence_length=1024, hidden_size=1280, has_tanh_gelu=True, is_training=True)
 GPT = {
     "hardware": "H100-SXM",

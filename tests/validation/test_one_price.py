@@ -2,14 +2,15 @@
 
 import pytest
 
-from phaze_opt.hardware.device import ComputePath, load_device
+from phaze_opt.hardware.device import ComputePath
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.clocks import MachineClock
 from phaze_opt.objective.step.plan_search import Machine, rank_plans
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.training.modern import ModernTrainingFamily
+from phaze_opt.validation.training.family import MODERN_TRAINING
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.training import TrainingSpec
@@ -29,7 +30,7 @@ def test_a_row_of_a_llama_costs_what_its_plan_costs(tmp_path, tensor, data, inte
     degrees = f"{plan.tensor},{plan.pipeline},{plan.interleave},zero{plan.zero}"
     own.write_text(f"{HEADER}\nh100,{devices},{LLAMA},256,1,{degrees},1,bf16,9\n", encoding="utf-8")
     datasets, _ = read_datasets(own)
-    family, fitted = ModernTrainingFamily(), load_fitted()
+    family, fitted = MODERN_TRAINING, load_fitted()
     row_s = float(family.compile(datasets[0].rows).seconds(fitted)[0])
     real = load_device("h100")
     machine = Machine(

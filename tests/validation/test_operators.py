@@ -8,26 +8,25 @@ import pytest
 from phaze_opt.estimate.machine import BEST_GROUP
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.folds import fold_by_cell
-from phaze_opt.validation.held_out import cells_of, predict_held_out
-from phaze_opt.validation.operators.family import DATASETS, OperatorFamily
+from phaze_opt.validation.held_out import cells_of, fold_by_cell, predict_held_out
+from phaze_opt.validation.operators.family import OPERATORS
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.row import Row
 
-FAMILY = OperatorFamily()
+FAMILY = OPERATORS
 ROW_OPERATORS = ("softmax", "layernorm", "gelu")
 
 
 @pytest.fixture(scope="module")
 def rows():
-    datasets, _ = read_datasets(None, DATASETS)
+    datasets, _ = read_datasets(None, FAMILY.datasets)
     return [row for dataset in datasets for row in dataset.rows]
 
 
 @pytest.fixture(scope="module")
 def errors(rows):
     """Absolute errors with the package's constants, and of predictions by folds of configurations, per cent."""
-    predictions = predict_rows(FAMILY, rows, load_fitted())
+    predictions = predict_rows([FAMILY], rows, load_fitted())
     held_out = predict_held_out(FAMILY, rows, fold_by_cell(cells_of(FAMILY, rows)), load_fitted())
     measured = predictions.measured_s
     return tuple(100 * np.abs(times / measured - 1) for times in (predictions.predicted_s, held_out))
@@ -111,7 +110,7 @@ def make_row(dataset="op_best_matmul", **values):
 )
 def test_other_accelerators_of_the_best_matmuls_are_predicted(hardware):
     row = make_row(hardware=hardware)
-    predictions = predict_rows(FAMILY, [row], load_fitted())
+    predictions = predict_rows([FAMILY], [row], load_fitted())
     assert not predictions.unscored
     assert 0 < predictions.predicted_s[0] < 0.1
 
@@ -119,7 +118,7 @@ def test_other_accelerators_of_the_best_matmuls_are_predicted(hardware):
 @pytest.mark.parametrize("dataset", ["op_llmcompass", "op_tpu_gemm"])
 @pytest.mark.parametrize("hardware", ["H100-SXM", "TPUv5e"])
 def test_devices_never_measured_are_predicted_by_their_kin(dataset, hardware):
-    predictions = predict_rows(FAMILY, [make_row(dataset, hardware=hardware, timing="")], load_fitted())
+    predictions = predict_rows([FAMILY], [make_row(dataset, hardware=hardware, timing="")], load_fitted())
     assert not predictions.unscored
     assert predictions.predicted_s[0] > 1e-5
 
@@ -170,5 +169,5 @@ def test_rows_that_repeat_a_shape_are_one_cell(rows):
 def test_a_missing_device_constant_falls_back_before_it_fails(rows):
     own = [row for row in rows if row.text("hardware") == "MI210"]
     without = FittedConstants({name: values for name, values in load_fitted().groups.items() if "mi210" not in name})
-    predictions = predict_rows(FAMILY, own, without)
+    predictions = predict_rows([FAMILY], own, without)
     assert predictions.is_scored.all()

@@ -6,11 +6,10 @@ import pytest
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.fit import fit_parameters
-from phaze_opt.validation.operators.family import OperatorFamily
-from phaze_opt.validation.operators.prior import fit_with_expectations
+from phaze_opt.validation.operators.family import OPERATORS
 from phaze_opt.validation.predict import predict_rows
 
-FAMILY = OperatorFamily()
+FAMILY = OPERATORS
 TRACE = "operators/tpu-v7-chiplet/device"
 
 
@@ -20,20 +19,22 @@ def traces():
     return [row for row in dataset.rows if row.text("timing") == "device trace"]
 
 
-def fitted(rows, fit):
-    return fit(FAMILY.compile(rows), FAMILY.parameters(rows), FittedConstants({}))
+def free_and_pulled(rows, group, name):
+    """A constant as the rows alone fit it, and as the family does."""
+    free = fit_parameters(FAMILY.compile(rows), FAMILY.parameters(rows), FittedConstants({}))
+    return free.value(group, name), FAMILY.fit(rows, FittedConstants({})).value(group, name)
 
 
 def test_a_launch_that_no_row_shows_stays_near_what_is_usual(traces):
     large = [row for row in traces if row.integer("m") > 512]
     assert len(large) == len(traces) - 1
-    free, pulled = (fitted(large, fit).value(TRACE, "launch_s") for fit in (fit_parameters, fit_with_expectations))
+    free, pulled = free_and_pulled(large, TRACE, "launch_s")
     assert free > 2e-5
     assert 1e-6 < pulled < 5e-6
 
 
 def test_a_launch_that_a_row_shows_is_left_to_it(traces):
-    free, pulled = (fitted(traces, fit).value(TRACE, "launch_s") for fit in (fit_parameters, fit_with_expectations))
+    free, pulled = free_and_pulled(traces, TRACE, "launch_s")
     assert pulled == pytest.approx(free, rel=0.05)
 
 
@@ -49,10 +50,7 @@ def test_a_row_s_latency_that_long_rows_hide_stays_usual():
     (dataset,), _ = read_datasets(None, ("op_llmcompass",))
     norms = [row for row in dataset.rows if (row.text("hardware"), row.text("op")) == ("A100-SXM-80GB", "layernorm")]
     large = [row for row in norms if row.integer("n") >= 4096]
-    free, pulled = (
-        fitted(large, fit).value("operators/a100-80g/host", "layernorm_block_s")
-        for fit in (fit_parameters, fit_with_expectations)
-    )
+    free, pulled = free_and_pulled(large, "operators/a100-80g/host", "layernorm_block_s")
     assert free < 3e-7
     # With short rows too it is 2.9 us.
     assert 1.5e-6 < pulled < 6e-6
@@ -66,7 +64,7 @@ def test_small_matmuls_that_no_row_shows_are_their_usual_launch(hardware):
     small = [row for row in own if row.number("latency_us") < 60]
     assert len(small) >= 2
     large = [row for row in own if row not in small]
-    predictions = predict_rows(FAMILY, small, FAMILY.fit(large, FittedConstants({})))
+    predictions = predict_rows([FAMILY], small, FAMILY.fit(large, FittedConstants({})))
     assert predictions.predicted_s == pytest.approx(predictions.measured_s, rel=0.15)
 
 
@@ -75,7 +73,7 @@ def test_a_gpu_that_was_never_measured_is_expected_sensibly(kept_out, worst):
     (dataset,), _ = read_datasets(None, ("op_llmcompass",))
     own = [row for row in dataset.rows if row.text("hardware") == kept_out]
     others = [row for row in dataset.rows if row.text("hardware") != kept_out]
-    predictions = predict_rows(FAMILY, own, FAMILY.fit(others, FittedConstants({})))
+    predictions = predict_rows([FAMILY], own, FAMILY.fit(others, FittedConstants({})))
     errors = 100 * np.abs(predictions.predicted_s / predictions.measured_s - 1)
     assert errors.mean() < worst
     # With the other machine's constants, as before, the mean was above 45.

@@ -8,6 +8,7 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,26 +16,37 @@ import pytest
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.device import load_device
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.silicon.convolution import Convolution, price_layers, resnet50
-from phaze_opt.validation.silicon.die_area import multiprocessor_mm2
-from phaze_opt.validation.silicon.embedded_chips import eyeriss_chip, eyeriss_layer, nvdla_chip
-from phaze_opt.validation.silicon.family import SiliconFamily, silicon_figures
+from phaze_opt.validation.silicon.convolution_chips import (
+    Convolution,
+    eyeriss_chip,
+    eyeriss_layer,
+    nvdla_chip,
+    price_layers,
+    resnet50,
+)
+from phaze_opt.validation.silicon.family import SILICON, multiprocessor_mm2
 from phaze_opt.validation.silicon.process_scaling import area_factor, energy_factor
-from phaze_opt.validation.silicon.tdp import check_tdp, tdp_parts
 
 SETS = ("die_area", "nvdla_estimates", "eyeriss_alexnet")
 NONE = FittedConstants({})
+FOLDER = Path(__file__).parents[2] / "experiments" / "validation"
 
 
 def rows_of(name: str) -> tuple[Row, ...]:
     return read_datasets(None, (name,))[0][0].rows
+
+
+@pytest.fixture(scope="module")
+def script() -> dict[str, Any]:
+    """What docs/silicon.md quotes is worked out by it."""
+    return runpy.run_path(str(FOLDER / "silicon.py"))
 
 
 def changed(row: Row, **values: str) -> Row:
@@ -74,26 +86,28 @@ def test_scaling_is_neutral_at_22_nm_and_follows_the_published_ratios() -> None:
         area_factor("TSMC N77")
 
 
-def test_areas_of_components_add_up_to_the_model_of_the_chip() -> None:
+def test_areas_of_components_add_up_to_the_model_of_the_chip(script: dict[str, Any]) -> None:
     chip = accelerator_of(load_device("a100-80g"), load_constants())
-    cores = {f.subject: f for f in silicon_figures(rows_of("die_area"))}
+    cores = {f.subject: f for f in script["silicon_figures"](rows_of("die_area"))}
     whole = cores["GA100 (A100), cores"].predicted / area_factor("TSMC N7")
     assert whole == pytest.approx(128 * multiprocessor_mm2("a100-80g"))
     without_cache = area_mm2(replace(chip, glb_bytes=2 << 20)) - 3.33822
     assert 108 * multiprocessor_mm2("a100-80g") == pytest.approx(without_cache)
 
 
-def test_parts_of_the_power_are_those_of_the_model() -> None:
+def test_parts_of_the_power_are_those_of_the_model(script: dict[str, Any]) -> None:
     constants = load_constants()
     network = load_network("two-level", num_devices=8)
     for name in ("a100-80g", "mi210", "tpu-v3"):
         chip = accelerator_of(load_device(name), constants)
         links = sum(dimension.bandwidth_bytes_per_s for dimension in network.dimensions)
-        assert tdp_parts(chip, links, constants).total_w == pytest.approx(tdp_w(chip, network, constants), rel=1e-12)
+        assert script["tdp_parts"](chip, links, constants).total_w == pytest.approx(
+            tdp_w(chip, network, constants), rel=1e-12
+        )
 
 
-def test_predicted_powers_are_near_those_of_real_machines_with_matrix_units() -> None:
-    checks = {check.device: check for check in check_tdp()}
+def test_predicted_powers_are_near_those_of_real_machines_with_matrix_units(script: dict[str, Any]) -> None:
+    checks = {check.device: check for check in script["check_tdp"]()}
     assert len(checks) >= 25
     assert {"a100-80g", "h100", "mi210", "v100"} <= set(checks)
     logs = {name: math.log(check.predicted.total_w / check.published_w) for name, check in checks.items()}
@@ -106,7 +120,7 @@ def test_predicted_powers_are_near_those_of_real_machines_with_matrix_units() ->
 
 
 def test_the_family_scores_what_its_model_has_and_says_why_not() -> None:
-    family = SiliconFamily()
+    family = SILICON
     assert family.datasets == SETS
     for name in SETS:
         rows = rows_of(name)
@@ -123,7 +137,7 @@ def test_the_family_scores_what_its_model_has_and_says_why_not() -> None:
 
 
 def test_rows_of_the_other_half_are_predicted_too() -> None:
-    family = SiliconFamily()
+    family = SILICON
     nvdla, die, layer = (rows_of(name)[0] for name in ("nvdla_estimates", "die_area", "eyeriss_alexnet"))
     for macs in (32, 128, 256):
         chip = nvdla_chip(changed(nvdla, macs_int8=str(macs)))
@@ -140,16 +154,13 @@ def test_rows_of_the_other_half_are_predicted_too() -> None:
         family.compile([changed(layer, batch="many")])
 
 
-def test_the_record_is_what_the_script_works_out() -> None:
-    """docs/silicon.md quotes it."""
-    folder = Path(__file__).parents[2] / "experiments" / "validation"
-    script = runpy.run_path(str(folder / "silicon.py"))
-    recorded = json.loads((folder / "silicon.json").read_text(encoding="utf-8"))
-    powers = {row["device"]: row["predicted_w"] for row in map(script["tdp_row"], check_tdp())}
+def test_the_record_is_what_the_script_works_out(script: dict[str, Any]) -> None:
+    recorded = json.loads((FOLDER / "silicon.json").read_text(encoding="utf-8"))
+    powers = {row["device"]: row["predicted_w"] for row in map(script["tdp_row"], script["check_tdp"]())}
     assert powers == pytest.approx({row["device"]: row["predicted_w"] for row in recorded["tdp"]}, rel=1e-3, abs=0.1)
     for name in SETS:
         found, kept = (
-            [script["figure_row"](figure) for figure in silicon_figures(rows_of(name))],
+            [script["figure_row"](figure) for figure in script["silicon_figures"](rows_of(name))],
             recorded["figures"][name],
         )
         assert [(row["row_id"], row["quantity"]) for row in found] == [(row["row_id"], row["quantity"]) for row in kept]

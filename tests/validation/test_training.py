@@ -13,24 +13,15 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.estimate_step import estimate_step
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.folds import leave_one_out
-from phaze_opt.validation.held_out import predict_held_out, without_groups
+from phaze_opt.validation.held_out import leave_one_out, predict_held_out, without_groups
 from phaze_opt.validation.row import Row
 from phaze_opt.validation.scores import mape
-from phaze_opt.validation.training.megatron import (
-    KORTHIKANTI,
-    LARGE,
-    LAYER,
-    MULTI,
-    SC21,
-    SCALING,
-    SINGLE,
-    TrainingFamily,
-)
+from phaze_opt.validation.training.family import TRAINING
 from phaze_opt.validation.training.row import read_training_row, zero_stage
+from phaze_opt.validation.training.sets import KORTHIKANTI, LARGE, LAYER, MULTI, SC21, SCALING, SINGLE
 from phaze_opt.workload.plan import Recompute
 
-FAMILY = TrainingFamily()
+FAMILY = TRAINING
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +94,7 @@ def test_order_within_a_set(rows, compiled, dataset, least):
     ],
 )
 def test_sizes_and_models_kept_out_of_the_fit(rows, compiled, test, goals):
-    folds = leave_one_out(FAMILY.splits(rows)[test])
+    folds = leave_one_out([FAMILY.splits[test](row) for row in rows])
     predicted = predict_held_out(FAMILY, rows, folds, load_fitted())
     for dataset, goal in goals.items():
         chosen = [index for index, row in enumerate(rows) if row.dataset == dataset]

@@ -2,25 +2,21 @@
 
 import numpy as np
 import pytest
-from kits.toy_family import UNKNOWN_OP, ToyFamily
+from kits.toy_family import TOY, UNKNOWN_OP
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.baselines import fit_baselines, measured_seconds
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.goals import ERROR_GOALS
-from phaze_opt.validation.ideal_time import ideal_seconds
 from phaze_opt.validation.predict import NO_FAMILY
+from phaze_opt.validation.row_times import ideal_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS
-from phaze_opt.validation.serialize import validation_to_json
 from phaze_opt.validation.validate import validate
 
 KNOWN = FittedConstants({"toy/A": {"launch_s": 20e-6, "rate": 2e9}, "toy/B": {"launch_s": 5e-6, "rate": 5e10}})
 
 
-TOY = (ToyFamily(),)
-
-
-def run(path, families=TOY):
+def run(path, families=(TOY,)):
     return validate([read_dataset(path)], families, KNOWN, baselines={})
 
 
@@ -36,7 +32,7 @@ def test_rows_are_scored_or_have_a_reason(write_csv):
 def test_a_set_without_a_family_is_unscored(write_csv):
     result = run(write_csv(["A,gelu,8,8,fp16,1"]), families=())
     assert result.sets[0].unscored_reasons == {NO_FAMILY: 1}
-    figures = validation_to_json(result)["datasets"]["op_llmcompass"]
+    figures = result.to_json()["datasets"]["op_llmcompass"]
     assert figures["scored"] == 0
     assert np.isnan(figures["mape"])
 

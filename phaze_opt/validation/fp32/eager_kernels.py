@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from phaze_opt.graph.operator import Operator, OperatorKind, Phase, VectorKind
+from phaze_opt.validation.fp32.kernels import Kernel
 
 SCORE_KERNELS = 2
 """Scaling and masking of attention scores, and the same backward; each reads and writes them once."""
@@ -20,21 +21,6 @@ GELU_KERNELS, GELU_PASSES = 8, 18
 
 GELU_BACKWARD_KERNELS, GELU_BACKWARD_PASSES = 12, 28
 """Backward of the same: three products have two gradients, and three gradients of x are summed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """One kernel, or ``count`` equal ones.
-
-    Attributes:
-        kind: ``matmul``, ``softmax``, ``norm`` or ``stream``.
-        sizes: batch, m, n, k of a matmul; rows and length of softmax and norm; bytes of a stream.
-        count: how many.
-    """
-
-    kind: str
-    sizes: tuple[float, ...]
-    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,27 +3,147 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.estimate.fp32_machine import power_demand
+from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
 from phaze_opt.objective.step.price_step import BACKWARD, UPDATE, SerialSums, StackColumns, price_batch
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
 from phaze_opt.objective.step.step_groups import HEAD
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.units import MILLI
-from phaze_opt.validation.curved_batch import CurvedBatch
-from phaze_opt.validation.family import Parameter, Part
-from phaze_opt.validation.fp32.kernel_table import STREAMING_POWER, KernelTable
-from phaze_opt.validation.fp32.run import ModelRun, read_run
+from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.fp32.eager_kernels import EagerModel, eager_kernels
+from phaze_opt.validation.fp32.kernels import DTYPES, ELEMENT_BYTES, KernelTable, PlacedKernel, device_refusal
 from phaze_opt.validation.row import Row
+from phaze_opt.validation.training.compiled import CurvedBatch
+from phaze_opt.validation.training.row import read_model
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.stack import FusionLevel, TrainingStack
+from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 Floats = NDArray[np.float64]
 
-DATASET = "e2e_neusight_fp32"
+FUSED_OPTION = "fusion"
+NO_NETWORK = "dgx-a100"
+"""Where a plan needs no links, any network does."""
+BUCKET_OVERLAP = 1.0
+"""PyTorch's distributed data parallel reduces gradients in buckets behind the backward pass."""
+STREAMING_POWER = FitParameter(
+    group="fp32/models",
+    name="streaming_power",
+    unit="1",
+    low=0.3,
+    high=1.0,
+    start=0.7,
+    meaning="share of its power that a device draws while it streams; the rest speeds the multiplications around",
+)
+"""The one constant of whole models: it moves only devices whose power limits their multiplications."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """What one row describes.
+
+    Attributes:
+        device: that it ran on.
+        model, plan, training: what ran and how it was spread.
+        stack: eager, or compiled with fused chains.
+        is_training: forward and backward, or forward alone.
+        has_head: whether logits of every token were computed.
+        kernels: what decides the kernels.
+    """
+
+    device: Device
+    model: ModelSpec
+    plan: ParallelPlan
+    training: TrainingSpec
+    stack: TrainingStack
+    is_training: bool
+    has_head: bool
+    kernels: EagerModel
+
+    def network_under(self, fitted: FittedConstants) -> Network:
+        """The network that it ran on, with the curves of some constants."""
+        return load_network(self.device.network or NO_NETWORK, num_devices=self.plan.num_devices, fitted=fitted)
+
+
+def read_run(row: Row) -> ModelRun:
+    """A row as objects.
+
+    Raises:
+        InputError: a malformed value (with its line), or what cannot be predicted (without).
+    """
+    dtype = row.text("dtype", "fp32").lower()
+    if dtype not in DTYPES:
+        message = f"models in {dtype} are not priced here"
+        raise InputError(message)
+    device = row.device()
+    refusal = device_refusal(device)
+    if refusal:
+        raise InputError(refusal)
+    is_training = row.text("mode", "train").lower().startswith("train")
+    plan, training = _read_plan(row)
+    model = _model_of(row)
+    is_compiled = FUSED_OPTION in row.text("option", "").lower()
+    stack = TrainingStack(
+        name="eager",
+        fusion=FusionLevel.ELEMENTWISE if is_compiled else FusionLevel.NONE,
+        attention=AttentionForm.UNFUSED,
+        gradient_bytes=ELEMENT_BYTES,
+        data_overlap=BUCKET_OVERLAP,
+    )
+    return ModelRun(
+        device=device,
+        model=model,
+        plan=plan,
+        training=training,
+        stack=stack,
+        is_training=is_training,
+        has_head=not model.name.lower().startswith("bert"),
+        kernels=EagerModel(
+            sequence_length=training.sequence_length,
+            hidden_size=model.hidden_size,
+            has_tanh_gelu=model.name.lower().startswith("gpt"),
+            is_training=is_training,
+            is_compiled=is_compiled,
+        ),
+    )
+
+
+def _model_of(row: Row) -> ModelSpec:
+    """The row's transformer; NeuSight's BERT and OPT have a matmul each for query, key and value."""
+    model = read_model(row)
+    return replace(model, is_qkv_combined=model.name.lower().startswith("gpt"))
+
+
+def _read_plan(row: Row) -> tuple[ParallelPlan, TrainingSpec]:
+    """Degrees; with stages the option ends in the number of micro-batches (``pp4_1``)."""
+    tensor, pipeline, data = (row.integer(name, 1) for name in ("tp", "pp", "dp"))
+    batch = row.integer("batch")
+    replica = max(1, batch // data)
+    last = row.text("option", "").rpartition("_")[2]
+    micro_batches = int(last) if pipeline > 1 and last.isdigit() else 1
+    micro_batch = max(1, replica // micro_batches)
+    plan = ParallelPlan(tensor=tensor, pipeline=pipeline, data=data, micro_batch=micro_batch)
+    training = TrainingSpec(
+        micro_batch=micro_batch,
+        sequence_length=row.integer("seq"),
+        global_batch=batch,
+        attention=AttentionForm.UNFUSED,
+        is_sequence_parallel=False,
+        dtype_bytes=ELEMENT_BYTES,
+    )
+    return plan, training
 
 
 class CompiledModels:
@@ -60,7 +180,7 @@ class CompiledModels:
         if self._steps:
             self._sums = SerialSums(self._steps)
             self._batch = CurvedBatch(self._build_batch)
-            self._table = KernelTable(self._runs, self._steps)
+            self._table = _kernel_table(self._runs, self._steps)
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time, shape (num_rows,), s."""
@@ -78,7 +198,8 @@ class CompiledModels:
         return build_batch(self._steps, [run.network_under(fitted) for run in self._runs])
 
     def _times(self, fitted: FittedConstants) -> StepTimes:
-        classes_s, attention_s = self._sums.add_up(self._table.seconds(fitted))
+        streaming = [streaming_share(device, fitted) for device in self._table.devices]
+        classes_s, attention_s = self._sums.add_up(self._table.seconds(fitted, streaming=streaming))
         classes_s[:, :, UPDATE] = 0.0
         for place, run in enumerate(self._runs):
             if not run.is_training:
@@ -89,36 +210,35 @@ class CompiledModels:
         return price_batch(self._batch.under(fitted), classes_s, attention_s, stacks)
 
 
-class NeusightModelsFamily:
-    """Predicts ``e2e_neusight_fp32`` by the constants of fp32 operators and one of its own."""
+def _kernel_table(runs: Sequence[ModelRun], steps: Sequence[CompiledStep]) -> KernelTable:
+    """Kernels of all operators of all steps, one after the other."""
+    operators = [(run, operator) for run, step in zip(runs, steps, strict=True) for operator in step.operators]
+    kernels = [
+        PlacedKernel(kernel, place, run.device)
+        for place, (run, operator) in enumerate(operators)
+        for kernel in eager_kernels(operator, run.kernels)
+    ]
+    return KernelTable(kernels, len(operators))
 
-    @property
-    def name(self) -> str:
-        """``fp32_models``."""
-        return "fp32_models"
 
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """The one set of whole models in fp32."""
-        return (DATASET,)
+def streaming_share(device: Device, fitted: FittedConstants) -> float:
+    """Time that a streaming kernel adds to a model, over its time alone.
 
-    def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
-        """One: kernels are counted, operators fitted alone, links specified."""
-        return (STREAMING_POWER,) if rows else ()
+    Kernels measured alone run at the clock that their own power allows. In a model they alternate, and power is limited
+    over milliseconds: what streaming leaves, multiplications use, if they could use more than the limit.
+    """
+    demand = power_demand(device, fitted)
+    drawn = fitted.groups.get(STREAMING_POWER.group, {}).get(STREAMING_POWER.name, STREAMING_POWER.start)
+    return 1.0 if demand <= 1.0 else max(drawn, 1.0 / demand)
 
-    def compile(self, rows: Sequence[Row]) -> CompiledModels:
-        """Prepare rows.
 
-        Raises:
-            InputError: a malformed value, by file, line and column.
-        """
-        return CompiledModels(rows)
-
-    def regime(self, row: Row) -> str:
-        """Mode, and how it was spread or compiled."""
-        option = row.text("option", "")
-        return f"{row.text('mode', 'train')}, {option or 'one device'}"
-
-    def cell(self, row: Row) -> str:
-        """A model, mode and size; devices stay together."""
-        return "|".join(row.text(name, "") for name in ("model", "mode", "seq", "batch", "option"))
+FP32_MODELS = Family(
+    name="fp32_models",
+    datasets=("e2e_neusight_fp32",),
+    parameters=lambda rows: (STREAMING_POWER,) if rows else (),
+    compile=CompiledModels,
+    regime=lambda row: f"{row.text('mode', 'train')}, {row.text('option', 'one device')}",
+    cell=lambda row: row.joined("model", "mode", "seq", "batch", "option"),
+)
+"""One constant: kernels are counted, operators fitted alone, links specified. A model, mode and size is a cell, so that
+devices stay together."""

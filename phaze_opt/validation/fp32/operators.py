@@ -1,66 +1,123 @@
-"""Family of fp32 operators on many GPUs (NeuSight's measurements)."""
+"""Rows of fp32 operators, each one kernel: matmuls by `estimate.machine_simt`, others by `estimate.machine_vector`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.fp32_machine import Fp32Machines
+from phaze_opt.estimate.machine_simt import simt_matmul
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MICRO
-from phaze_opt.validation.family import Parameter
-from phaze_opt.validation.fp32.fit import device_parameters, devices_of, fit_fp32, law_parameters
-from phaze_opt.validation.fp32.rows import CompiledFp32, part_of
-from phaze_opt.validation.ideal_time import roofline_parts
+from phaze_opt.validation.family import Part
+from phaze_opt.validation.fp32.kernels import (
+    DTYPES,
+    ELEMENT_BYTES,
+    Kernel,
+    KernelTable,
+    PlacedKernel,
+    device_refusal,
+)
 from phaze_opt.validation.row import Row
 
-LAUNCH_BOUND_S = 5e-5
-"""A measured time below this is mostly launch."""
+Floats = NDArray[np.float64]
+
+KIND_OF = MappingProxyType(
+    {
+        **dict.fromkeys(("linear", "bmm", "matmul"), "matmul"),
+        **dict.fromkeys(("ln", "layernorm"), "norm"),
+        "softmax": "softmax",
+        **dict.fromkeys(("add", "gelu", "relu", "gelu_new", "dropout"), "stream"),
+    }
+)
+"""Kind of kernel of an operator."""
+_PASSES = MappingProxyType({"add": 3.0})
+"""Tensors that a kernel reads or writes; 2 of most."""
 
 
-class NeusightFamily:
-    """Predicts ``op_neusight_fp32``: matmuls by `estimate.machine_simt`, row operators by `estimate.machine_vector`."""
+class CompiledFp32:
+    """Rows of matmuls and row operators on any number of devices.
 
-    @property
-    def name(self) -> str:
-        """``fp32_operators``."""
-        return "fp32_operators"
+    Attributes:
+        measured_s: measured time of every row, shape (num_rows,), s.
+        unscored: why a row is not predicted, by its index.
+    """
 
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """The one set of fp32 operators."""
-        return ("op_neusight_fp32",)
-
-    def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
-        """The law of makers, and each measured device's own."""
-        own = [p for device in devices_of(rows) for p in device_parameters(device, rows)]
-        return (*law_parameters(rows), *own)
-
-    def compile(self, rows: Sequence[Row]) -> CompiledFp32:
-        """Prepare rows.
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Read the rows.
 
         Raises:
             InputError: a malformed value, by file, line and column.
         """
-        return CompiledFp32(rows)
+        self.measured_s = np.array([row.number("latency_us") * MICRO for row in rows])
+        self.unscored: dict[int, str] = {}
+        self._kernels: dict[int, PlacedKernel] = {}
+        for index, row in enumerate(rows):
+            kernel = _read_kernel(row)
+            if isinstance(kernel, str):
+                self.unscored[index] = kernel
+            else:
+                self._kernels[index] = PlacedKernel(kernel, index, row.device())
+        self._streamed = {index: _streamed_bytes(rows[index]) for index in self._kernels}
+        self._table = KernelTable(list(self._kernels.values()), len(rows))
 
-    def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-        """The law on all rows, then each device's own constants."""
-        return fit_fp32(rows, start)
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Predicted time, shape (num_rows,), s."""
+        predicted = self._table.seconds(fitted)
+        predicted[list(self.unscored)] = np.nan
+        return predicted
 
-    def regime(self, row: Row) -> str:
-        """Operator, and launch, compute or memory by what the data sheet says bounds it."""
-        kind = row.text("op").lower()
-        device = row.find_device()
-        if row.number("latency_us") * MICRO < LAUNCH_BOUND_S:
-            return f"{kind}, launch"
-        if device is None or part_of(kind) != "matmul":
-            return f"{kind}, memory"
-        compute, memory = roofline_parts(row, device)
-        return f"{kind}, {'compute' if compute > memory else 'memory'}"
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """Launch, compute and memory; what overlaps is a negative part, so that they add up."""
+        total = float(self.seconds(fitted)[index])
+        placed = self._kernels[index]
+        machines, only = Fp32Machines.look_up((placed.device,), fitted), np.array([0])
+        if placed.kernel.kind == "matmul":
+            b, m, n, k = np.array([placed.kernel.sizes], float).T
+            machine = machines.simt(only)
+            time = simt_matmul(b, m, n, k, machine)
+            launch = float(np.asarray(machine.launch_s).reshape(-1)[0])
+            parts = [("launch", launch), ("compute", float(time.compute_s[0])), ("memory", float(time.memory_s[0]))]
+        else:
+            vector = machines.vector(only)
+            stream = float(self._streamed[index] / np.asarray(vector.bandwidth_bytes_per_s)[0])
+            parts = [("launch", min(total, float(np.asarray(vector.launch_s)[0]))), ("one stream", stream)]
+        rest = total - sum(seconds for _, seconds in parts)
+        return tuple(Part(name, seconds) for name, seconds in [*parts, ("overlap" if rest < 0 else "rows", rest)])
 
-    def cell(self, row: Row) -> str:
-        """The shape, so that one shape's measurements on several devices stay together."""
-        return "|".join(row.text(name, "") for name in ("op", "b", "m", "n", "k"))
 
-    def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
-        """By device: one kept out is priced by its maker's law and its data sheet."""
-        return {"device": [row.text("hardware") for row in rows]}
+def _streamed_bytes(row: Row) -> float:
+    """Of the operator as one pass over its tensors."""
+    elements = row.number("b", 1.0) * row.number("m") * row.number("n")
+    return _PASSES.get(row.text("op").lower(), 2.0) * ELEMENT_BYTES * elements
+
+
+def _read_kernel(row: Row) -> Kernel | str:
+    """The kernel of a row, or why it cannot be predicted.
+
+    Raises:
+        InputError: a malformed value, by file, line and column.
+    """
+    name = row.text("op").lower()
+    kind = KIND_OF.get(name, "")
+    b, m, n = row.number("b", 1.0), row.number("m"), row.number("n")
+    k = row.number("k", 1.0)
+    if not kind:
+        return f"no formula prices operator '{name}'"
+    if kind == "matmul" and not row.text("k", ""):
+        return "column 'k' is blank; a matmul needs its inner size"
+    dtype = row.text("dtype", "fp32").lower()
+    if dtype not in DTYPES:
+        return f"operators in {dtype} are not priced here"
+    try:
+        refusal = device_refusal(row.device())
+    except InputError as error:
+        if error.line is not None:
+            raise
+        refusal = str(error)
+    sizes = {"matmul": (b, m, n, k), "stream": (_streamed_bytes(row),)}
+    return refusal or Kernel(kind, sizes.get(kind, (m, n)))

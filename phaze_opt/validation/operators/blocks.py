@@ -6,94 +6,97 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from phaze_opt.estimate.machine import BEST_GROUP, EIGHT_BIT, Floats, fitted_values, machine_model
+from phaze_opt.estimate.machine import BEST_GROUP, EIGHT_BIT, Floats, MachineModel, fitted_values, machine_model
 from phaze_opt.estimate.machine_expectations import maker_of
-from phaze_opt.estimate.machine_matmul import matmul_terms
+from phaze_opt.estimate.machine_matmul import MatmulTerms, matmul_terms
 from phaze_opt.estimate.machine_vector import RowOperator, VectorMachine, row_operator_s
 from phaze_opt.hardware.device import ComputePath, Device, element_bytes
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Part
 
 
-class Block(Protocol):
+class OperatorBlock(Protocol):
     """Some rows' predictions."""
-
-    @property
-    def indices(self) -> NDArray[np.intp]:
-        """Places of the rows, shape (num_rows,)."""
-        ...
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted times, shape (num_rows,), s."""
         ...
 
-    def parts(self, fitted: FittedConstants, row: int) -> tuple[Part, ...]:
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """Where the time of one of the rows goes."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCase:
+    """What a row measures: machine, path, setting and operator (``matmul``, ``softmax``, ... or ``best``)."""
+
+    device: Device
+    path: ComputePath
+    setting: str
+    operator: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatmulBlock:
     """Matmuls; ``sizes`` has a column each for batch, m, n and k."""
 
-    indices: NDArray[np.intp]
+    case: OperatorCase
     sizes: Floats
-    device: Device
-    path: ComputePath
-    setting: str
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Launch and busy time."""
-        machine = machine_model(self.device, path=self.path, fitted=fitted, setting=self.setting)
-        return machine.launch_s + matmul_terms(*self._columns(), machine).busy_s
+        machine, terms = self._terms(fitted)
+        return machine.launch_s + terms.busy_s
 
-    def parts(self, fitted: FittedConstants, row: int) -> tuple[Part, ...]:
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """Compute by term, and what memory takes beyond it."""
-        machine = machine_model(self.device, path=self.path, fitted=fitted, setting=self.setting)
-        terms = matmul_terms(*self._columns(), machine)
+        machine, terms = self._terms(fitted)
         compute = terms.ideal_s + terms.waste_s + terms.ramp_s + terms.below_peak_s + terms.store_s
         return (
             Part("launch", machine.launch_s),
-            Part("compute at the peak", float(terms.ideal_s[row])),
-            Part("tiles and waves not full", float(terms.waste_s[row])),
-            Part("filling and draining", float(terms.ramp_s[row])),
-            Part("below the peak", float(terms.below_peak_s[row])),
-            Part("storing the result", float(terms.store_s[row])),
-            Part("memory beyond compute", float((terms.busy_s - terms.sustained_s - compute)[row])),
-            Part("lower clock of long matmuls", float(terms.sustained_s[row])),
+            Part("compute at the peak", float(terms.ideal_s[index])),
+            Part("tiles and waves not full", float(terms.waste_s[index])),
+            Part("filling and draining", float(terms.ramp_s[index])),
+            Part("below the peak", float(terms.below_peak_s[index])),
+            Part("storing the result", float(terms.store_s[index])),
+            Part("memory beyond compute", float((terms.busy_s - terms.sustained_s - compute)[index])),
+            Part("lower clock of long matmuls", float(terms.sustained_s[index])),
         )
 
-    def _columns(self) -> tuple[Floats, Floats, Floats, Floats]:
+    def _terms(self, fitted: FittedConstants) -> tuple[MachineModel, MatmulTerms]:
+        case = self.case
+        machine = machine_model(case.device, path=case.path, fitted=fitted, setting=case.setting)
         batch, m, n, k = self.sizes.T
-        return batch, m, n, k
+        return machine, matmul_terms(batch, m, n, k, machine)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowBlock:
     """Softmax, layer norm or GELU; ``sizes`` has a column each for rows and their length."""
 
-    indices: NDArray[np.intp]
+    case: OperatorCase
     sizes: Floats
-    device: Device
-    path: ComputePath
-    setting: str
-    operator: RowOperator
+
+    @property
+    def operator(self) -> RowOperator:
+        """What is done to each row."""
+        return RowOperator(self.case.operator)
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """The time of `estimate.machine_vector`."""
         rows, length = self.sizes.T
-        return row_operator_s(self.operator, rows, length, element_bytes(self.path), self._machine(fitted))
+        return row_operator_s(self.operator, rows, length, element_bytes(self.case.path), self._machine(fitted))
 
-    def parts(self, fitted: FittedConstants, row: int) -> tuple[Part, ...]:
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """Fixed time, stream, and what rows' latencies or the host add."""
         machine = self._machine(fitted)
         start = float(max(machine.elementwise_start_s, machine.softmax_start_s, machine.norm_start_s))
         passes = 3.0 if self.operator is RowOperator.ADD else 2.0
-        num_bytes = passes * element_bytes(self.path) * float(np.prod(self.sizes[row]))
+        num_bytes = passes * element_bytes(self.case.path) * float(np.prod(self.sizes[index]))
         stream = num_bytes / float(machine.bandwidth_bytes_per_s)
-        total = float(self.seconds(fitted)[row])
+        total = float(self.seconds(fitted)[index])
         return (
             Part("start", start),
             Part("memory", stream),
@@ -102,8 +105,8 @@ class RowBlock:
 
     def _machine(self, fitted: FittedConstants) -> VectorMachine:
         """The device with the operator's own constants; a GELU's serve for an addition."""
-        values = fitted_values(self.device, fitted=fitted, setting=self.setting)
-        device = self.device
+        device = self.case.device
+        values = fitted_values(device, fitted=fitted, setting=self.case.setting)
         name = "gelu" if self.operator is RowOperator.ADD else self.operator.value
         start_s = values.get(f"{name}_start_s", 0.0)
         return VectorMachine(
@@ -124,33 +127,31 @@ class RowBlock:
 class BestBlock:
     """Best matmuls of a search over shapes: no tile or wave is wasted there, so a share of the roofline is left."""
 
-    indices: NDArray[np.intp]
+    case: OperatorCase
     sizes: Floats
-    device: Device
-    path: ComputePath
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """FLOPs at the maker's share of the peak, or bytes at the memory's bandwidth."""
         compute = self._ideal() / self._efficiency(fitted)
         batch, m, n, k = self.sizes.T
-        num_bytes = element_bytes(self.path) * batch * (m * k + k * n + m * n)
-        return np.asarray(np.maximum(compute, num_bytes / self.device.hbm_bandwidth_bytes_per_s))
+        num_bytes = element_bytes(self.case.path) * batch * (m * k + k * n + m * n)
+        return np.asarray(np.maximum(compute, num_bytes / self.case.device.hbm_bandwidth_bytes_per_s))
 
-    def parts(self, fitted: FittedConstants, row: int) -> tuple[Part, ...]:
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """Peak and what is lost against it."""
-        ideal = float(self._ideal()[row])
+        ideal = float(self._ideal()[index])
         return (
             Part("compute at the peak", ideal),
-            Part("below the peak", float(self.seconds(fitted)[row]) - ideal),
+            Part("below the peak", float(self.seconds(fitted)[index]) - ideal),
         )
 
     def _ideal(self) -> Floats:
-        return np.asarray(2.0 * self.sizes.prod(axis=1) / self.device.peak(self.path))
+        return np.asarray(2.0 * self.sizes.prod(axis=1) / self.case.device.peak(self.case.path))
 
     def _efficiency(self, fitted: FittedConstants) -> float:
         """The maker's, or of a maker without any the mean of the others', with its part for 8-bit operands."""
         values = fitted.groups.get(BEST_GROUP, {})
         makers = {key: value for key, value in values.items() if key != EIGHT_BIT}
         mean = float(np.mean(list(makers.values()))) if makers else 1.0
-        eight_bit = values.get(EIGHT_BIT, 1.0) if element_bytes(self.path) == 1 else 1.0
-        return makers.get(f"matmul_efficiency.{maker_of(self.device)}", mean) * eight_bit
+        eight_bit = values.get(EIGHT_BIT, 1.0) if element_bytes(self.case.path) == 1 else 1.0
+        return makers.get(f"matmul_efficiency.{maker_of(self.case.device)}", mean) * eight_bit

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -13,139 +13,115 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.machine import BEST_GROUP, operator_group
 from phaze_opt.estimate.machine_expectations import HOST, maker_of
 from phaze_opt.estimate.machine_vector import RowOperator
-from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, path_of
+from phaze_opt.hardware.device import ComputePath, MatrixStyle, element_bytes, path_of
+from phaze_opt.hardware.device_catalogue import shipped_devices
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.validation.family import Parameter, Part
-from phaze_opt.validation.operators.all_reduce import all_reduce_block, all_reduce_refusal
-from phaze_opt.validation.operators.blocks import BestBlock, Block, MatmulBlock, RowBlock
+from phaze_opt.validation.collectives import CompiledCollectives, read_case
+from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.fit import fit_parameters
+from phaze_opt.validation.operators.blocks import BestBlock, MatmulBlock, OperatorBlock, OperatorCase, RowBlock
 from phaze_opt.validation.operators.parameters import (
     DEVICE,
     best_parameters,
+    expectations,
     matmul_parameters,
     row_parameters,
 )
-from phaze_opt.validation.operators.prior import fit_with_expectations
 from phaze_opt.validation.row import Row
+from phaze_opt.validation.row_times import roofline_parts
 
 Floats = NDArray[np.float64]
 BEST = "op_best_matmul"
-DATASETS = ("op_llmcompass", "op_gpt3_layer_llmcompass", "op_tpu_gemm", BEST)
 ALL_REDUCE = "all_reduce"
+LLMCOMPASS_FABRIC = "NVLink3 fully connected, 12 links"
+"""What joined the four A100 of LLMCompass's layer, in the words of its all-reduce rows."""
 SMALL_S = MappingProxyType({HOST: 1e-5, DEVICE: 1e-6})
 """Rooflines below this are bound by launches."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """What a row measures: machine, path, setting and operator (``matmul``, ``softmax``, ... or ``best``)."""
-
-    device: Device
-    path: ComputePath
-    setting: str
-    operator: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledOperatorRows:
-    """Rows in blocks that are predicted in one call each."""
+    """Rows in blocks that are predicted in one call each: one device, one path, one setting, one kind of operator.
+
+    Attributes:
+        measured_s: measured time of every row, shape (num_rows,), s.
+        unscored: why a row is not predicted, by its index.
+        blocks: with the places of their rows.
+    """
 
     measured_s: Floats
     unscored: Mapping[int, str]
-    blocks: tuple[Block, ...]
+    blocks: tuple[tuple[list[int], OperatorBlock], ...]
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
         predicted = np.full(len(self.measured_s), np.nan)
-        for block in self.blocks:
-            predicted[block.indices] = block.seconds(fitted)
+        for places, block in self.blocks:
+            predicted[places] = block.seconds(fitted)
         return predicted
 
     def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """Where the predicted time of one row goes; nothing for an unscored row."""
-        for block in self.blocks:
-            place = np.flatnonzero(block.indices == index)
-            if len(place):
-                return block.parts(fitted, int(place[0]))
+        for places, block in self.blocks:
+            if index in places:
+                return block.explain(fitted, places.index(index))
         return ()
 
 
-class OperatorFamily:
-    """Matmuls and row operators of single devices, and the best matmuls of many."""
+def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
+    """Constants of the devices, settings and operators that these rows have."""
+    cases = [_case_of(row) for row in rows if not _refusal(row)]
+    found: list[FitParameter] = []
+    if best := [case for case in cases if case.operator == "best"]:
+        makers = {maker_of(case.device) for case in best}
+        found += best_parameters(makers, paths={case.path for case in best})
+    own = [case for case in cases if case.operator not in ("best", ALL_REDUCE)]
+    for device_name, setting in sorted({(case.device.name, case.setting) for case in own}):
+        here = [case for case in own if (case.device.name, case.setting) == (device_name, setting)]
+        operators = {case.operator for case in here}
+        if "matmul" in operators:
+            found += matmul_parameters(here[0].device, setting, paths={case.path for case in here})
+        if operators - {"matmul"}:
+            found += row_parameters(here[0].device, setting, operators=operators)
+    return tuple(found)
 
-    @property
-    def name(self) -> str:
-        """Short name."""
-        return "operators"
 
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """Data sets that it predicts."""
-        return DATASETS
+def _compile(rows: Sequence[Row]) -> CompiledOperatorRows:
+    """Rows by device, path, setting and operator."""
+    measured = np.array([row.number("latency_us") * 1e-6 for row in rows])
+    unscored = {index: reason for index, row in enumerate(rows) if (reason := _refusal(row))}
+    cases = {index: _case_of(row) for index, row in enumerate(rows) if index not in unscored}
+    places: dict[tuple[str, ComputePath, str, str], list[int]] = {}
+    for index, case in cases.items():
+        places.setdefault((case.device.name, case.path, case.setting, case.operator), []).append(index)
+    blocks = ((own, _build_block([rows[index] for index in own], cases[own[0]])) for own in places.values())
+    return CompiledOperatorRows(measured, unscored, tuple(blocks))
 
-    def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
-        """Constants of the devices, settings and operators that these rows have."""
-        cases = [_case_of(row) for row in rows if not _refusal(row)]
-        found: list[Parameter] = []
-        if best := [case for case in cases if case.operator == "best"]:
-            makers = {maker_of(case.device) for case in best}
-            found += best_parameters(makers, paths={case.path for case in best})
-        own = [case for case in cases if case.operator not in ("best", ALL_REDUCE)]
-        for device_name, setting in sorted({(case.device.name, case.setting) for case in own}):
-            here = [case for case in own if (case.device.name, case.setting) == (device_name, setting)]
-            paths = {case.path for case in here}
-            operators = {case.operator for case in here}
-            if "matmul" in operators:
-                found += matmul_parameters(here[0].device, setting, paths=paths)
-            if operators - {"matmul"}:
-                found += row_parameters(here[0].device, setting, operators=operators)
-        return tuple(found)
 
-    def compile(self, rows: Sequence[Row]) -> CompiledOperatorRows:
-        """Rows by device, path, setting and operator."""
-        measured = np.array([row.number("latency_us") * 1e-6 for row in rows])
-        unscored = {index: reason for index, row in enumerate(rows) if (reason := _refusal(row))}
-        places: dict[tuple[str, ComputePath, str, str], list[int]] = {}
-        for index, row in enumerate(rows):
-            if index not in unscored:
-                case = _case_of(row)
-                places.setdefault((case.device.name, case.path, case.setting, case.operator), []).append(index)
-        blocks = tuple(_build_block(rows, indices) for indices in places.values())
-        return CompiledOperatorRows(measured, unscored, blocks)
+def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+    """One fit for each group of constants: no row depends on two."""
+    parameters = _parameters(rows)
+    fitted = start
+    for group in dict.fromkeys(parameter.group for parameter in parameters):
+        own_rows = [row for row in rows if not _refusal(row) and _group_of(_case_of(row)) == group]
+        own = [parameter for parameter in parameters if parameter.group == group]
+        expected = expectations(own, own_rows[0].machines or shipped_devices())
+        fitted = fit_parameters(_compile(own_rows), own, fitted, expectations=expected)
+    return fitted
 
-    def fit(self, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-        """One fit for each group of constants: no row depends on two."""
-        parameters = self.parameters(rows)
-        fitted = start
-        for group in dict.fromkeys(parameter.group for parameter in parameters):
-            own_rows = [row for row in rows if not _refusal(row) and _group_of(_case_of(row)) == group]
-            own = [parameter for parameter in parameters if parameter.group == group]
-            machines = own_rows[0].machines
-            fitted = fit_with_expectations(self.compile(own_rows), own, fitted, machines=machines)
-        return fitted
 
-    def regime(self, row: Row) -> str:
-        """Operator, and what its roofline says binds."""
-        if _refusal(row):
-            return "other"
-        case = _case_of(row)
-        compute, memory = _roofline(row, case)
-        name = "matmul" if case.operator == "best" else case.operator.replace("_", "-")
-        if case.operator == ALL_REDUCE:
-            return name
-        if max(compute, memory) < SMALL_S[case.setting]:
-            return f"{name} launch-bound"
-        return f"{name} compute-bound" if compute > memory else f"{name} memory-bound"
-
-    def cell(self, row: Row) -> str:
-        """The configuration: device, operator, shape and type."""
-        return "|".join(row.text(column, "") for column in ("hardware", "op", "b", "m", "n", "k", "dtype"))
-
-    def splits(self, rows: Sequence[Row]) -> Mapping[str, Sequence[str]]:
-        """A device at a time; a sweep of shapes at a time (n and k of a matmul, n of a row operator)."""
-        return {
-            "device": [row.text("hardware") for row in rows],
-            "sweep": [_sweep_of(row) for row in rows],
-        }
+def _regime(row: Row) -> str:
+    """Operator, and what its roofline says binds."""
+    if _refusal(row):
+        return "other"
+    case = _case_of(row)
+    if case.operator == ALL_REDUCE:
+        return "all-reduce"
+    compute, memory = roofline_parts(row, case.device)
+    name = "matmul" if case.operator == "best" else case.operator
+    if max(compute, memory) < SMALL_S[case.setting]:
+        return f"{name} launch-bound"
+    return f"{name} compute-bound" if compute > memory else f"{name} memory-bound"
 
 
 def _sweep_of(row: Row) -> str:
@@ -176,11 +152,11 @@ def _setting_of(row: Row) -> str:
     return DEVICE if "device" in row.text("timing", "") else HOST
 
 
-def _case_of(row: Row) -> _Case:
-    return _Case(row.device(), path_of(row.text("dtype")), _setting_of(row), _operator_of(row))
+def _case_of(row: Row) -> OperatorCase:
+    return OperatorCase(row.device(), path_of(row.text("dtype")), _setting_of(row), _operator_of(row))
 
 
-def _group_of(case: _Case) -> str:
+def _group_of(case: OperatorCase) -> str:
     """Group of the constants that a case is fitted to; none for an all-reduce, whose constants are the network's."""
     if case.operator == ALL_REDUCE:
         return ""
@@ -196,7 +172,8 @@ def _refusal(row: Row) -> str:
     except InputError as error:
         return str(error)
     if case.operator == ALL_REDUCE:
-        return all_reduce_refusal(row)
+        collective = read_case(_as_collective(row))
+        return collective if isinstance(collective, str) else ""
     if case.operator in ("matmul", "best") and not row.text("k", ""):
         return "column 'k' is blank; a matmul needs its inner size"
     known = {"matmul", "best", *(kind.value for kind in RowOperator)}
@@ -207,36 +184,31 @@ def _refusal(row: Row) -> str:
     return ""
 
 
-def _roofline(row: Row, case: _Case) -> tuple[float, float]:
-    """Compute and memory time at the specification, s."""
-    m, n, batch = row.number("m"), row.number("n"), row.number("b", 1.0)
-    size, bandwidth = element_bytes(case.path), case.device.hbm_bandwidth_bytes_per_s
-    if case.operator not in ("matmul", "best"):
-        return 0.0, 2.0 * m * n * size / bandwidth
-    k = row.number("k", 1.0)
-    return 2.0 * batch * m * n * k / case.device.peak(case.path), batch * (m * k + k * n + m * n) * size / bandwidth
-
-
-def _build_block(rows: Sequence[Row], indices: Sequence[int]) -> Block:
-    case = _case_of(rows[indices[0]])
-    places = np.array(indices, dtype=np.intp)
+def _build_block(rows: Sequence[Row], case: OperatorCase) -> OperatorBlock:
     if case.operator == ALL_REDUCE:
-        return all_reduce_block(rows, indices)
-    matmuls, row_sizes = _table(rows, indices, _matmul_sizes), _table(rows, indices, _row_sizes)
-    if case.operator == "best":
-        return BestBlock(places, matmuls, case.device, case.path)
-    if case.operator == "matmul":
-        return MatmulBlock(places, matmuls, case.device, case.path, case.setting)
-    return RowBlock(places, row_sizes, case.device, case.path, case.setting, RowOperator(case.operator))
+        return CompiledCollectives([_as_collective(row) for row in rows])
+    if case.operator not in ("matmul", "best"):
+        return RowBlock(case, np.array([(row.number("b", 1.0) * row.number("m"), row.number("n")) for row in rows]))
+    sizes = [(row.number("b", 1.0), row.number("m"), row.number("n"), row.number("k", 1.0)) for row in rows]
+    return BestBlock(case, np.array(sizes)) if case.operator == "best" else MatmulBlock(case, np.array(sizes))
 
 
-def _table(rows: Sequence[Row], indices: Sequence[int], sizes: Callable[[Row], tuple[float, ...]]) -> Floats:
-    return np.array([sizes(rows[index]) for index in indices], dtype=np.float64)
+def _as_collective(row: Row) -> Row:
+    """An all-reduce within the operators of a layer, a tensor of m x n elements, with the columns of collectives."""
+    size = element_bytes(path_of(row.text("dtype")))
+    payload = int(row.number("b", 1.0) * row.number("m") * row.number("n") * size)
+    values = dict(row.values) | {"bytes": str(payload), "fabric": LLMCOMPASS_FABRIC, "collective": "all_reduce"}
+    return replace(row, values=values)
 
 
-def _matmul_sizes(row: Row) -> tuple[float, ...]:
-    return row.number("b", 1.0), row.number("m"), row.number("n"), row.number("k", 1.0)
-
-
-def _row_sizes(row: Row) -> tuple[float, ...]:
-    return row.number("b", 1.0) * row.number("m"), row.number("n")
+OPERATORS = Family(
+    name="operators",
+    datasets=("op_llmcompass", "op_gpt3_layer_llmcompass", "op_tpu_gemm", BEST),
+    parameters=_parameters,
+    compile=_compile,
+    fit=_fit,
+    regime=_regime,
+    cell=lambda row: row.joined("hardware", "op", "b", "m", "n", "k", "dtype"),
+    splits=MappingProxyType({"device": lambda row: row.text("hardware"), "sweep": _sweep_of}),
+)
+"""Matmuls and row operators of single devices, and the best matmuls of many."""

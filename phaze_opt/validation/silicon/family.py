@@ -1,7 +1,7 @@
-"""Area, power, time and traffic of dies and small chips against what was published, and the family that scores them.
+"""Areas of dies and times of small chips against what was published.
 
 Nothing here is fitted: the package's area and energy tables are at 22 nm, `process_scaling` takes them to the process
-of a row by two published ratios.
+of a row by published ratios. Power and traffic are worked out by experiments/validation/silicon.py.
 """
 
 from __future__ import annotations
@@ -14,88 +14,69 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.hardware.area import glb_area_um2, tc_area_um2, vc_area_um2
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.units import MEGA, MILLI
-from phaze_opt.validation.family import Parameter, Part
+from phaze_opt.units import MEBI, MILLI, um2_to_mm2
+from phaze_opt.validation.family import Family, Part
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.silicon.die_area import predict_component_mm2
-from phaze_opt.validation.silicon.embedded_chips import (
-    eyeriss_figures,
-    nvdla_area_mm2,
-    nvdla_frame_s,
-    nvdla_peak_power_w,
+from phaze_opt.validation.silicon.convolution_chips import (
+    eyeriss_chip,
+    eyeriss_layer,
+    nvdla_chip,
+    price_layers,
+    resnet50,
 )
+from phaze_opt.validation.silicon.process_scaling import area_factor, is_known_process
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """One published quantity and the model's; ``reason`` says why there is no prediction (then nan)."""
+class _Die:
+    """A whole die: the machine made of it, the multiprocessors and cache on it, some of which machines disable."""
 
-    row_id: str
-    subject: str
-    quantity: str
-    unit: str
-    published: float
-    predicted: float
-    reason: str = ""
-
-    @property
-    def ratio(self) -> float:
-        """Predicted over published."""
-        return self.predicted / self.published
+    device: str
+    num_multiprocessors: int
+    cache_bytes: int
 
 
-def silicon_figures(rows: Sequence[Row]) -> tuple[Figure, ...]:
-    """Every published quantity of these rows; the first of each row is what the family scores.
+_DIES: Mapping[str, _Die] = MappingProxyType(
+    {"GA100": _Die("a100-80g", 128, 48 * MEBI), "Aldebaran": _Die("mi210", 112, 8 * MEBI)}
+)
+"""NVIDIA A100 and AMD CDNA2 white papers."""
+
+
+def predict_component_mm2(row: Row) -> float | str:
+    """Area of a component, mm^2, or why the model has none.
 
     Raises:
-        InputError: a malformed value, by file, line and column.
+        InputError: a malformed value.
     """
-    return tuple(figure for row in rows for figure in _FIGURES_OF[row.dataset](row))
+    die = next((known for name, known in _DIES.items() if row.text("die").startswith(name)), None)
+    process = row.text("process", "")
+    if die is None:
+        return f"no layout of die '{row.text('die')}' is known"
+    if not is_known_process(process):
+        return f"no scaling to process '{process}' is known"
+    component = row.text("component").lower()
+    if component.startswith("one core"):
+        area = multiprocessor_mm2(die.device)
+    elif component == "cores":
+        area = die.num_multiprocessors * multiprocessor_mm2(die.device)
+    elif component == "global buffer":
+        area = um2_to_mm2(float(glb_area_um2(np.array([die.cache_bytes]))[0]))
+    else:
+        return f"the area model counts arrays, lanes and buffers, not '{row.text('component')}'"
+    return area * area_factor(process)
 
 
-def _die_area(row: Row) -> list[Figure]:
-    subject = f"{row.text('die')}, {row.text('component')}"
-    predicted = predict_component_mm2(row)
-    value, reason = (math.nan, predicted) if isinstance(predicted, str) else (predicted, "")
-    return [Figure(row.id, subject, "area", "mm2", row.number("area_mm2"), value, reason)]
-
-
-def _nvdla(row: Row) -> list[Figure]:
-    subject = f"NVDLA, {row.integer('macs_int8')} multipliers"
-    predicted = {
-        ("resnet50_frames_per_s", "ResNet-50", "frames/s"): 1.0 / nvdla_frame_s(row),
-        ("area_28nm_mm2", "area at 28 nm", "mm2"): nvdla_area_mm2(row, "28 nm"),
-        ("area_16nm_mm2", "area at 16 nm", "mm2"): nvdla_area_mm2(row, "16 nm"),
-        ("peak_power_mw_16nm", "peak power at 16 nm", "mW"): nvdla_peak_power_w(row, "16 nm") / MILLI,
-    }
-    return [
-        Figure(row.id, subject, quantity, unit, row.number(column), value)
-        for (column, quantity, unit), value in predicted.items()
-        if row.values.get(column)
-    ]
-
-
-def _eyeriss(row: Row) -> list[Figure]:
-    predicted = eyeriss_figures(row)
-    subject = f"Eyeriss, AlexNet {row.text('layer')}"
-    figures = []
-    for column, quantity, unit, value in (
-        ("total_latency_ms", "latency", "ms", predicted.latency_s / MILLI),
-        ("processing_latency_ms", "processing latency", "ms", predicted.latency_s / MILLI),
-        ("power_mw", "power", "mW", predicted.chip_power_w / MILLI),
-        ("global_buffer_mb", "buffer traffic", "MB", predicted.glb_bytes / MEGA),
-        ("dram_mb", "DRAM traffic", "MB", predicted.dram_bytes / MEGA),
-    ):
-        if row.values.get(column):
-            figures.append(Figure(row.id, subject, quantity, unit, row.number(column), value))
-    return figures
-
-
-_FIGURES_OF: Mapping[str, Callable[[Row], list[Figure]]] = MappingProxyType(
-    {"die_area": _die_area, "nvdla_estimates": _nvdla, "eyeriss_alexnet": _eyeriss}
-)
-_TIME_UNITS = MappingProxyType({"ms": MILLI})
+def multiprocessor_mm2(device: str) -> float:
+    """One multiprocessor of a machine at 22 nm, mm^2: its arrays with their local memory, and its lanes."""
+    layout = load_device(device).layout
+    assert layout is not None
+    count = layout.num_tc // layout.num_vc
+    arrays = tc_area_um2(np.array([layout.tc_width * layout.tc_depth]), np.array([layout.local_bytes]))
+    lanes = vc_area_um2(np.array([layout.vc_width]))
+    return um2_to_mm2(float(count * arrays[0] + lanes[0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,53 +98,48 @@ class CompiledSilicon:
         return (Part("model", float(self.predicted_s[index])),)
 
 
-class SiliconFamily:
-    """Die areas, NVDLA's frame times and Eyeriss's latencies; nothing is fitted."""
-
-    @property
-    def name(self) -> str:
-        """Short name."""
-        return "silicon"
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """What it predicts."""
-        return tuple(_FIGURES_OF)
-
-    def parameters(self, rows: Sequence[Row]) -> tuple[Parameter, ...]:
-        """Nothing can be fitted."""
-        del rows
-        return ()
-
-    def compile(self, rows: Sequence[Row]) -> CompiledSilicon:
-        """The first published quantity of every row.
-
-        Raises:
-            InputError: a malformed value, by file, line and column.
-        """
-        measured, predicted = np.full(len(rows), math.nan), np.full(len(rows), math.nan)
-        unscored: dict[int, str] = {}
-        for index, row in enumerate(rows):
-            figures = _FIGURES_OF[row.dataset](row)
-            is_scored = bool(figures) and figures[0].quantity in {"area", "ResNet-50", "latency"}
-            if not is_scored or figures[0].reason:
-                unscored[index] = figures[0].reason if is_scored else "no frame rate is published"
-                continue
-            measured[index], predicted[index] = _as_seconds(figures[0])
-        return CompiledSilicon(measured, predicted, MappingProxyType(unscored))
-
-    def regime(self, row: Row) -> str:
-        """The component, configuration or layer."""
-        return row.values.get("component") or row.values.get("macs_int8") or row.values.get("layer") or row.dataset
-
-    def cell(self, row: Row) -> str:
-        """Every row is a cell of its own."""
-        return row.id
+def _die_area(row: Row) -> tuple[float, float] | str:
+    predicted = predict_component_mm2(row)
+    return predicted if isinstance(predicted, str) else (row.number("area_mm2"), predicted)
 
 
-def _as_seconds(figure: Figure) -> tuple[float, float]:
-    """Published and predicted, as time where it is one."""
-    if figure.unit == "frames/s":
-        return 1.0 / figure.published, 1.0 / figure.predicted
-    scale = _TIME_UNITS.get(figure.unit, 1.0)
-    return figure.published * scale, figure.predicted * scale
+def _frame_time(row: Row) -> tuple[float, float] | str:
+    """One image through ResNet-50, layer after layer."""
+    if not row.values.get("resnet50_frames_per_s"):
+        return "no frame rate is published"
+    frame_s = float(price_layers(resnet50(), nvdla_chip(row)).latency_s.sum())
+    return 1.0 / row.number("resnet50_frames_per_s"), frame_s
+
+
+def _layer_time(row: Row) -> tuple[float, float]:
+    latency_s = float(price_layers([eyeriss_layer(row)], eyeriss_chip()).latency_s[0])
+    return row.number("total_latency_ms") * MILLI, latency_s
+
+
+_FIGURE_OF: Mapping[str, Callable[[Row], tuple[float, float] | str]] = MappingProxyType(
+    {"die_area": _die_area, "nvdla_estimates": _frame_time, "eyeriss_alexnet": _layer_time}
+)
+"""Published and predicted value of a row by set, or why there is none."""
+
+
+def _compile(rows: Sequence[Row]) -> CompiledSilicon:
+    """The published quantity of every row.
+
+    Raises:
+        InputError: a malformed value, by file, line and column.
+    """
+    found = [_FIGURE_OF[row.dataset](row) for row in rows]
+    unscored = {index: each for index, each in enumerate(found) if isinstance(each, str)}
+    values = np.array([(math.nan, math.nan) if isinstance(each, str) else each for each in found]).reshape(-1, 2)
+    return CompiledSilicon(values[:, 0], values[:, 1], unscored)
+
+
+SILICON = Family(
+    name="silicon",
+    datasets=tuple(_FIGURE_OF),
+    parameters=lambda rows: (),
+    compile=_compile,
+    regime=lambda row: next(filter(None, map(row.values.get, ("component", "macs_int8", "layer"))), row.dataset),
+    cell=lambda row: row.id,
+)
+"""Die areas, NVDLA's frame times and Eyeriss's latencies by component, configuration or layer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.operator_table import CompiledOperators, compile_operators
 from phaze_opt.hardware.device import ComputePath, Device
+from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
@@ -24,7 +25,6 @@ from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
 from phaze_opt.objective.step.step_traffic import NUM_LAYERS, Traffic
 from phaze_opt.placement.step_time import StepTimes
-from phaze_opt.validation.curved_batch import CurvedBatch
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.training.row import TrainingRow
 from phaze_opt.workload.plan import Recompute
@@ -32,7 +32,7 @@ from phaze_opt.workload.stack import TrainingStack
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
+Curves = Mapping[str, Mapping[str, float]]
 
 _PART_NAMES = MappingProxyType(
     {
@@ -73,6 +73,28 @@ class TrainingEntry:
         return plan_network(load_network(self.network, num_devices=plan.num_devices, fitted=fitted), plan)
 
 
+class CurvedBatch:
+    """A batch of steps that is built again whenever the collectives' constants change, and kept while they do not.
+
+    A fit of other constants asks for the same curves thousands of times.
+
+    Args:
+        build: the batch, with networks under some constants.
+    """
+
+    def __init__(self, build: Callable[[FittedConstants], StepBatch]) -> None:
+        """Nothing is built before constants are known."""
+        self._build = build
+        self._known: tuple[Curves, StepBatch] | None = None
+
+    def under(self, fitted: FittedConstants) -> StepBatch:
+        """The batch on networks whose measured curves are those of ``fitted``."""
+        curves = {name: values for name, values in fitted.groups.items() if name.startswith(GROUP_PREFIX)}
+        if self._known is None or self._known[0] != curves:
+            self._known = (curves, self._build(fitted))
+        return self._known[1]
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Rows on one device, path and stack; they share graphs and operators."""
@@ -96,14 +118,13 @@ class CompiledTraining:
         unscored: why a row is not predicted, by its index.
     """
 
-    def __init__(self, entries: Sequence[TrainingEntry | str], measured_s: Sequence[float]) -> None:
+    def __init__(self, entries: Sequence[TrainingEntry | str]) -> None:
         """Compile the graphs; an entry that is a sentence, or whose model cannot be sharded, stays unscored.
 
         Args:
             entries: one for each row, or why there is none.
-            measured_s: of every row.
         """
-        self.measured_s = np.array(measured_s, float)
+        self.measured_s = np.array([np.nan if isinstance(each, str) else each.row.measured_s for each in entries])
         self.unscored = {index: each for index, each in enumerate(entries) if isinstance(each, str)}
         compiler = _StepCompiler()
         scored: list[tuple[int, TrainingEntry, CompiledStep]] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device
@@ -41,9 +41,7 @@ class TrainingRow:
     measured_s: float
 
 
-def read_training_row(
-    row: Row, *, micro_batch: int | None = None, interleave: int | None = None, measured: str = "iter_time_s"
-) -> TrainingRow | str:
+def read_training_row(row: Row, *, micro_batch: int | None = None, interleave: int | None = None) -> TrainingRow | str:
     """A row as objects, or a sentence that says why no model of it can be made.
 
     Args:
@@ -51,22 +49,44 @@ def read_training_row(
         micro_batch: sequences of a micro-batch where the column is blank; unless given, one sequence, and without
             pipeline stages all that a replica has, up to `MOST_SEQUENCES`.
         interleave: chunks a stage where that column is blank; 1 unless given.
-        measured: column of the measured time, s.
 
     Raises:
         InputError: a malformed value, by file, line and column.
     """
-    measured_s = row.number(measured)
-    try:
-        device = row.device()
-        model = read_model(row)
+
+    def read() -> tuple[ParallelPlan, TrainingSpec]:
         plan = _read_plan(row, micro_batch=micro_batch, interleave=interleave)
-        training = TrainingSpec(
-            micro_batch=plan.micro_batch,
-            sequence_length=row.integer("seq"),
-            global_batch=row.integer("global_batch"),
-            is_sequence_parallel=plan.is_sequence_parallel,
+        batch, is_split = row.integer("global_batch"), plan.is_sequence_parallel
+        return plan, TrainingSpec(plan.micro_batch, row.integer("seq"), batch, is_sequence_parallel=is_split)
+
+    return _read(row, row.number("iter_time_s"), read)
+
+
+def read_layer_row(row: Row) -> TrainingRow | str:
+    """A row of one block, forward and backward, as a model of one block on one tensor-parallel group.
+
+    Raises:
+        InputError: a malformed value, by file, line and column.
+    """
+
+    def read() -> tuple[ParallelPlan, TrainingSpec]:
+        tensor = row.integer("tp", 1)
+        plan = ParallelPlan(
+            tensor=tensor,
+            micro_batch=row.integer("micro_batch", 1),
+            recompute=_recompute(row),
+            is_sequence_parallel=_is_sequence_parallel(row, tensor),
         )
+        return plan, TrainingSpec(plan.micro_batch, row.integer("seq"), plan.micro_batch)
+
+    return _read(row, (row.number("forward_ms") + row.number("backward_ms")) * 1e3 * MICRO, read)
+
+
+def _read(row: Row, measured_s: float, read_plan: Callable[[], tuple[ParallelPlan, TrainingSpec]]) -> TrainingRow | str:
+    """What a row describes; a fault without a line is that of a plan or a machine, not of a value."""
+    try:
+        device, model = row.device(), read_model(row)
+        plan, training = read_plan()
     except InputError as error:
         if error.line is not None:
             raise
@@ -136,12 +156,19 @@ def _read_plan(row: Row, *, micro_batch: int | None, interleave: int | None) -> 
         micro_batch=max(1, round(row.number("micro_batch", blank))),
         zero=zero,
         state_shards=shards if shards and data % shards == 0 else 0,
-        recompute=_RECOMPUTE.get(row.text("recompute", "none").lower(), Recompute.NONE),
-        is_sequence_parallel=bool(row.integer("seq_parallel", 0)) and tensor > 1,
+        recompute=_recompute(row),
+        is_sequence_parallel=_is_sequence_parallel(row, tensor),
     )
 
 
-_RECOMPUTE = MappingProxyType({"full": Recompute.FULL, "selective": Recompute.SELECTIVE, "none": Recompute.NONE})
+def _recompute(row: Row) -> Recompute:
+    """Words of other software, as MaxText's, are none of these."""
+    word = row.text("recompute", "none").lower()
+    return Recompute(word) if word in list(Recompute) else Recompute.NONE
+
+
+def _is_sequence_parallel(row: Row, tensor: int) -> bool:
+    return bool(row.integer("seq_parallel", 0)) and tensor > 1
 
 
 def state_shards(sharding: str) -> int:
@@ -157,27 +184,3 @@ def zero_stage(sharding: str) -> int:
     if any(word in sharding for word in ("zero2", "zero-2", "grad_op")):
         return 2
     return 1 if any(word in sharding for word in ("zero1", "zero-1", "optimizer")) else 0
-
-
-def read_layer_row(row: Row) -> TrainingRow | str:
-    """A row of one block, forward and backward, as a model of one block on one tensor-parallel group.
-
-    Raises:
-        InputError: a malformed value, by file, line and column.
-    """
-    both_s = (row.number("forward_ms") + row.number("backward_ms")) * 1e3 * MICRO
-    try:
-        device = row.device()
-        model = read_model(row)
-        plan = ParallelPlan(
-            tensor=row.integer("tp", 1),
-            micro_batch=row.integer("micro_batch", 1),
-            recompute=_RECOMPUTE.get(row.text("recompute", "none").lower(), Recompute.NONE),
-            is_sequence_parallel=bool(row.integer("seq_parallel", 0)) and row.integer("tp", 1) > 1,
-        )
-        training = TrainingSpec(plan.micro_batch, row.integer("seq"), plan.micro_batch)
-    except InputError as error:
-        if error.line is not None:
-            raise
-        return str(error)
-    return TrainingRow(row, device, row.text("dtype", "bf16").lower(), model, training, plan, both_s)

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from phaze_opt.hardware.device import load_device
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.objective.step.measured_software import (
     MeasuredOn,
     SoftwareRows,

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import ComputePath, load_device
+from phaze_opt.hardware.device import ComputePath
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.clocks import MachineClock

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device import load_device
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
 from phaze_opt.objective.step.compiled_step import compile_step

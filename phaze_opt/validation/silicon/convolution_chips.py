@@ -1,4 +1,4 @@
-"""Convolutions as matmuls of the operator estimator (im2col): layers, networks, and what a chip takes for them."""
+"""NVDLA and Eyeriss as accelerators of the package, and what the estimator says of convolutions on them (im2col)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from phaze_opt.estimate.matmul_oracle import price_matmuls
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.units import GIBI, GIGA, KIBI, MEGA
+from phaze_opt.validation.row import Row
+
+_UNLIMITED_BYTES_PER_S = 1e15
+_EYERISS_LINK_HZ = 60 * MEGA
+_EYERISS_LINK_BYTES = 8
+"""Off-chip link of Eyeriss: 64 bits at 60 MHz (Chen et al., JSSC 2017; recalled)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class Convolution:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerCosts:
+class ConvolutionCosts:
     """What layers take one by one, each of shape (num_layers,): s, J, and bytes through the buffer and from DRAM."""
 
     latency_s: NDArray[np.float64]
@@ -57,7 +64,7 @@ class LayerCosts:
     dram_bytes: NDArray[np.float64]
 
 
-def price_layers(layers: Sequence[Convolution], chip: Accelerator) -> LayerCosts:
+def price_layers(layers: Sequence[Convolution], chip: Accelerator) -> ConvolutionCosts:
     """Costs of each layer alone on the whole chip.
 
     The patches are made on the way into the array, so DRAM sees inputs, filters and outputs once each.
@@ -70,7 +77,7 @@ def price_layers(layers: Sequence[Convolution], chip: Accelerator) -> LayerCosts
     rows, _ = build_array_rows(table, estimator.options.glb_limit, reference_glb_bytes=chip.glb_bytes)
     options = estimator.options
     prices = price_matmuls(compiled.shapes, rows, fill_and_drain=options.fill_and_drain, multicast=options.multicast)
-    return LayerCosts(
+    return ConvolutionCosts(
         latency_s=estimates.spread_s[0],
         energy_j=estimates.energy_j[0],
         glb_bytes=compiled.add_up(prices.glb_bytes)[0],
@@ -108,4 +115,66 @@ def _operator(layer: Convolution, dtype_bytes: int) -> Operator:
         core_type=CoreType.TC,
         matmuls=(layer.matmul,),
         bytes_read=float(layer.elements * dtype_bytes),
+    )
+
+
+def nvdla_chip(row: Row) -> Accelerator:
+    """An NVDLA configuration: one array as square as powers of two allow, 8-bit operands, a buffer that feeds it.
+
+    Raises:
+        InputError: a malformed value.
+    """
+    macs = row.integer("macs_int8")
+    width = 1 << ((macs.bit_length() - 1) // 2)
+    return Accelerator(
+        num_tc=1,
+        num_vc=1,
+        tc_width=width,
+        tc_depth=max(1, macs // width),
+        vc_width=16,
+        glb_bytes=row.integer("conv_buffer_kb", 512) * KIBI,
+        glb_bandwidth_bytes_per_s=_UNLIMITED_BYTES_PER_S,
+        l2_bytes=KIBI,
+        hbm_bytes=GIBI,
+        hbm_bandwidth_bytes_per_s=row.number("dram_gbytes_per_s", 20.0) * GIGA,
+        clock_hz=row.number("clock_ghz", 1.0) * GIGA,
+        dtype_bytes=1,
+        name="nvdla",
+    )
+
+
+def eyeriss_chip() -> Accelerator:
+    """Eyeriss: 12 x 14 elements of 16 bits and 0.5 KiB each, 108 KiB of buffer, 200 MHz; its buffer is no limit."""
+    return Accelerator(
+        num_tc=1,
+        num_vc=1,
+        tc_width=14,
+        tc_depth=12,
+        vc_width=14,
+        glb_bytes=108 * KIBI,
+        glb_bandwidth_bytes_per_s=_UNLIMITED_BYTES_PER_S,
+        l2_bytes=168 * KIBI // 2,
+        hbm_bytes=GIBI,
+        hbm_bandwidth_bytes_per_s=float(_EYERISS_LINK_HZ * _EYERISS_LINK_BYTES),
+        clock_hz=200 * MEGA,
+        name="eyeriss",
+    )
+
+
+def eyeriss_layer(row: Row) -> Convolution:
+    """The convolution of a row.
+
+    Raises:
+        InputError: a malformed value.
+    """
+    groups = row.integer("groups", 1)
+    return Convolution(
+        name=row.text("layer"),
+        batch=row.integer("batch"),
+        in_channels=row.integer("in_ch_per_group") * groups,
+        out_channels=row.integer("out_ch"),
+        in_size=row.integer("in_hw_padded"),
+        out_size=row.integer("out_hw"),
+        kernel=row.integer("kernel"),
+        groups=groups,
     )

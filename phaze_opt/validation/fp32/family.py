@@ -1,4 +1,4 @@
-"""Fit of fp32 constants in two steps: a law shared by makers on all devices, then what each device has of its own.
+"""Family of fp32 operators (NeuSight's measurements), fitted in two steps: a law of makers, then what devices have.
 
 The law gives every device of a maker the same constants, and its matmul efficiency by its power
 (`estimate.fp32_machine`); it prices devices that were never measured. A device with rows then gets own values, which
@@ -26,11 +26,13 @@ from phaze_opt.estimate.fp32_machine import (
 )
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.validation.family import Parameter
+from phaze_opt.units import MICRO
+from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fit import fit_parameters
 from phaze_opt.validation.fitted_writing import as_written
-from phaze_opt.validation.fp32.rows import CompiledFp32, part_of
+from phaze_opt.validation.fp32.operators import KIND_OF, CompiledFp32
 from phaze_opt.validation.row import Row
+from phaze_opt.validation.row_times import roofline_parts
 
 EFFICIENCY = "matmul_efficiency"
 STARTS: tuple[Mapping[str, float], ...] = (
@@ -46,11 +48,13 @@ Rows say nothing of some constants (tiles that no library chose); without a pull
 anywhere and the others with them (decision 0222)."""
 CLEARLY = 1.0 - 1e-6
 """A later start is taken if its error is lower by this factor: ends that differ by rounding are one minimum."""
+LAUNCH_BOUND_S = 5e-5
+"""A measured time below this is mostly launch."""
 
 
-def law_parameters(rows: Sequence[Row]) -> tuple[Parameter, ...]:
+def _law_parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     """Constants that all devices of a maker, or all devices, share."""
-    found: list[Parameter] = []
+    found: list[FitParameter] = []
     for maker in sorted({library_of(device) for device in devices_of(rows)}):
         names = [c for c in FP32_CONSTANTS if c.scope is not Scope.SHARED and c.name != EFFICIENCY]
         found.extend(_parameter(constant, f"fp32/{maker}") for constant in names)
@@ -58,16 +62,17 @@ def law_parameters(rows: Sequence[Row]) -> tuple[Parameter, ...]:
     return (*found, *shared) if found else ()
 
 
-def device_parameters(device: Device, rows: Sequence[Row]) -> tuple[Parameter, ...]:
+def device_parameters(device: Device, rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     """Constants of its own that a device's rows tell something about."""
-    parts = {part_of(row.text("op").lower()) for row in rows if row.find_device() is device}
+    kinds = {KIND_OF.get(row.text("op").lower(), "") for row in rows if row.find_device() is device}
+    parts = {"elementwise" if kind == "stream" else kind for kind in kinds}
     own = [c for c in FP32_CONSTANTS if c.scope is Scope.DEVICE and parts.intersection(operators_of(c))]
     return tuple(_parameter(constant, group_of(constant, device)) for constant in own)
 
 
-def fit_fp32(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
     """``start`` with the law and the devices' own constants fitted to operator rows."""
-    law = law_parameters(rows)
+    law = _law_parameters(rows)
     if not law:
         return start
     groups = {f"fp32/{device.name}" for device in devices_of(rows)} | {parameter.group for parameter in law}
@@ -109,8 +114,8 @@ def _log_error(compiled: CompiledFp32, fitted: FittedConstants) -> float:
     return float(np.abs(np.log(ratios)).mean()) if scored else 0.0
 
 
-def _parameter(constant: Fp32Constant, group: str) -> Parameter:
-    return Parameter(
+def _parameter(constant: Fp32Constant, group: str) -> FitParameter:
+    return FitParameter(
         group=group,
         name=constant.name,
         unit=constant.unit,
@@ -120,3 +125,35 @@ def _parameter(constant: Fp32Constant, group: str) -> Parameter:
         meaning=constant.meaning,
         is_log=True,
     )
+
+
+def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
+    """The law of makers, and each measured device's own."""
+    own = [each for device in devices_of(rows) for each in device_parameters(device, rows)]
+    return (*_law_parameters(rows), *own)
+
+
+def _regime(row: Row) -> str:
+    """Operator, and launch, compute or memory by what the data sheet says bounds it."""
+    name = row.text("op").lower()
+    device = row.find_device()
+    if row.number("latency_us") * MICRO < LAUNCH_BOUND_S:
+        return f"{name}, launch"
+    if device is None or KIND_OF.get(name) != "matmul":
+        return f"{name}, memory"
+    compute, memory = roofline_parts(row, device)
+    return f"{name}, {'compute' if compute > memory else 'memory'}"
+
+
+FP32_OPERATORS = Family(
+    name="fp32_operators",
+    datasets=("op_neusight_fp32",),
+    parameters=_parameters,
+    compile=CompiledFp32,
+    fit=_fit,
+    regime=_regime,
+    cell=lambda row: row.joined("op", "b", "m", "n", "k"),
+    splits=MappingProxyType({"device": lambda row: row.text("hardware")}),
+)
+"""Matmuls by `estimate.machine_simt`, row operators by `estimate.machine_vector`. A shape's measurements on several
+devices stay together; a device kept out is priced by its maker's law and its data sheet."""

@@ -1,10 +1,11 @@
-"""Constants of training on H100s, with FSDP and on TPUs: bounds, and starts that other sources give."""
+"""Constants of training software: bounds, and starts that other sources give."""
 
 from __future__ import annotations
 
 from phaze_opt.objective.step.stacks import stack_group
-from phaze_opt.validation.family import Parameter
+from phaze_opt.validation.family import FitParameter
 
+BASE, NEXT, ZERO, PROFILE = "megatron-2021", "megatron-2022", "deepspeed-zero3-2021", "vtrain-profile"
 CORE, FOUNDRY, FOUNDRY_H100, MAXTEXT = "megatron-core", "llm-foundry", "llm-foundry-h100", "maxtext"
 
 _MATMUL = "share of the peak that matmuls reach in training"
@@ -19,15 +20,32 @@ _INTENSITY = "FLOPs that a matmul's tiles do for each byte of operands they read
 _BACKWARD = "rate of attention's backward products as a share of the forward ones'"
 
 
-def _share(stack: str, name: str, bounds: tuple[float, float, float], meaning: str) -> Parameter:
+def _share(stack: str, name: str, bounds: tuple[float, float, float], meaning: str) -> FitParameter:
     """Lowest and highest value and start."""
-    return Parameter(stack_group(stack), name, "1", *bounds, meaning)
+    return FitParameter(stack_group(stack), name, "1", *bounds, meaning)
 
 
-PARAMETERS = (
+def _time(stack: str, name: str, bounds: tuple[float, float, float], meaning: str) -> FitParameter:
+    return FitParameter(stack_group(stack), name, "s", *bounds, meaning, is_log=True)
+
+
+MEGATRON_PARAMETERS = (
+    _share(BASE, "matmul_efficiency", (0.5, 1.0, 0.78), "share of the peak that matmuls reach in training"),
+    FitParameter(
+        stack_group(BASE), "attention_traffic", "1", 0.5, 6.0, 1.6, "passes of softmax and dropout over scores"
+    ),
+    _share(BASE, "network_efficiency", (0.2, 1.0, 0.8), "share of the adapters that collectives and transfers reach"),
+    _time(BASE, "collective_latency_s", (1e-6, 1e-3, 5e-5), "time of a tensor-parallel collective beyond its curve"),
+    _time(PROFILE, "host_s_per_operator", (1e-6, 1e-3, 7e-5), "host time to launch an operator"),
+    _time(PROFILE, "host_s_per_collective", (1e-6, 1e-3, 1e-4), "the same for a collective; slowest of its hosts"),
+    _time(PROFILE, "collective_latency_s", (1e-6, 2e-3, 3e-4), "time of a profiled collective beyond its curve"),
+    _share(PROFILE, "lone_head_efficiency", (0.1, 1.0, 0.3), "share of the matmuls' rate in a head of one device"),
+)
+
+MODERN_PARAMETERS = (
     _share(CORE, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(CORE, "attention_efficiency", (0.35, 0.65, 0.5), _ATTENTION),
-    Parameter(stack_group(CORE), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
+    FitParameter(stack_group(CORE), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY, "matmul_efficiency", (0.5, 0.95, 0.78), _MATMUL),
     _share(FOUNDRY, "attention_efficiency", (0.1, 0.8, 0.4), _ATTENTION),
     _share(FOUNDRY, "attention_backward", (0.4, 1.0, 0.7), _BACKWARD),
@@ -37,12 +55,12 @@ PARAMETERS = (
     _share(FOUNDRY, "network_efficiency", (0.2, 1.0, 0.8), _NETWORK),
     _share(FOUNDRY, "parameter_overlap", (0.0, 1.0, 0.7), _OVERLAP),
     _share(FOUNDRY, "waiting_share", (0.0, 0.05, 0.01), _WAITING),
-    Parameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
+    FitParameter(stack_group(FOUNDRY), "step_overhead_s", "s", 0.0, 0.1, 0.02, _OVERHEAD),
     _share(FOUNDRY_H100, "matmul_efficiency", (0.4, 0.95, 0.78), _MATMUL),
     _share(FOUNDRY_H100, "attention_efficiency", (0.05, 0.8, 0.22), _ATTENTION),
-    Parameter(stack_group(MAXTEXT), "tile_intensity", "FLOP/byte", 300.0, 10000.0, 1500.0, _INTENSITY, is_log=True),
-    Parameter(stack_group(MAXTEXT), "softmax_flops", "FLOP", 1.0, 40.0, 8.0, "vector FLOPs of an attention score"),
+    FitParameter(stack_group(MAXTEXT), "tile_intensity", "FLOP/byte", 300.0, 10000.0, 1500.0, _INTENSITY, is_log=True),
+    FitParameter(stack_group(MAXTEXT), "softmax_flops", "FLOP", 1.0, 40.0, 8.0, "vector FLOPs of an attention score"),
     _share(MAXTEXT, "vector_efficiency", (0.3, 1.0, 0.6), _VECTOR),
     _share(MAXTEXT, "waiting_share", (0.0, 0.05, 0.02), _WAITING),
 )
-"""All constants; groups of different software share none, so each is fitted alone."""
+"""Groups of different software share none, so each is fitted alone."""

@@ -1,4 +1,4 @@
-"""What the simplest formulas say of a row's time, before any constant: rooflines and counted FLOPs."""
+"""The measured time of a row, and what the simplest formulas say of it: rooflines, counted FLOPs; no constants."""
 
 from __future__ import annotations
 
@@ -7,10 +7,31 @@ from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, element_bytes, path_of
+from phaze_opt.units import MICRO, MILLI
 from phaze_opt.validation.row import Row
+
+MEASURED = MappingProxyType(
+    {
+        "operators": ("latency_us", MICRO),
+        "collectives": ("latency_us", MICRO),
+        "training": ("iter_time_s", 1.0),
+        "layer": ("forward_ms", MILLI),
+        "whole model": ("e2e_ms", MILLI),
+    }
+)
+"""Column of the measured time by kind of file, and its unit in seconds."""
 
 _PASSES = MappingProxyType({"add": 3.0})
 """Tensors that an operator on vectors moves; all others read one and write one."""
+
+
+def measured_seconds(row: Row, kind: str) -> float:
+    """Measured time of a row, s; forward and backward together for a layer."""
+    column, unit = MEASURED[kind]
+    total = row.number(column)
+    if kind == "layer":
+        total += row.number("backward_ms", 0.0)
+    return total * unit
 
 
 def ideal_seconds(row: Row, kind: str) -> float:
@@ -23,12 +44,7 @@ def ideal_seconds(row: Row, kind: str) -> float:
         if kind == "collectives":
             return ring_bytes(row)
         device = row.device()
-        return {
-            "operators": roofline_seconds,
-            "training": training_seconds,
-            "layer": layer_seconds,
-            "whole model": whole_model_seconds,
-        }[kind](row, device)
+        return max(roofline_parts(row, device)) if kind == "operators" else MODEL_SECONDS[kind](row, device)
     except (InputError, KeyError):
         return math.nan
 
@@ -37,11 +53,6 @@ def ring_bytes(row: Row) -> float:
     """Bytes that each device sends in a ring all-reduce: 2 (n - 1) / n times the payload."""
     devices = row.number("n_devices")
     return 2.0 * (devices - 1.0) / devices * row.number("bytes")
-
-
-def roofline_seconds(row: Row, device: Device) -> float:
-    """Roofline of one operator, s."""
-    return max(roofline_parts(row, device))
 
 
 def roofline_parts(row: Row, device: Device) -> tuple[float, float]:
@@ -60,26 +71,32 @@ def roofline_parts(row: Row, device: Device) -> tuple[float, float]:
     return 2.0 * batch * m * n * k / device.peak(path), moved / device.hbm_bandwidth_bytes_per_s
 
 
-def training_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:
+def _training_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:
     """FLOPs of forward and backward of all tokens at the peak of all devices; of a share of attention's scores."""
     tokens = row.number("global_batch") * row.number("seq")
     flops = 3.0 * tokens * _token_flops(row, row.number("layers"), scores_share)
     return flops / (row.number("n_devices") * device.peak(path_of(row.text("dtype", "bf16"))))
 
 
-def layer_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:
+def _layer_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:
     """FLOPs of forward and backward of one layer's micro-batch, without the head, at the peak of all devices."""
     tokens = row.number("micro_batch") * row.number("seq")
     flops = 3.0 * tokens * _layer_token_flops(row, scores_share)
     return flops / (row.number("tp") * device.peak(path_of(row.text("dtype", "fp16"))))
 
 
-def whole_model_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:
+def _whole_model_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:
     """FLOPs of forward, and of backward in training, at the peak of all devices."""
     passes = 3.0 if row.text("mode") == "train" else 1.0
     tokens = row.number("batch") * row.number("seq")
     peak = row.number("n_devices", 1.0) * device.peak(path_of(row.text("dtype", "fp32")))
     return passes * tokens * _token_flops(row, row.number("layers"), scores_share) / peak
+
+
+MODEL_SECONDS = MappingProxyType(
+    {"training": _training_seconds, "layer": _layer_seconds, "whole model": _whole_model_seconds}
+)
+"""FLOPs of a row at the peak of all its devices by kind of file, s; ``scores_share`` counts a share of attention."""
 
 
 def _token_flops(row: Row, layers: float, scores_share: float) -> float:

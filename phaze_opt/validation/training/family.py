@@ -1,0 +1,154 @@
+"""Families of training steps: on A100 and V100 clusters with Megatron-LM, and on H100s, with FSDP and on TPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.objective.step.stacks import PARENTS, stack_group
+from phaze_opt.validation.family import Family, FitParameter, Label
+from phaze_opt.validation.fit import fit_towards_starts
+from phaze_opt.validation.held_out import with_starts
+from phaze_opt.validation.row import Row
+from phaze_opt.validation.training.compiled import CompiledTraining
+from phaze_opt.validation.training.parameters import MEGATRON_PARAMETERS, MODERN_PARAMETERS
+from phaze_opt.validation.training.sets import (
+    KORTHIKANTI,
+    LARGE,
+    LAYER,
+    LLM_FOUNDRY,
+    MAXTEXT,
+    MEGATRON,
+    MULTI,
+    NEMO,
+    SC21,
+    SCALING,
+    SINGLE,
+    read_entry,
+    read_row,
+    stack_of,
+)
+
+NODE_DEVICES = 8
+FITTED = (SINGLE, MULTI, SC21, KORTHIKANTI)
+"""Sets of the first family whose rows are fitted, each set with one weight in all; the others are scored only."""
+_TOGETHER = ((MEGATRON, NEMO), (LLM_FOUNDRY,), (MAXTEXT,))
+"""Sets of the second family whose constants are fitted together; none is shared between the three."""
+
+
+def _compile(rows: Sequence[Row]) -> CompiledTraining:
+    """Graphs of all rows.
+
+    Raises:
+        InputError: a malformed value, by file, line and column.
+    """
+    return CompiledTraining([read_entry(row) for row in rows])
+
+
+def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
+    """Constants of the software that the rows ran, and of what it came of."""
+    stacks = {stack_of(read) for row in rows if not isinstance(read := read_row(row), str)}
+    used = {stack_group(name) for stack in stacks for name in (stack, PARENTS.get(stack, stack))}
+    return tuple(each for each in (*MEGATRON_PARAMETERS, *MODERN_PARAMETERS) if each.group in used)
+
+
+def _fit_by_set(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+    """By least squares in which every set counts alike, however many rows it has.
+
+    A pull to the starts weighs as much as one row of the smallest set (decision 0176): few rows must not decide a
+    constant alone.
+    """
+    counts = Counter(row.dataset for row in rows)
+    scale = (len(rows) / max(1, len(counts))) ** 0.5
+    weights = scale * np.array([counts[row.dataset] ** -0.5 if row.dataset in FITTED else 0.0 for row in rows])
+    return fit_towards_starts(_compile(rows), _parameters(rows), start, weights=weights)
+
+
+def _fit_by_software(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+    """Each software's constants on its own rows, pulled to what other sources say; unseen ones stay there."""
+    fitted = with_starts(start, MODERN_PARAMETERS)
+    for sets in _TOGETHER:
+        own = [row for row in rows if row.dataset in sets]
+        if own:
+            fitted = fit_towards_starts(_compile(own), _parameters(own), fitted)
+    return fitted
+
+
+def _degrees(row: Row) -> str:
+    """Tensor degree, with or without stages; tensor groups that cross nodes apart."""
+    tensor, pipeline = row.integer("tp", 1), row.integer("pp", 1)
+    where = " across nodes" if tensor > NODE_DEVICES else ""
+    return f"tp {tensor}{where}, pp {'1' if pipeline == 1 else '> 1'}"
+
+
+def _modern_regime(row: Row) -> str:
+    """What tells the rows of a set apart: chip, length, recomputation, or degrees."""
+    recompute = row.text("recompute", "none")
+    if row.dataset == MAXTEXT:
+        return f"{row.text('hardware')}, {recompute} recompute"
+    if row.dataset == LLM_FOUNDRY:
+        length = "up to 4096" if row.integer("seq") <= 4096 else "above 4096"
+        machine = f"{row.text('hardware')} {row.text('dtype', 'bf16')}"
+        return f"{machine}, {_nodes(row)}, {length} tokens, {recompute} recompute"
+    stages = "stages" if row.integer("pp", 1) > 1 else "no stages"
+    return f"{row.text('dtype', 'bf16')}, {stages}"
+
+
+def _nodes(row: Row) -> str:
+    return "one node" if row.integer("n_devices") <= NODE_DEVICES else "several nodes"
+
+
+def _cell(row: Row) -> str:
+    """Composed rows share hidden size, degrees and micro-batch; others are configurations of their own."""
+    if row.dataset == SINGLE:
+        columns: tuple[str, ...] = ("hidden", "tp", "pp", "dp", "micro_batch")
+    else:
+        columns = ("model", "n_devices", "tp", "pp", "dp", "micro_batch", "interleave", "global_batch", "sharding")
+    return f"{row.dataset}|{row.joined(*columns)}"
+
+
+def _only(label: Label, *datasets: str) -> Label:
+    """The label of rows of some sets; empty for others."""
+    return lambda row: label(row) if row.dataset in datasets else ""
+
+
+def _column(name: str, *datasets: str) -> Label:
+    return _only(lambda row: row.text(name, ""), *datasets)
+
+
+TRAINING = Family(
+    name="training",
+    datasets=(SINGLE, MULTI, SC21, KORTHIKANTI, LAYER, SCALING, LARGE),
+    parameters=_parameters,
+    compile=_compile,
+    fit=_fit_by_set,
+    regime=_degrees,
+    cell=_cell,
+    splits=MappingProxyType({"hidden": _column("hidden", SINGLE), "model": _column("model", MULTI, SC21, KORTHIKANTI)}),
+)
+"""Megatron-LM of 2021 and 2022 and what came of it; tested on hidden sizes of the composed rows, models of others."""
+
+MODERN_TRAINING = Family(
+    name="modern-training",
+    datasets=(MEGATRON, NEMO, LLM_FOUNDRY, MAXTEXT),
+    parameters=_parameters,
+    compile=_compile,
+    fit=_fit_by_software,
+    regime=_modern_regime,
+    cell=lambda row: row.joined("hardware", "model", "n_devices", "seq", "dtype", "tp", "pp", "sharding"),
+    splits=MappingProxyType(
+        {
+            "nodes": _only(_nodes, LLM_FOUNDRY),
+            "devices": _column("n_devices", LLM_FOUNDRY),
+            "machine": _column("hardware", LLM_FOUNDRY),
+            "chip": _column("hardware", MAXTEXT),
+            "model": lambda row: f"{row.dataset}:{row.text('model', '')}",
+        }
+    ),
+)
+"""Megatron-Core, NeMo in fp8, llm-foundry (FSDP) and MaxText; tested on one node or several, device counts and machines
+of llm-foundry, chips of MaxText and models of all."""
