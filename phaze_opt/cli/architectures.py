@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.options import JsonOption
-from phaze_opt.cli.output import out, print_json
+from phaze_opt.cli.output import print_json, print_tables
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,15 +32,13 @@ def architectures(
 ) -> None:
     """List the architecture presets: peak rate, memory, network, area and power; or all that is known of some."""
     from phaze_opt.hardware.presets import list_architectures
-    from phaze_opt.report.tables import draw_table
 
     rows = [_row(name) for name in (map(_preset, names) if names else list_architectures())]
     if json:
         print_json(rows)
         return
     tables = [_detail_table(row) for row in rows] if names else [_list_table(rows)]
-    for table in tables:
-        out().print(draw_table(table))
+    print_tables(*tables)
 
 
 def _preset(text: str) -> str:

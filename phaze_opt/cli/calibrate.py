@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.measurements import (
-    CONSTANTS_HELP,
     MEASUREMENTS,
     NEEDED_COLUMNS,
+    ConstantsOption,
     DatasetOption,
     MachineOption,
     NamesArgument,
@@ -54,9 +54,7 @@ def calibrate(
         list[str] | None,
         typer.Option("--only", help="Families of models to fit (repeat); all that suit.", rich_help_panel=MEASUREMENTS),
     ] = None,
-    constants: Annotated[
-        Path | None, typer.Option("--constants", help=CONSTANTS_HELP, rich_help_panel=MEASUREMENTS)
-    ] = None,
+    constants: ConstantsOption = None,
     held_out: Annotated[
         bool,
         typer.Option(
@@ -71,8 +69,10 @@ def calibrate(
 
     The file is written at the end and at once: an interrupted run leaves what was there before.
     """
+    from phaze_opt.validation.registry import load_families
+
     check_file_to_write(output, option="--out", example="my_constants.json")
-    families, machines = _load_families(tuple(only or ())), read_machines(machine)
+    families, machines = load_families(tuple(only or ())), read_machines(machine)
     datasets = read_measurements(data, dataset_names(dataset, names), machines=machines)
     found = _run(families, datasets, constants, has_held_out=held_out)
     _write(found, output, constants)
@@ -80,12 +80,6 @@ def calibrate(
         print_json(_to_json(found, output))
         return
     _print(found, output, data, machine or ())
-
-
-def _load_families(only: tuple[str, ...]) -> tuple[Family, ...]:
-    from phaze_opt.validation.registry import load_families
-
-    return load_families(only)
 
 
 def _run(

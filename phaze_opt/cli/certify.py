@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,45 +40,32 @@ NEEDED = {"devices": "the number of accelerators", "global_batch": "the samples 
 """What a proof does not go without."""
 OF_PROOFS: dict[str, Any] = dict.fromkeys(NEEDED, {"is_required": False, "default": None})
 NOTHING_FOUND = {"architecture": None, "is_feasible": False, "points": 0, "file": None}
+_proving = partial(declared, panel=PROOF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofOptions:
     """What is proved, and how."""
 
-    objective: str = declared("throughput", "throughput or throughput_per_tdp.", Kind.WORD, panel=PROOF)
-    tolerance: float = declared(
-        0.001,
-        "How far above the best design the bound on all others may stay; 0 proves the exact optimum.",
-        Kind.GAP,
-        panel=PROOF,
+    objective: str = _proving("throughput", "throughput or throughput_per_tdp.", Kind.WORD)
+    tolerance: float = _proving(
+        0.001, "How far above the best design the bound on all others may stay; 0 proves the exact optimum.", Kind.GAP
     )
-    jobs: int = declared(1, JOBS_HELP, Kind.COUNT, panel=PROOF, high=MAX_JOBS)
-    resume: bool = declared(False, "Continue the same proof where it was interrupted.", Kind.SWITCH, panel=PROOF)
-    check: Path | None = declared(
-        None,
-        "Check a certificate (its directory) by independent code instead; needs no other option.",
-        Kind.PATH,
-        panel=PROOF,
+    jobs: int = _proving(1, JOBS_HELP, Kind.COUNT, high=MAX_JOBS)
+    resume: bool = _proving(False, "Continue the same proof where it was interrupted.", Kind.SWITCH)
+    check: Path | None = _proving(
+        None, "Check a certificate (its directory) by independent code instead; needs no other option.", Kind.PATH
     )
-    robust: bool = declared(
+    robust: bool = _proving(
         False,
         "Also certify the optimum at the corners of the assumptions' ranges and at samples within them, and "
         "the design of least largest regret over all of them.",
         Kind.SWITCH,
-        panel=PROOF,
     )
-    robust_samples: int = declared(
-        8,
-        "Samples within the ranges of the assumptions, besides their corners.",
-        Kind.COUNT,
-        panel=PROOF,
-        low=0,
-        high=MAX_SAMPLES,
+    robust_samples: int = _proving(
+        8, "Samples within the ranges of the assumptions, besides their corners.", Kind.COUNT, low=0, high=MAX_SAMPLES
     )
-    seed: int = declared(
-        0, "Of these samples; a proof has no randomness.", Kind.COUNT, panel=PROOF, low=0, high=MAX_SEED
-    )
+    seed: int = _proving(0, "Of these samples; a proof has no randomness.", Kind.COUNT, low=0, high=MAX_SEED)
 
 
 @with_options

@@ -10,8 +10,14 @@ import typer
 
 from phaze_opt.cli.endings import EXIT_INFEASIBLE
 from phaze_opt.cli.output import console, out, print_json, print_tables
-from phaze_opt.cli.plan_options import PlanOptions, plan_choices, training_length
-from phaze_opt.cli.plan_software import choose_software, notes_on, with_gradients
+from phaze_opt.cli.plan_options import (
+    PlanOptions,
+    choose_software,
+    fitted_errors,
+    own_fit,
+    plan_choices,
+    training_length,
+)
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.record.spelling import parse_word
@@ -130,16 +136,18 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     from phaze_opt.hardware.presets import find_machine
     from phaze_opt.objective.step.clocks import MachineClock
     from phaze_opt.objective.step.plan_search import Machine
+    from phaze_opt.report.plan_notes import software_notes
     from phaze_opt.report.plans import PlanSetting
     from phaze_opt.workload.stack import IDEAL_STACK
 
-    fitted = load_fitted(request.plan.constants)
+    plan, scenario, model = request.plan, request.scenario, request.model
+    fitted = load_fitted(plan.constants)
     clock: LayerClock
-    path = _path(request.plan.dtype or DEFAULT_DTYPE)
+    path = _path(plan.dtype or DEFAULT_DTYPE)
     device = find_machine(request.arch)
     real = None if device is None else device.name
-    software = choose_software(request.plan.software, machine=real, attention=request.scenario.attention, fitted=fitted)
-    stack = with_gradients(software, request.plan.gradient_bits).stack
+    software = choose_software(plan, machine=real, attention=scenario.attention, fitted=fitted)
+    stack = software.stack
     if device is not None:
         _refuse_schedule_options(request, device.name)
         peak, memory_bytes, name = device.peak(path), device.hbm_bytes, device.name
@@ -148,42 +156,51 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     else:
         clock, peak, memory_bytes, name = _designed_chip(request)
         network_name = request.network or DEFAULT_NETWORK
-    network = load_network(network_name, num_devices=request.scenario.devices, fitted=fitted)
+    network = load_network(network_name, num_devices=scenario.devices, fitted=fitted)
     training = _training(request)
+    notes = software_notes(
+        stack.name,
+        machine=name,
+        dtype=str(path),
+        is_chosen=software.is_chosen,
+        is_zero_named=plan.zero is not None,
+        gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
+        num_experts=model.num_experts,
+        sequence_length=training.sequence_length,
+        errors=fitted_errors(plan.constants),
+        own_fit=own_fit(plan.constants, stack.name),
+    )
     setting = PlanSetting(
         machine=name,
         software=stack.name,
         network=network.name,
-        model=request.model.name,
-        num_devices=request.scenario.devices,
-        tokens=request.scenario.global_batch * training.sequence_length,
-        flops=request.scenario.global_batch * model_flops(request.model, training.sequence_length),
+        model=model.name,
+        num_devices=scenario.devices,
+        tokens=scenario.global_batch * training.sequence_length,
+        flops=scenario.global_batch * model_flops(model, training.sequence_length),
         peak_flops_per_s=peak,
         peak_type=str(path),
         is_ideal=device is not None and stack.name == IDEAL_STACK.name,
+        notes=notes + (_chip_notes(request) if device is None else _network_notes(request, device)),
     )
-    notes = notes_on(software, stack, setting, plan=request.plan, model=request.model, training=training)
-    notes += _network_notes(request, device) + _chip_notes(request, device)
-    return Machine(clock, memory_bytes, network, stack), replace(setting, notes=notes)
+    return Machine(clock, memory_bytes, network, stack), setting
 
 
-def _network_notes(request: EvaluateRequest, device: Device | None) -> tuple[str, ...]:
+def _network_notes(request: EvaluateRequest, device: Device) -> tuple[str, ...]:
     """That a real machine whose own network is not known is priced on an assumed one."""
     from phaze_opt.hardware.networks import DEFAULT_NETWORK
 
-    if device is None or device.network or request.network:
+    if device.network or request.network:
         return ()
     return (f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another",)
 
 
-def _chip_notes(request: EvaluateRequest, device: Device | None) -> tuple[str, ...]:
+def _chip_notes(request: EvaluateRequest) -> tuple[str, ...]:
     """What is to be known of a designed chip, as of any answer."""
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.objective.notes import Answer, apply_rules
 
-    if device is not None:
-        return ()
     notes = apply_rules(Answer(load_constants(), load_architecture(request.arch)))
     return tuple(note.sentence.rstrip(".") for note in notes)
 

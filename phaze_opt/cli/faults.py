@@ -1,4 +1,4 @@
-"""Words for failures that nobody foresaw: a fault of this package, or a machine at its limits."""
+"""What ended a command, in one sentence: bad input, a machine at its limits, or a fault of this package."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ import logging
 import os
 import traceback
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from phaze_opt import __version__
-from phaze_opt.record.printable import printable
+from phaze_opt.cli.endings import EXIT_BAD_INPUT, EXIT_FAULT
+from phaze_opt.errors import InputError, PhazeOptError, PluginError
+
+USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]
+"""Root of all errors about arguments (``ClickException``); typer carries its own copy of click, so ask typer for it."""
 
 TRACEBACK_VARIABLE = "PHAZE_OPT_TRACEBACK"
 LIMITS = {
@@ -29,14 +36,29 @@ LIMITS = {
 """What a machine may refuse, and what to do about it."""
 
 
-def describe_limit(error: OSError) -> str:
+def describe_failure(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code of what ended a command."""
+    if isinstance(error, USAGE_ERRORS):
+        return error.format_message(), EXIT_BAD_INPUT
+    if isinstance(error, InputError | PluginError):
+        return str(error), EXIT_BAD_INPUT
+    if isinstance(error, PhazeOptError):
+        return f"{type(error).__name__}: {error}", EXIT_FAULT
+    if isinstance(error, OSError) and error.errno in LIMITS:
+        return _describe_limit(error), EXIT_BAD_INPUT
+    if isinstance(error, MemoryError):
+        return "the memory of this machine, or of its limits, is not enough; give less work or fewer --jobs", EXIT_FAULT
+    return _describe_fault(error), EXIT_FAULT
+
+
+def _describe_limit(error: OSError) -> str:
     """What the machine refused; a command that keeps its work goes on where it was."""
     place = f"{error.filename}: " if error.filename else ""
     remedy = LIMITS.get(error.errno or 0, "")
     return f"{place}{error.strerror}; {remedy} and run the same command again (with --resume where there is one)"
 
 
-def describe_fault(error: Exception) -> str:
+def _describe_fault(error: Exception) -> str:
     """A fault of this package: where it is, and how to see and report it.
 
     With `TRACEBACK_VARIABLE` set to 1 the traceback goes to standard error first.
@@ -50,17 +72,3 @@ def describe_fault(error: Exception) -> str:
         f"this is a fault of phaze-opt {__version__}, not of your input: {type(error).__name__}{place}{said}; "
         f"{TRACEBACK_VARIABLE}=1 shows the traceback, please report it"
     )
-
-
-class _PrintableFormatter(logging.Formatter):
-    """Messages as they are, with nothing in them that steers a terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Escape what names in a message bring along."""
-        return printable(super().format(record))
-
-
-def escape_logged_names() -> None:
-    """Let warnings that nobody handles reach standard error as plain text."""
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_PrintableFormatter())

@@ -24,9 +24,9 @@ from phaze_opt.cli.endings import (
     CommandInterruptedError,
     says_what_is_kept,
 )
-from phaze_opt.cli.faults import LIMITS, describe_fault, describe_limit, escape_logged_names
-from phaze_opt.cli.kernel_notice import say_compilation
-from phaze_opt.errors import InputError, PhazeOptError, PluginError
+from phaze_opt.cli.faults import USAGE_ERRORS, describe_failure
+from phaze_opt.cli.logged import escape_logged_names, say_compilation
+from phaze_opt.errors import InputError
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.record.printable import printable
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_CHARACTERS = 1400
 MAX_NAME_CHARACTERS = 60
-USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]
-"""Root of all errors about arguments (``ClickException``); typer carries its own copy of click, so ask typer for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,69 +42,52 @@ class LazyCommand:
     """A command.
 
     Attributes:
-        module, function: what implements it, or a group of commands.
         summary: line of ``--help``.
+        module: of this folder, that implements it; that of its own name unless given.
+        function: in the module, or ``app`` of a group of commands; that of its own name unless given.
         kept: what Ctrl-C leaves, and how to go on.
     """
 
-    module: str
-    function: str
     summary: str
+    module: str = ""
+    function: str = ""
     kept: str = NOTHING_KEPT
+
+    def load(self, name: str) -> Any:
+        """The function, or the group of commands, that goes by a name."""
+        module = importlib.import_module(f"phaze_opt.cli.{self.module or name}")
+        return getattr(module, self.function or name)
 
 
 COMMANDS = {
-    "search": LazyCommand(
-        "phaze_opt.cli.search",
-        "search",
-        "Search for the best accelerator and placement of a model.",
-        kept=TRIALS_KEPT,
-    ),
-    "certify": LazyCommand(
-        "phaze_opt.cli.certify",
-        "certify",
-        "Prove the best design of a whole space, or check such a proof.",
-        kept=PROOF_KEPT,
-    ),
-    "evaluate": LazyCommand("phaze_opt.cli.evaluate", "evaluate", "Evaluate one accelerator on a model."),
-    "validate": LazyCommand(
-        "phaze_opt.cli.validate", "validate", "Score the models on measurements of real machines, or on your own."
-    ),
+    "search": LazyCommand("Search for the best accelerator and placement of a model.", kept=TRIALS_KEPT),
+    "certify": LazyCommand("Prove the best design of a whole space, or check such a proof.", kept=PROOF_KEPT),
+    "evaluate": LazyCommand("Evaluate one accelerator on a model."),
+    "validate": LazyCommand("Score the models on measurements of real machines, or on your own."),
     "calibrate": LazyCommand(
-        "phaze_opt.cli.calibrate",
-        "calibrate",
         "Fit the models' constants to measurements of your own.",
         kept="the file of --out is written at the end and whole, until then it stays as it was: run the same command "
         "again, with --no-held-out if it takes too long",
     ),
     "schedule": LazyCommand(
-        "phaze_opt.cli.schedule",
-        "schedule",
         "Schedule one operator graph, with a proven bound.",
         kept="nothing is kept: run the same command again, with a smaller --time-limit for the best until then",
     ),
-    "place": LazyCommand("phaze_opt.cli.place", "place", "Solve one placement instance exactly."),
-    "models": LazyCommand("phaze_opt.cli.catalogue", "models", "List the models of the zoo."),
-    "architectures": LazyCommand(
-        "phaze_opt.cli.architectures", "architectures", "List the architecture presets, or all that is known of one."
-    ),
-    "software": LazyCommand("phaze_opt.cli.catalogue", "software", "List the training software with fitted constants."),
-    "network": LazyCommand(
-        "phaze_opt.cli.network", "app", "List and show networks; allocate bandwidth to their levels."
-    ),
-    "strategies": LazyCommand("phaze_opt.cli.catalogue", "strategies", "List the search strategies."),
-    "pruners": LazyCommand(
-        "phaze_opt.cli.catalogue", "pruners", "List the pruners that drop points before evaluation."
-    ),
+    "place": LazyCommand("Solve one placement instance exactly."),
+    "models": LazyCommand("List the models of the zoo.", "catalogue"),
+    "architectures": LazyCommand("List the architecture presets, or all that is known of one."),
+    "software": LazyCommand("List the training software with fitted constants.", "catalogue"),
+    "network": LazyCommand("List and show networks; allocate bandwidth to their levels.", function="app"),
+    "strategies": LazyCommand("List the search strategies.", "catalogue"),
+    "pruners": LazyCommand("List the pruners that drop points before evaluation.", "catalogue"),
     "study": LazyCommand(
-        "phaze_opt.cli.study",
-        "app",
         "Run, list and compare controlled studies of strategies.",
+        function="app",
         kept="searches that had ended are kept: run the same command again, a run with --resume",
     ),
-    "report": LazyCommand("phaze_opt.cli.report", "report", "Write the report of a study from what it left on disk."),
-    "space": LazyCommand("phaze_opt.cli.catalogue", "space", "Describe a search space."),
-    "ui": LazyCommand("phaze_opt.cli.ui", "ui", "Open the tracked runs in MLflow's user interface."),
+    "report": LazyCommand("Write the report of a study from what it left on disk."),
+    "space": LazyCommand("Describe a search space.", "catalogue"),
+    "ui": LazyCommand("Open the tracked runs in MLflow's user interface."),
 }
 
 
@@ -130,7 +111,7 @@ class LazyGroup(TyperGroup):
         if getattr(ctx, "is_listing", False):
             return TyperCommand(cmd_name, help=entry.summary, short_help=entry.summary)
         with says_what_is_kept(entry.kept):
-            function = getattr(importlib.import_module(entry.module), entry.function)
+            function = entry.load(cmd_name)
         if isinstance(function, typer.Typer):
             return get_command(function)
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -216,21 +197,6 @@ def main(arguments: list[str] | None = None, *, signals: StopSignals | None = No
         _fail(*describe_failure(error))
     else:
         _exit(code if isinstance(code, int) else 0)
-
-
-def describe_failure(error: Exception) -> tuple[str, int]:
-    """The sentence and the exit code of what ended a command."""
-    if isinstance(error, USAGE_ERRORS):
-        return error.format_message(), EXIT_BAD_INPUT
-    if isinstance(error, InputError | PluginError):
-        return str(error), EXIT_BAD_INPUT
-    if isinstance(error, PhazeOptError):
-        return f"{type(error).__name__}: {error}", EXIT_FAULT
-    if isinstance(error, OSError) and error.errno in LIMITS:
-        return describe_limit(error), EXIT_BAD_INPUT
-    if isinstance(error, MemoryError):
-        return "the memory of this machine, or of its limits, is not enough; give less work or fewer --jobs", EXIT_FAULT
-    return describe_fault(error), EXIT_FAULT
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -31,7 +31,14 @@ DatasetOption = Annotated[
 NamesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="DATASET", help="The same as --dataset.", show_default=False)
 ]
-CONSTANTS_HELP = "File of fitted constants that `phaze-opt calibrate` wrote; the package's own unless given."
+ConstantsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--constants",
+        help="File of fitted constants that `phaze-opt calibrate` wrote; the package's own unless given.",
+        rich_help_panel=MEASUREMENTS,
+    ),
+]
 
 NEEDED_COLUMNS = (
     "Columns needed: operators hardware, op, m, n, dtype, latency_us (and k of a matmul); collectives hardware, "

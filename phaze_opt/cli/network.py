@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 NETWORK = "Network"
 DEFAULT_SHOWN_DEVICES = 64
 NETWORK_HELP = "A network by name (see `phaze-opt network list`), or a TOML file."
+_splitting = partial(declared, panel=NETWORK)
+_choosing = partial(declared, panel=CHOICES)
 
 app = typer.Typer(
     name="network",
@@ -50,34 +53,28 @@ class SplitOptions:
     model: str = same(ModelOptions, "model", is_required=True)
     devices: int = same(ScenarioOptions, "devices")
     network: str = same(ScenarioOptions, "network", help=NETWORK_HELP)
-    total_gb_per_s: float | None = declared(
-        None,
-        "Bandwidth of a device over all levels, one way, 10^9 bytes/s.",
-        Kind.AMOUNT,
-        panel=NETWORK,
-        shown="what the network has",
+    total_gb_per_s: float | None = _splitting(
+        None, "Bandwidth of a device over all levels, one way, 10^9 bytes/s.", Kind.AMOUNT, shown="what the network has"
     )
-    costs: str | None = declared(
+    costs: str | None = _splitting(
         None,
         "Cost of bandwidth on each level, innermost first, such as 2,4,36; the budget is what an equal split "
         "of the total costs.",
         Kind.TEXT,
-        panel=NETWORK,
         shown="1 each",
     )
-    chunking: str | None = declared(
+    chunking: str | None = _splitting(
         None,
         "How collectives go through the levels: none (one after another), fixed (in chunks, inside out) or "
         "themis (in chunks, balanced).",
         Kind.WORD,
-        panel=NETWORK,
         shown="as the network says",
     )
-    tensor_parallel: int = declared(1, "Tensor-parallel degree.", Kind.COUNT, panel=CHOICES)
-    pipeline: int = declared(1, "Pipeline stages.", Kind.COUNT, panel=CHOICES)
-    data: int | None = declared(None, "Replicas.", Kind.COUNT, panel=CHOICES, shown="the devices left")
+    tensor_parallel: int = _choosing(1, "Tensor-parallel degree.", Kind.COUNT)
+    pipeline: int = _choosing(1, "Pipeline stages.", Kind.COUNT)
+    data: int | None = _choosing(None, "Replicas.", Kind.COUNT, shown="the devices left")
     global_batch: int = same(ScenarioOptions, "global_batch", default=512, is_required=False)
-    micro_batch: int = declared(1, "Samples a micro-batch.", Kind.COUNT, panel=CHOICES, high=MAX_MICRO_BATCH)
+    micro_batch: int = _choosing(1, "Samples a micro-batch.", Kind.COUNT, high=MAX_MICRO_BATCH)
     sequence_length: int | None = same(ScenarioOptions, "sequence_length")
     optimizer: str = same(ScenarioOptions, "optimizer")
     out: Path | None = declared(None, "Network file (TOML) to write, for --network.", Kind.PATH, panel=RECORDS)

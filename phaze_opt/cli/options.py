@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -37,15 +37,17 @@ DASK_HELP = "Evaluate on a Dask cluster: tcp://HOST:PORT, or local (with --jobs 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON on standard output.", rich_help_panel=RECORDS)
 ]
+_of_workload = partial(declared, panel=WORKLOAD)
+_of_records = partial(declared, panel=RECORDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
     """One model, or several for a common design."""
 
-    model: str = declared("", "A model of the zoo or a Hugging Face config.json.", Kind.TEXT, panel=WORKLOAD)
-    models: str = declared("", "Several, comma-separated: one design for all.", Kind.TEXT, panel=WORKLOAD)
-    common: str = declared("arithmetic", "Mean over models: arithmetic, geometric or worst.", Kind.WORD, panel=WORKLOAD)
+    model: str = _of_workload("", "A model of the zoo or a Hugging Face config.json.", Kind.TEXT)
+    models: str = _of_workload("", "Several, comma-separated: one design for all.", Kind.TEXT)
+    common: str = _of_workload("arithmetic", "Mean over models: arithmetic, geometric or worst.", Kind.WORD)
 
     @property
     def names(self) -> str:
@@ -57,18 +59,15 @@ class ModelOptions:
 class RecordOptions:
     """Where a command keeps its work, and what records it."""
 
-    work_dir: Path = declared(
-        Path(), "Where journals, certificates and the local store are kept.", Kind.PATH, panel=RECORDS
-    )
-    tracking_uri: str = declared(
+    work_dir: Path = _of_records(Path(), "Where journals, certificates and the local store are kept.", Kind.PATH)
+    tracking_uri: str = _of_records(
         "",
         "An MLflow store; by default MLFLOW_TRACKING_URI (the place for passwords), else a sqlite file here.",
         Kind.TEXT,
-        panel=RECORDS,
     )
-    experiment: str = declared("phaze-opt", "Name of the MLflow experiment.", Kind.TEXT, panel=RECORDS)
-    tracking: bool = declared(True, "Record it with the tracker.", Kind.SWITCH, panel=RECORDS)
-    tracker: str = declared("mlflow", "Tracker plug-in that records.", Kind.TEXT, panel=RECORDS)
+    experiment: str = _of_records("phaze-opt", "Name of the MLflow experiment.", Kind.TEXT)
+    tracking: bool = _of_records(True, "Record it with the tracker.", Kind.SWITCH)
+    tracker: str = _of_records("mlflow", "Tracker plug-in that records.", Kind.TEXT)
 
     @property
     def chosen_tracker(self) -> str:
@@ -199,10 +198,7 @@ def positive(option: str) -> Callable[[str | float], float]:
     """A parser of positive numbers of a sensible size for a typer option; it raises `InputError` for anything else."""
 
     def parse(text: str | float) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+        value = _number(text)
         if not (math.isfinite(value) and value > 0):
             message = f"{shorten(str(text))} must be a positive, finite number"
             raise InputError(message, source=option)
@@ -218,16 +214,21 @@ def relative_gap(option: str) -> Callable[[str | float], float]:
     """A parser of relative gaps, at least 0 and below 1; it raises `InputError` for anything else."""
 
     def parse(text: str | float) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+        value = _number(text)
         if not 0 <= value < 1:
             message = f"{shorten(str(text))} must be a relative gap, at least 0 and below 1"
             raise InputError(message, source=option)
         return value
 
     return parse
+
+
+def _number(text: str | float) -> float:
+    """The number that a text spells; not a number where it spells none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def read_integer(text: str, *, low: int, high: int) -> int | None:

@@ -1,9 +1,14 @@
-"""Options of a parallel plan: each fixes one degree or choice; several values, separated by commas, are searched."""
+"""Options of a parallel plan, and the software it is priced with.
+
+Each option fixes one degree or choice; several values, separated by commas, are searched.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from phaze_opt.cli.options import parse_integers, read_integer
@@ -11,57 +16,50 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, Kind, ScenarioOptions, declared
 
 if TYPE_CHECKING:
+    from phaze_opt.hardware.fitted import FittedConstants
     from phaze_opt.objective.step.plan_space import PlanChoices
     from phaze_opt.workload.model import ModelSpec
     from phaze_opt.workload.plan import Recompute
+    from phaze_opt.workload.stack import TrainingStack
 
+GRADIENT_BYTES = MappingProxyType({"16": 2, "32": 4})
+"""Words of ``--gradient-bits``."""
 PLAN = "Parallel plan (any of these prices whole plans; lists are searched)"
+_planned = partial(declared, panel=PLAN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
     """What the user said of a plan; None and no values where nothing was said."""
 
-    pipeline: tuple[int, ...] = declared((), "Pipeline stages.", Kind.COUNTS, panel=PLAN)
-    data: tuple[int, ...] = declared(
-        (), "Replicas (data-parallel degree).", Kind.COUNTS, panel=PLAN, shown="the devices left"
-    )
-    context_parallel: tuple[int, ...] = declared(
-        (), "Shards of the sequence in attention.", Kind.COUNTS, panel=PLAN, shown="1"
-    )
-    expert_parallel: tuple[int, ...] = declared(
-        (), "Replicas that experts are spread over.", Kind.COUNTS, panel=PLAN, shown="1"
-    )
-    interleave: tuple[int, ...] = declared((), "Model chunks a stage (1F1B is 1).", Kind.COUNTS, panel=PLAN, shown="1")
-    zero: str | None = declared(
+    pipeline: tuple[int, ...] = _planned((), "Pipeline stages.", Kind.COUNTS)
+    data: tuple[int, ...] = _planned((), "Replicas (data-parallel degree).", Kind.COUNTS, shown="the devices left")
+    context_parallel: tuple[int, ...] = _planned((), "Shards of the sequence in attention.", Kind.COUNTS, shown="1")
+    expert_parallel: tuple[int, ...] = _planned((), "Replicas that experts are spread over.", Kind.COUNTS, shown="1")
+    interleave: tuple[int, ...] = _planned((), "Model chunks a stage (1F1B is 1).", Kind.COUNTS, shown="1")
+    zero: str | None = _planned(
         None,
         "ZeRO stage: 1 shards optimizer state, 2 gradients too, 3 parameters too (FSDP).",
         Kind.TEXT,
-        panel=PLAN,
         shown="the least measured with the software, else 0",
     )
-    state_shards: tuple[int, ...] = declared(
-        (), "Replicas that ZeRO shards over (hybrid sharding).", Kind.COUNTS, panel=PLAN, shown="all"
+    state_shards: tuple[int, ...] = _planned(
+        (), "Replicas that ZeRO shards over (hybrid sharding).", Kind.COUNTS, shown="all"
     )
-    software: str | None = declared(
+    software: str | None = _planned(
         None,
         "Training software whose fitted constants and overlaps apply (see `phaze-opt software`).",
         Kind.TEXT,
-        panel=PLAN,
         shown="on a real machine the one measured on it, else ideal",
     )
-    gradient_bits: str | None = declared(
-        None, "16 or 32: width of gradients, as held and as sent.", Kind.TEXT, panel=PLAN, shown="the software's"
+    gradient_bits: str | None = _planned(
+        None, "16 or 32: width of gradients, as held and as sent.", Kind.TEXT, shown="the software's"
     )
-    dtype: str | None = declared(None, "bf16, fp16 or fp8.", Kind.TEXT, panel=PLAN, shown="bf16")
-    constants: Path | None = declared(
-        None,
-        "Fitted constants that `phaze-opt calibrate` wrote.",
-        Kind.PATH,
-        panel=PLAN,
-        shown="the package's",
+    dtype: str | None = _planned(None, "bf16, fp16 or fp8.", Kind.TEXT, shown="bf16")
+    constants: Path | None = _planned(
+        None, "Fitted constants that `phaze-opt calibrate` wrote.", Kind.PATH, shown="the package's"
     )
-    top: int | None = declared(None, "Plans to show.", Kind.COUNT, panel=PLAN, high=1000, shown="10")
+    top: int | None = _planned(None, "Plans to show.", Kind.COUNT, high=1000, shown="10")
 
     @property
     def is_asked_for(self) -> bool:
@@ -141,3 +139,83 @@ def _recompute(text: str) -> tuple[Recompute, ...]:
         message = f"'{text[:60]}' is unknown; {suggest(text, [*names, 'auto'])}"
         raise InputError(message, source="--recompute")
     return (names[text],)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSoftware:
+    """A software, and whether the machine decided on it because the user named none.
+
+    Attributes:
+        measured: as it was measured.
+        stack: the same with gradients as wide as asked for.
+        is_chosen: whether the machine decided.
+    """
+
+    measured: TrainingStack
+    stack: TrainingStack
+    is_chosen: bool
+
+
+def choose_software(
+    plan: PlanOptions, *, machine: str | None, attention: str, fitted: FittedConstants
+) -> ChosenSoftware:
+    """The software asked for, else the one measured on a real machine, else the ideal one.
+
+    Args:
+        plan: names the software and the width of its gradients, held and sent, where the user did.
+        machine: name of a real machine; None for a designed chip, whose software is ideal unless named.
+        attention: attention form of the command line, which only the ideal one takes.
+        fitted: constants of the software.
+
+    Raises:
+        InputError: no software goes by the name, or it has another attention form than the one asked for, or gradients
+            are of another width than 16 or 32 bits.
+    """
+    from phaze_opt.objective.step.measured_software import software_measured_on
+    from phaze_opt.objective.step.stacks import list_stacks, load_stack
+    from phaze_opt.record.spelling import parse_word, suggest
+    from phaze_opt.workload.stack import IDEAL_STACK
+    from phaze_opt.workload.training import AttentionForm
+
+    named = plan.software
+    chosen = software_measured_on(machine) if named is None and machine is not None else None
+    name = named if named is not None else chosen or IDEAL_STACK.name
+    if name not in list_stacks():
+        message = f"no training software is named '{name[:60]}'; {suggest(name, list_stacks())}"
+        raise InputError(message, source="--software")
+    if name == IDEAL_STACK.name:
+        stack = replace(IDEAL_STACK, attention=parse_word(AttentionForm, attention, source="--attention"))
+    else:
+        stack = load_stack(name, fitted)
+        if attention not in (ScenarioOptions().attention, stack.attention.value):
+            message = (
+                f"is for ideal software; {name} has {stack.attention.value} attention; leave it out or give "
+                "--software ideal"
+            )
+            raise InputError(message, source="--attention")
+    bits = plan.gradient_bits
+    if bits is not None and bits not in GRADIENT_BYTES:
+        message = f"'{bits[:60]}' must be 16 or 32, the bits of a gradient"
+        raise InputError(message, source="--gradient-bits")
+    priced = stack if bits is None else replace(stack, gradient_bytes=GRADIENT_BYTES[bits])
+    return ChosenSoftware(stack, priced, is_chosen=chosen is not None)
+
+
+def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
+    """Errors of rows kept out by data set, from the file of constants in force."""
+    from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
+
+    return (read_own_file() if constants is None else read_fitted_file(constants)).sets
+
+
+def own_fit(constants: Path | None, software: str) -> str:
+    """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them."""
+    from phaze_opt.hardware.fitted import read_fitted_file
+    from phaze_opt.objective.step.stacks import PARENTS, stack_group
+    from phaze_opt.report.plan_notes import own_fit_note
+
+    if constants is None:
+        return ""
+    groups = read_fitted_file(constants).groups
+    names = dict.fromkeys(stack_group(name) for name in (PARENTS.get(software, software), software))
+    return own_fit_note(software, [groups[name] for name in names if name in groups])

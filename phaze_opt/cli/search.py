@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -45,26 +46,27 @@ NOTHING_FOUND: dict[str, Any] = {
     "tracking_uri": "",
     "run_id": "",
 }
+_searching = partial(declared, panel=SEARCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
     """Strategy, budget and how the work is spread."""
 
-    trials: int = declared(60, "Evaluations at most.", Kind.COUNT, panel=SEARCH)
-    strategy: str = declared("wham", "See `phaze-opt strategies`.", Kind.TEXT, panel=SEARCH)
-    strategy_option: tuple[str, ...] = declared((), "An option of the strategy, NAME=VALUE.", Kind.TEXTS, panel=SEARCH)
-    pruner: str = declared("", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT, panel=SEARCH)
-    pruner_option: tuple[str, ...] = declared((), "An option of the pruner, NAME=VALUE.", Kind.TEXTS, panel=SEARCH)
-    starts: int = declared(0, "Starting points drawn by the seed, evaluated first.", Kind.COUNT, panel=SEARCH, low=0)
-    objective: str = declared("throughput", "throughput, throughput_per_tdp or pareto.", Kind.WORD, panel=SEARCH)
-    seed: int = declared(0, "The only source of randomness.", Kind.COUNT, panel=SEARCH, low=0, high=MAX_SEED)
-    batch: int = declared(4, "Points asked for at a time, whatever --jobs is.", Kind.COUNT, panel=SEARCH)
-    jobs: int = declared(1, JOBS_HELP, Kind.COUNT, panel=SEARCH, high=MAX_JOBS)
-    dask: str = declared("", DASK_HELP, Kind.TEXT, panel=SEARCH)
-    resume: bool = declared(False, "Continue the same search where it was interrupted.", Kind.SWITCH, panel=SEARCH)
-    heterogeneous: bool = declared(
-        False, "Also place one design per pipeline stage, and report its gain.", Kind.SWITCH, panel=SEARCH
+    trials: int = _searching(60, "Evaluations at most.", Kind.COUNT)
+    strategy: str = _searching("wham", "See `phaze-opt strategies`.", Kind.TEXT)
+    strategy_option: tuple[str, ...] = _searching((), "An option of the strategy, NAME=VALUE.", Kind.TEXTS)
+    pruner: str = _searching("", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT)
+    pruner_option: tuple[str, ...] = _searching((), "An option of the pruner, NAME=VALUE.", Kind.TEXTS)
+    starts: int = _searching(0, "Starting points drawn by the seed, evaluated first.", Kind.COUNT, low=0)
+    objective: str = _searching("throughput", "throughput, throughput_per_tdp or pareto.", Kind.WORD)
+    seed: int = _searching(0, "The only source of randomness.", Kind.COUNT, low=0, high=MAX_SEED)
+    batch: int = _searching(4, "Points asked for at a time, whatever --jobs is.", Kind.COUNT)
+    jobs: int = _searching(1, JOBS_HELP, Kind.COUNT, high=MAX_JOBS)
+    dask: str = _searching("", DASK_HELP, Kind.TEXT)
+    resume: bool = _searching(False, "Continue the same search where it was interrupted.", Kind.SWITCH)
+    heterogeneous: bool = _searching(
+        False, "Also place one design per pipeline stage, and report its gain.", Kind.SWITCH
     )
 
 

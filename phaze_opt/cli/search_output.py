@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli.endings import TRIALS_KEPT
-from phaze_opt.cli.output import console, out, print_json, print_notes, print_run, spared, working
+from phaze_opt.cli.output import console, out, print_json, print_notes, print_run, print_tables, spared, working
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +91,7 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
     if is_json:
         return
     from phaze_opt.report.heterogeneous import heterogeneous_contents
-    from phaze_opt.report.tables import draw_table, limits_sentence, search_tables
+    from phaze_opt.report.tables import limits_sentence, search_tables
 
     screen = out()
     if result.best is not None:
@@ -101,8 +101,7 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
             screen.print(table)
         screen.print(limits_sentence(result.best))
         if answer.pipeline is not None:
-            for content in heterogeneous_contents(answer.pipeline):
-                screen.print(draw_table(content))
+            print_tables(*heterogeneous_contents(answer.pipeline))
         screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
     print_notes(answer.notes)
 

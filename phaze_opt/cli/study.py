@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -215,7 +215,7 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Hold two studies side by side: the contenders and conditions that both have."""
-    from phaze_opt.cli.study_output import comparison_to_json, print_comparison
+    from phaze_opt.cli.study_output import print_comparison
     from phaze_opt.study.compare import compare_studies
     from phaze_opt.study.disk.directory import find_study
     from phaze_opt.study.load import load_study
@@ -223,6 +223,6 @@ def compare(
     studies = [load_study(find_study(name, work_dir=work_dir).path) for name in (first, second)]
     comparison = compare_studies(*studies)
     if json:
-        print_json(comparison_to_json(comparison))
+        print_json(asdict(comparison))
     else:
         print_comparison(comparison)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.output import out
+from phaze_opt.cli.output import out, print_tables
 
 if TYPE_CHECKING:
     from phaze_opt.report.content import TableContent
@@ -44,7 +45,7 @@ def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s:
         "charged_s": sum(cell.charged_s for cell in result.cells),
         "regret": _regret(summary),
         "regret_reference": {} if summary is None else {key: value.kind for key, value in summary.truths.items()},
-        "contenders": [] if summary is None else [_contender_to_json(score) for score in summary.contenders],
+        "contenders": [] if summary is None else [asdict(score) for score in summary.contenders],
         "findings": [] if summary is None else list(summary.findings),
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
@@ -65,22 +66,14 @@ def _regret(summary: StudySummary | None) -> dict[str, float] | None:
     return {score.contender: score.mean_regret for score in summary.contenders}
 
 
-def _contender_to_json(score: ContenderScore) -> dict[str, Any]:
-    """A row of the table of contenders."""
-    from dataclasses import asdict
-
-    return asdict(score)
-
-
 def print_study(result: StudyResult) -> None:
     """What was found, in a table and in sentences."""
-    from phaze_opt.report.tables import draw_table
     from phaze_opt.study.summary import summarise
 
     screen = out()
     if result.cells:
         summary = summarise(result)
-        screen.print(draw_table(contenders_table(summary, result)))
+        print_tables(contenders_table(summary, result))
         for finding in summary.findings:
             screen.print(finding)
     screen.print(f"Study: {result.study_id} in {result.directory}", soft_wrap=True)
@@ -160,7 +153,6 @@ def list_rows(studies: Sequence[StudyDirectory]) -> list[dict[str, Any]]:
 def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     """The studies as a table."""
     from phaze_opt.report.content import Column, TableContent
-    from phaze_opt.report.tables import draw_table
 
     columns = (Column("study"), Column("identifier"), Column("searches", is_number=True), Column("age", is_number=True))
     cells = tuple(
@@ -172,7 +164,7 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
         )
         for row in rows
     )
-    out().print(draw_table(TableContent("Studies", columns, cells)))
+    print_tables(TableContent("Studies", columns, cells))
 
 
 def describe_age(age_s: float) -> str:
@@ -183,17 +175,9 @@ def describe_age(age_s: float) -> str:
     return f"{age_s:.0f} s"
 
 
-def comparison_to_json(comparison: StudyComparison) -> dict[str, Any]:
-    """A comparison as JSON values."""
-    from dataclasses import asdict
-
-    return asdict(comparison)
-
-
 def print_comparison(comparison: StudyComparison) -> None:
     """What both studies have, side by side, then what it says and what only one of them has."""
     from phaze_opt.report.content import Column, TableContent
-    from phaze_opt.report.tables import draw_table
 
     screen = out()
     headings = ["first", "second", "difference", "p", "evaluations"]
@@ -211,6 +195,6 @@ def print_comparison(comparison: StudyComparison) -> None:
     if rows:
         note = "Mean regret in either study and its change (* significant); mean distinct evaluations of a search."
         columns = (Column("strategy"), *(Column(heading, is_number=True) for heading in headings))
-        screen.print(draw_table(TableContent(f"{comparison.first} against {comparison.second}", columns, rows, note)))
+        print_tables(TableContent(f"{comparison.first} against {comparison.second}", columns, rows, note))
     for sentence in (*comparison.findings, *comparison.unmatched):
         screen.print(sentence)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli.measurements import (
-    CONSTANTS_HELP,
     MEASUREMENTS,
     NEEDED_COLUMNS,
+    ConstantsOption,
     DatasetOption,
     MachineOption,
     NamesArgument,
@@ -20,8 +20,18 @@ from phaze_opt.cli.measurements import (
     say_unmeasured,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import check_file_to_write, console, print_json, spared, working
-from phaze_opt.cli.validate_output import print_validation
+from phaze_opt.cli.output import (
+    check_file_to_write,
+    console,
+    out,
+    print_json,
+    print_plain_table,
+    spared,
+    working,
+)
+
+NUM_WORST = 5
+"""Rows of largest error on a terminal; the page has more."""
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.device_catalogue import DeviceCatalogue
@@ -42,9 +52,7 @@ def validate(
     ] = None,
     dataset: DatasetOption = None,
     machine: MachineOption = None,
-    constants: Annotated[
-        Path | None, typer.Option("--constants", help=CONSTANTS_HELP, rich_help_panel=MEASUREMENTS)
-    ] = None,
+    constants: ConstantsOption = None,
     report: Annotated[
         Path | None,
         typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=RECORDS),
@@ -61,7 +69,7 @@ def validate(
     if json:
         print_json(result.to_json())
     else:
-        print_validation(result)
+        _print(result)
     if report is not None:
         with spared("the page of --report"):
             _write_page(result, report, constants)
@@ -96,3 +104,27 @@ def _write_page(result: Validation, path: Path, constants: Path | None) -> None:
     from phaze_opt.report.validation_page import write_validation_page
 
     write_validation_page(result, path, constants=None if constants is None else read_fitted_file(constants))
+
+
+def _print(result: Validation) -> None:
+    """The table of sets, why rows are unscored, and which goals are met; of a single set its regimes and worst rows."""
+    from phaze_opt.report.validation_tables import (
+        goals_sentence,
+        group_table,
+        overview_table,
+        unscored_sentences,
+        worst_table,
+    )
+
+    screen = out()
+    print_plain_table(overview_table(result), has_title=False)
+    for sentence in unscored_sentences(result):
+        screen.print(sentence)
+    if len(result.sets) == 1 and result.sets[0].scores.num_rows:
+        screen.print()
+        print_plain_table(group_table("Error by regime", result.sets[0].regimes))
+        screen.print()
+        print_plain_table(worst_table(result.sets[0], limit=NUM_WORST))
+    sentence = goals_sentence(result)
+    if sentence:
+        screen.print(sentence)

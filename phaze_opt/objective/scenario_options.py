@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, StrEnum
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
@@ -110,111 +111,75 @@ def declarations(options: type) -> dict[str, Declaration]:
     return found
 
 
+_of_workload = partial(declared, panel=WORKLOAD, table="cluster")
+_of_choices = partial(declared, panel=CHOICES, table="training")
+_of_budgets = partial(declared, panel=BUDGETS, table="budgets")
+_of_space = partial(declared, panel=SPACE, table="space")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioOptions:
     """What a user says of a scenario beside its models; `objective.scenario.Scenario` has the meanings."""
 
-    devices: int = declared(
-        1024, "Accelerators in the cluster.", Kind.COUNT, panel=WORKLOAD, table="cluster", is_required=True
+    devices: int = _of_workload(1024, "Accelerators in the cluster.", Kind.COUNT, is_required=True)
+    global_batch: int = _of_workload(4096, "Samples an iteration, over all replicas.", Kind.COUNT, is_required=True)
+    sequence_length: int | None = _of_workload(
+        None, "Tokens a sample; by default the model's own maximum, at most 4096.", Kind.COUNT, table="training"
     )
-    global_batch: int = declared(
-        4096, "Samples an iteration, over all replicas.", Kind.COUNT, panel=WORKLOAD, table="cluster", is_required=True
+    network: str = _of_workload("two-level", "A network by name (see `phaze-opt network list`), or a file.", Kind.TEXT)
+    optimizer: str = _of_choices("adam", "adam or sgd.", Kind.WORD, enumeration="phaze_opt.workload.training:Optimizer")
+    attention: str = _of_choices(
+        "fused", "fused or unfused.", Kind.WORD, enumeration="phaze_opt.workload.training:AttentionForm"
     )
-    sequence_length: int | None = declared(
-        None,
-        "Tokens a sample; by default the model's own maximum, at most 4096.",
-        Kind.COUNT,
-        panel=WORKLOAD,
-        table="training",
-    )
-    network: str = declared(
-        "two-level",
-        "A network by name (see `phaze-opt network list`), or a file.",
-        Kind.TEXT,
-        panel=WORKLOAD,
-        table="cluster",
-    )
-    optimizer: str = declared(
-        "adam",
-        "adam or sgd.",
-        Kind.WORD,
-        panel=CHOICES,
-        table="training",
-        enumeration="phaze_opt.workload.training:Optimizer",
-    )
-    attention: str = declared(
-        "fused",
-        "fused or unfused.",
-        Kind.WORD,
-        panel=CHOICES,
-        table="training",
-        enumeration="phaze_opt.workload.training:AttentionForm",
-    )
-    exclusivity: str = declared(
+    exclusivity: str = _of_choices(
         "chip",
         "What an operator spread over all cores excludes: chip (everything) or type (its core types).",
         Kind.WORD,
-        panel=CHOICES,
-        table="training",
         enumeration="phaze_opt.schedule.problem:Exclusivity",
     )
-    recompute: str = declared(
+    recompute: str = _of_choices(
         "auto",
         "auto (per stage, where needed), never or always.",
         Kind.WORD,
-        panel=CHOICES,
-        table="training",
         enumeration="phaze_opt.placement.problem:RecomputePolicy",
     )
-    tensor_parallel: tuple[int, ...] = declared(
-        (1, 2, 4, 8), "Tensor-parallel degrees that placement may choose.", Kind.COUNTS, panel=CHOICES, table="training"
+    tensor_parallel: tuple[int, ...] = _of_choices(
+        (1, 2, 4, 8), "Tensor-parallel degrees that placement may choose.", Kind.COUNTS
     )
-    sequence_parallel: bool = declared(
-        True, "Shard norms and residuals over the tensor group too.", Kind.SWITCH, panel=CHOICES, table="training"
-    )
-    estimator: str = declared(
+    sequence_parallel: bool = _of_choices(True, "Shard norms and residuals over the tensor group too.", Kind.SWITCH)
+    estimator: str = _of_choices(
         "analytic",
         "What prices operators: analytic (ideal arrays, lanes and memory), calibrated (with the efficiencies "
         "fitted to real machines), or a plug-in's.",
         Kind.WORD,
-        panel=CHOICES,
+        table="",
     )
-    schedule_gap: float = declared(
+    schedule_gap: float = _of_choices(
         0.01,
         "Solve a schedule's ILP only above this relative gap; 0 proves every schedule, however long it takes.",
         Kind.GAP,
-        panel=CHOICES,
-        table="training",
     )
-    max_area_mm2: float | None = declared(
-        None, "Area budget of a chip, mm2.", Kind.AMOUNT, panel=BUDGETS, table="budgets"
-    )
-    max_tdp_w: float | None = declared(None, "TDP budget of a chip, W.", Kind.AMOUNT, panel=BUDGETS, table="budgets")
+    max_area_mm2: float | None = _of_budgets(None, "Area budget of a chip, mm2.", Kind.AMOUNT)
+    max_tdp_w: float | None = _of_budgets(None, "TDP budget of a chip, W.", Kind.AMOUNT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceOptions:
     """What a user says of a space: nothing means Phaze's, with the defaults above joined."""
 
-    micro_batch: tuple[int, ...] = declared(
+    micro_batch: tuple[int, ...] = _of_space(
         (),
         "Micro-batches to search, samples.",
         Kind.COUNTS,
-        panel=SPACE,
-        table="space",
         high=MAX_MICRO_BATCH,
         shown=f"{','.join(map(str, DEFAULT_MICRO_BATCHES))}, or those of --space",
     )
-    hbm_gb: tuple[int, ...] = declared(
+    hbm_gb: tuple[int, ...] = _of_space(
         (),
         "HBM capacities to search, GB.",
         Kind.COUNTS,
-        panel=SPACE,
-        table="space",
         flag="--hbm",
         high=MAX_HBM_GB,
         shown=f"{','.join(map(str, DEFAULT_HBM_GB))}, or those of --space",
     )
-    space: str = declared(
-        "", "A space of your own (TOML) in place of Phaze's.", Kind.TEXT, panel=SPACE, table="space", flag="--space"
-    )
+    space: str = _of_space("", "A space of your own (TOML) in place of Phaze's.", Kind.TEXT, flag="--space")

@@ -1,9 +1,14 @@
-"""Says that kernels are being compiled: each once after an installation, by the first command that needs it."""
+"""What the package logs, on standard error: plain text; of kernels that are compiled, that it takes a while.
+
+Each is compiled once after an installation, by the first command that needs it.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+
+from phaze_opt.record.printable import printable
 
 QUIET_VARIABLE = "PHAZE_OPT_QUIET"
 LOGGER = "phaze_opt.record.compiled"
@@ -43,3 +48,17 @@ def say_compilation() -> None:
         return
     logger.setLevel(logging.INFO)
     logger.addHandler(KernelNotice())
+
+
+class _PrintableFormatter(logging.Formatter):
+    """Messages as they are, with nothing in them that steers a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Escape what names in a message bring along."""
+        return printable(super().format(record))
+
+
+def escape_logged_names() -> None:
+    """Let warnings that nobody handles reach standard error as plain text."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_PrintableFormatter())
