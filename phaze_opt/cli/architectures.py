@@ -1,4 +1,4 @@
-"""``phaze-opt architectures``: the presets in one table, and what is known of one of them."""
+"""``phaze-opt architectures``: the presets, what is known of one of them, and designs as options take them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.device import Device
+    from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.report.content import TableContent
 
 NOTE = (
     "bf16 in TFLOP/s, HBM in GiB and GB/s, mm2 and W as published (blank: not, or a design); "
     "`phaze-opt architectures NAME` says what a machine is called and where its figures come from"
 )
+CORES = ("num_tc", "num_vc")
+EXAMPLE = "num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32"
+"""A design as ``--arch`` takes it."""
 
 
 def architectures(
@@ -139,3 +143,12 @@ def _detail_table(row: dict[str, Any]) -> TableContent:
         ("source", row["source"]),
     )
     return pairs_table(name, tuple((key, value) for key, value in facts if value))
+
+
+def inline_architecture(evaluation: Evaluation) -> str:
+    """The design as ``evaluate --arch`` takes it, with its micro-batch."""
+    from phaze_opt.objective.serialize import architecture_to_json
+
+    chip = architecture_to_json(evaluation.accelerator)
+    keys = (*CORES, "tc_width", "tc_depth", "glb_mb", "hbm_gb")
+    return ",".join(f"{key}={chip[key]}" for key in keys) + f" --micro-batch {evaluation.micro_batch}"

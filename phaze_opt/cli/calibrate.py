@@ -21,7 +21,7 @@ from phaze_opt.cli.measurements import (
     read_measurements,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import check_file_to_write, console, out, print_json, print_plain_table, working
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_plain_table, say, working
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _run(
     from phaze_opt.validation.calibrate import calibrate as fit
 
     start = load_fitted(constants)
-    with working("fitting") as say:
+    with working("fitting") as tell:
         found = fit(
             families,
             datasets,
@@ -98,14 +98,14 @@ def _run(
             source=CALIBRATED,
             has_held_out=has_held_out,
             is_start_known=True,
-            on_progress=say,
+            on_progress=tell,
         )
     if not found.families:
         reason = "no family of models with constants predicts these data sets; see --dataset and --only"
         message = f"nothing to fit: {'; '.join(found.unfitted) or reason}"
         raise InputError(message, source="--data")
     for sentence in found.unfitted:
-        console().print(f"note: {sentence}", soft_wrap=True)
+        say(f"note: {sentence}")
     return found
 
 
@@ -155,7 +155,7 @@ def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path])
         print_plain_table(content)
         screen.print()
     for sentence in few_rows_sentences(found):
-        console().print(f"warning: {sentence}", soft_wrap=True)
+        say(f"warning: {sentence}")
     source, file = quote(str(data)), quote(str(path))
     own = "".join(f" --machine {quote(str(machine))}" for machine in machines)
     uses = f"`phaze-opt validate --data {source}{own} --constants {file}`"

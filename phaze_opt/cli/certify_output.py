@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.output import console, out, print_json, print_tables
+from phaze_opt.cli.architectures import inline_architecture
+from phaze_opt.cli.output import out, print_json, print_tables, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +87,6 @@ def interrupted_to_json(progress: CertifyProgress | None, session: CertificateTr
 
 def print_result(result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | None) -> None:
     """What is proved, the best designs, how flat the top is, and why the next one loses."""
-    from phaze_opt.cli.search_output import inline_architecture
     from phaze_opt.report import certificate as words
 
     screen = out()
@@ -117,7 +117,7 @@ def warn_unproved(claim: Claim) -> None:
     from phaze_opt.report.certificate import unproved_sentence
 
     if not claim.is_proved:
-        console().print(unproved_sentence(claim), style="yellow", soft_wrap=True)
+        say(unproved_sentence(claim), style="yellow")
 
 
 def print_check(report: CheckReport, *, is_json: bool) -> None:

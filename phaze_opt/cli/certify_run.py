@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,8 +19,17 @@ from phaze_opt.cli.certify_output import (
     robust_to_json,
     warn_unproved,
 )
-from phaze_opt.cli.endings import EXIT_INFEASIBLE, EXIT_INTERRUPTED, PROOF_KEPT
-from phaze_opt.cli.output import console, print_json, print_notes, print_run, say_undelivered, spared, working
+from phaze_opt.cli.endings import EXIT_INTERRUPTED, PROOF_KEPT
+from phaze_opt.cli.output import (
+    end_infeasible,
+    print_json,
+    print_notes,
+    print_run,
+    say,
+    say_undelivered,
+    spared,
+    working,
+)
 from phaze_opt.cli.progress import progress, proof_progress
 from phaze_opt.record.interrupts import kernels_interruptible
 
@@ -29,8 +37,6 @@ if TYPE_CHECKING:
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
     from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
     from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
-    from phaze_opt.objective.notes import Note
-    from phaze_opt.report.certificate import Ties
     from phaze_opt.report.runner_up import RunnerUp
     from phaze_opt.track.certificate_events import CertificateTrackingSession
 
@@ -72,7 +78,7 @@ class ProofRun:
             self._record_interruption()
             if self.is_json:
                 print_json(interrupted_to_json(self._last, self.session))
-            console().print(f"interrupted; {PROOF_KEPT}", soft_wrap=True)
+            say(f"interrupted; {PROOF_KEPT}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception:
             if self._is_begun:
@@ -116,10 +122,13 @@ class ProofRun:
         """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
         from phaze_opt.track.certificate_events import ProofStarted
 
-        if not self._is_begun:
-            self._is_begun = True
-            is_resumed = self.options.is_resumed
-            self.session.observe_proof(ProofStarted(self._identity, self._name, self._config(), is_resumed=is_resumed))
+        if self._is_begun:
+            return
+        self._is_begun = True
+        scenario = self.problem.scenario
+        name = f"certify {','.join(model.name for model in scenario.models)} on {scenario.cluster.num_devices}"
+        identity = f"certify-{self.problem.digest[:ID_CHARACTERS]}"
+        self.session.observe_proof(ProofStarted(identity, name, self._config(), is_resumed=self.options.is_resumed))
 
     def _record_interruption(self) -> None:
         """The end of a proof without a claim; what the journal holds is kept by the prover."""
@@ -131,12 +140,14 @@ class ProofRun:
         self._deliver()
 
     def _conclude(self, result: CertifyResult, robust: RobustResult | None) -> None:
-        from phaze_opt.objective.notes import notes_to_json
+        from phaze_opt.objective.notes import notes_about, notes_to_json
         from phaze_opt.report.certificate import count_ties
+        from phaze_opt.report.certificate_page import write_certificate_report
 
         ties = count_ties(result)
         runner_up = find_runner_up(result, self.problem)
-        notes = self._notes(result)
+        problem, best = self.problem, result.best[0].evaluation if result.best else None
+        notes = notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
         if not self.is_json:
             print_result(result, ties=ties, runner_up=runner_up)
             print_notes(notes)
@@ -144,8 +155,11 @@ class ProofRun:
                 print_robust(robust, self._robust_file())
         page = None
         try:
-            with spared("the page of --report"):
-                page = self._write_report(result, ties, runner_up, robust, notes)
+            if self.report is not None:
+                with spared("the page of --report"):
+                    page = write_certificate_report(
+                        result, self.report, ties=ties, runner_up=runner_up, robust=robust, notes=notes
+                    )
             self._record(result, robust, page)
         finally:
             if self.is_json:
@@ -158,35 +172,12 @@ class ProofRun:
         claim = result.certificate.claim
         warn_unproved(claim)
         if not claim.is_feasible:
-            console().print("infeasible: no point of the space satisfies every constraint", soft_wrap=True)
-            raise typer.Exit(EXIT_INFEASIBLE)
+            end_infeasible("no point of the space satisfies every constraint")
 
     def _robust_file(self) -> Path:
         from phaze_opt.certify.robust.analyse import result_file
 
         return result_file(self.problem, self.options)
-
-    def _notes(self, result: CertifyResult) -> tuple[Note, ...]:
-        """What the proved answer rests on."""
-        from phaze_opt.objective.notes import notes_about
-
-        problem = self.problem
-        best = result.best[0].evaluation if result.best else None
-        return notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
-
-    def _write_report(
-        self,
-        result: CertifyResult,
-        ties: Ties,
-        runner_up: RunnerUp | None,
-        robust: RobustResult | None,
-        notes: Sequence[Note],
-    ) -> Path | None:
-        if self.report is None:
-            return None
-        from phaze_opt.report.certificate_page import write_certificate_report
-
-        return write_certificate_report(result, self.report, ties=ties, runner_up=runner_up, robust=robust, notes=notes)
 
     def _record(self, result: CertifyResult, robust: RobustResult | None, page: Path | None) -> None:
         """The end of the proof, the certificate's statement and the table of the best designs."""
@@ -225,16 +216,6 @@ class ProofRun:
         with working("recording"):
             delivery = self.session.close()
         say_undelivered(delivery)
-
-    @property
-    def _identity(self) -> str:
-        return f"certify-{self.problem.digest[:ID_CHARACTERS]}"
-
-    @property
-    def _name(self) -> str:
-        scenario = self.problem.scenario
-        names = ",".join(model.name for model in scenario.models)
-        return f"certify {names} on {scenario.cluster.num_devices}"
 
     def _config(self) -> dict[str, Any]:
         """What is certified and how, for the record."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.endings import EXIT_INFEASIBLE
+from phaze_opt.cli.architectures import EXAMPLE
 from phaze_opt.cli.evaluate_plan import EvaluateRequest, evaluate_plans
 from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, is_given, read_integer, with_options
-from phaze_opt.cli.output import console, out, print_json, print_notes, working
+from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, say, working
 from phaze_opt.cli.plan_options import PlanOptions
 from phaze_opt.cli.scenario import load_scenario, named_models
 from phaze_opt.errors import InputError
@@ -51,8 +51,7 @@ class ChipOptions:
     model: str = same(ModelOptions, "model", is_required=True)
     arch: str = declared(
         "",
-        "A preset, a TOML or JSON file of a design or of a machine of your own, or inline in quotes: "
-        "'num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32'.",
+        f"A preset, a TOML or JSON file of a design or of a machine of your own, or inline in quotes: '{EXAMPLE}'.",
         Kind.TEXT,
         panel=WORKLOAD,
         is_required=True,
@@ -130,8 +129,7 @@ def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
         if request.micro_batch is None:
             _say_default_micro_batch(evaluation)
     if not evaluation.is_feasible:
-        console().print(f"infeasible: {evaluation.reason}", style="bold red", soft_wrap=True)
-        raise typer.Exit(EXIT_INFEASIBLE)
+        end_infeasible(evaluation.reason)
 
 
 def _say_default_micro_batch(evaluation: Evaluation) -> None:
@@ -155,7 +153,7 @@ def _say_machine_of_file(arch: str) -> None:
             f"note: {machine.name} is priced here as if designed, area and TDP at 22 nm; evaluate with --software "
             "prices training plans on the machine itself"
         )
-        console().print(message, soft_wrap=True)
+        say(message)
 
 
 def _one_micro_batch(text: str | None) -> int:

@@ -6,10 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from phaze_opt.cli.endings import EXIT_INFEASIBLE
-from phaze_opt.cli.output import console, out, print_json, print_tables
+from phaze_opt.cli.output import end_infeasible, out, print_json, print_tables
 from phaze_opt.cli.plan_options import (
     PlanOptions,
     choose_software,
@@ -107,13 +104,10 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
         _print_tables(ranking, setting, top=top)
     if not ranking.ranked:
         gib, own = ranking.least_bytes / 2**30, machine.memory_bytes / 2**30
-        console().print(
-            f"infeasible: none of {ranking.num_misfits} plans fits; the smallest needs {gib:.1f} GiB of {own:.1f}; "
-            "allow more devices, recomputation or ZeRO",
-            style="bold red",
-            soft_wrap=True,
+        end_infeasible(
+            f"none of {ranking.num_misfits} plans fits; the smallest needs {gib:.1f} GiB of {own:.1f}; allow more "
+            "devices, recomputation or ZeRO"
         )
-        raise typer.Exit(EXIT_INFEASIBLE)
 
 
 def _training(request: EvaluateRequest) -> TrainingSpec:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.output import console
+from phaze_opt.cli.output import say
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ def read_measurements(
 
     datasets, notes = read_datasets(path, names, machines=machines)
     for note in notes:
-        console().print(f"note: {note}", soft_wrap=True)
+        say(f"note: {note}")
     for dataset in datasets:
         sentence = _likeness_sentence(dataset)
         if sentence:
-            console().print(f"note: {sentence}", soft_wrap=True)
+            say(f"note: {sentence}")
     return datasets
 
 
@@ -131,7 +131,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
             found[device.name] = "its steps are priced with constants of software that was measured on other machines"
     for name, consequence in found.items():
         message = f"note: no constants were fitted to {name}: {consequence}; `phaze-opt calibrate` fits them"
-        console().print(message, soft_wrap=True)
+        say(message)
 
 
 def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:

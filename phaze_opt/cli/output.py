@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from phaze_opt.cli.endings import EXIT_INFEASIBLE
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import check_path, is_directory, is_file, is_there
 from phaze_opt.record.printable import printable
@@ -55,9 +57,20 @@ def console() -> Console:
     return PlainConsole(file=sys.stderr)
 
 
+def say(sentence: str, *, style: str | None = None) -> None:
+    """Print a sentence on standard error."""
+    console().print(sentence, style=style, soft_wrap=True)
+
+
 def warn(sentence: str) -> None:
     """Print a warning on standard error: the command goes on."""
-    console().print(f"warning: {sentence}", style="yellow", soft_wrap=True)
+    say(f"warning: {sentence}", style="yellow")
+
+
+def end_infeasible(reason: str) -> NoReturn:
+    """Say that nothing satisfies the constraints, and end with the exit code for it."""
+    say(f"infeasible: {reason}", style="bold red")
+    raise typer.Exit(EXIT_INFEASIBLE)
 
 
 def print_notes(notes: Sequence[Note]) -> None:
@@ -77,7 +90,7 @@ def print_run(session: RecordingSession) -> None:
 def say_undelivered(delivery: Delivery) -> None:
     """Say what waits for the tracker's store, if anything does."""
     if not delivery.is_complete:
-        console().print(f"tracking: {delivery.reason}", style="yellow", soft_wrap=True)
+        say(f"tracking: {delivery.reason}", style="yellow")
 
 
 def print_tables(*tables: TableContent) -> None:
@@ -179,4 +192,4 @@ def check_file_to_write(path: Path | None, *, option: str, example: str) -> None
         message = f"'{path}' cannot be written: nothing may be made in '{above}'"
         raise InputError(message, source=option)
     if above != path.absolute().parent:
-        console().print(f"note: the folder {path.parent} will be made", soft_wrap=True)
+        say(f"note: the folder {path.parent} will be made")

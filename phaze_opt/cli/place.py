@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.endings import EXIT_INFEASIBLE
-from phaze_opt.cli.output import console, out, print_json
+from phaze_opt.cli.output import out, print_json, say
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def place(
     elif placement.shortfall is None:
         _print_table(file, placement)
     else:
-        console().print(f"infeasible: {placement.shortfall.reason}", style="bold red", soft_wrap=True)
+        say(f"infeasible: {placement.shortfall.reason}", style="bold red")
     if placement.shortfall is not None:
         raise typer.Exit(EXIT_INFEASIBLE)
 

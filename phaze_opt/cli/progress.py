@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import console
+from phaze_opt.cli.output import console, say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -131,7 +131,7 @@ class MinuteLines:
     def _print_until(self, is_over: threading.Event) -> None:
         while not is_over.wait(PERIOD_S):
             with suppress(OSError, ValueError):  # standard error is gone: the command goes on
-                console().print(self.line(), soft_wrap=True)
+                say(self.line())
 
 
 def describe_duration(seconds: float) -> str:

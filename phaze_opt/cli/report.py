@@ -51,11 +51,11 @@ def report(
 
     directory = find_study(study, work_dir=work_dir)
     destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))
-    with working("reading the study") as say:
+    with working("reading the study") as tell:
         result = load_study(directory.path)
         inputs = read_inputs(result, run_ids=find_search_runs(destination, result.study_id))
-        drawings = draw_winners(inputs, progress=lambda key: say(f"drawing the best design of {key}"))
-        say("writing the report")
+        drawings = draw_winners(inputs, progress=lambda key: tell(f"drawing the best design of {key}"))
+        tell("writing the report")
         paths = write_study_report(inputs, directory.report if out is None else out, drawings=drawings)
     if json:
         print_json(_to_json(inputs, paths))

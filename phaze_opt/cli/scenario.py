@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from phaze_opt.cli.endings import EXIT_INFEASIBLE
-from phaze_opt.cli.output import console, print_json
+from phaze_opt.cli.output import end_infeasible, print_json
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import check_directory
 from phaze_opt.record.spelling import parse_word
@@ -91,8 +88,7 @@ def load_space(options: SpaceOptions, scenario: Scenario, *, is_json: bool, noth
     except InputError as error:  # the option's parser lets positive numbers through only: nothing is left
         if is_json:
             print_json({**nothing, "reason": str(error)})
-        console().print(f"infeasible: {error}", soft_wrap=True)
-        raise typer.Exit(EXIT_INFEASIBLE) from None
+        end_infeasible(str(error))
 
 
 def runs_directory(work_dir: Path) -> Path:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.output import check_file_to_write, console, out, print_json, spared
+from phaze_opt.cli.architectures import CORES
+from phaze_opt.cli.output import check_file_to_write, out, print_json, say, spared
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ EXCLUSIVITY_RULES = ("chip", "type")
 
 
 def schedule(  # noqa: PLR0917 -- typer passes options by name
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An instance as JSON: nodes, edges, num_tc, num_vc.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help=f"An instance as JSON: nodes, edges, {', '.join(CORES)}.")
+    ],
     exclusivity: Annotated[
         str, typer.Option("--exclusivity", help="What a spread operator excludes: chip (everything) | type (its own).")
     ] = "chip",
@@ -82,7 +85,7 @@ def _write_figure(path: str, instance: ScheduleInstance, result: ScheduleResult)
     labels = [str(node) for node in instance.ids]
     chart = gantt_figure(instance.problem, result, labels=labels, title=title, unit="unit of the file")
     write_text(Path(path), render_page(title, figures={"schedule": chart}, has_heading=False))
-    console().print(f"Gantt chart written to {path}", soft_wrap=True)
+    say(f"Gantt chart written to {path}")
 
 
 def _standing(result: ScheduleResult) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from phaze_opt.cli.endings import EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.endings import EXIT_INTERRUPTED
 from phaze_opt.cli.options import (
     DASK_HELP,
     JOBS_HELP,
@@ -20,7 +20,7 @@ from phaze_opt.cli.options import (
     RecordOptions,
     with_options,
 )
-from phaze_opt.cli.output import console, say_undelivered
+from phaze_opt.cli.output import end_infeasible, say_undelivered
 from phaze_opt.cli.progress import progress
 from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
 from phaze_opt.cli.search_answer import find_answer
@@ -110,8 +110,7 @@ def search(
     if result.is_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.best is None:
-        console().print("infeasible: no trial satisfied every constraint; " + common_reason(result), soft_wrap=True)
-        raise typer.Exit(EXIT_INFEASIBLE)
+        end_infeasible("no trial satisfied every constraint; " + common_reason(result))
 
 
 def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> SearchConfig:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import console, working
+from phaze_opt.cli.output import say, working
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
@@ -121,9 +121,7 @@ def _find_optimum(
         found = found or Objective(scenario, constants=constants).evaluate(truth.point)
         fault = contradiction(truth, config.goal, found)
     if fault:
-        console().print(
-            f"{fault}: that optimum is wrong and counts for nothing", style="yellow", markup=False, soft_wrap=True
-        )
+        say(f"{fault}: that optimum is wrong and counts for nothing", style="yellow")
         return None
     return truth if best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.endings import TRIALS_KEPT
-from phaze_opt.cli.output import console, out, print_json, print_notes, print_run, print_tables, spared, working
+from phaze_opt.cli.output import out, print_json, print_notes, print_run, print_tables, say, spared, working
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from phaze_opt.cli.search_answer import SearchAnswer
-    from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.result import SearchResult
@@ -87,7 +87,7 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
     result = answer.result
     if result.is_interrupted:
         sentence = f"interrupted after {result.evaluations} trials; {TRIALS_KEPT}"
-        console().print(sentence, soft_wrap=True)
+        say(sentence)
     if is_json:
         return
     from phaze_opt.report.heterogeneous import heterogeneous_contents
@@ -115,15 +115,6 @@ def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: boo
     page = page_of(answer)
     if session.tracking_uri and page.is_file():
         out().print(f"The same as a page, with figures: {page}", soft_wrap=True)
-
-
-def inline_architecture(evaluation: Evaluation) -> str:
-    """The design as ``evaluate --arch`` takes it, with its micro-batch."""
-    from phaze_opt.objective.serialize import architecture_to_json
-
-    chip = architecture_to_json(evaluation.accelerator)
-    keys = ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_mb", "hbm_gb")
-    return ",".join(f"{key}={chip[key]}" for key in keys) + f" --micro-batch {evaluation.micro_batch}"
 
 
 def common_reason(result: SearchResult) -> str:

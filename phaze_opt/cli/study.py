@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.endings import EXIT_FAULT, EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from phaze_opt.cli.endings import EXIT_FAULT, EXIT_INTERRUPTED
 from phaze_opt.cli.options import (
     DASK_HELP,
     JOBS_HELP,
@@ -20,7 +20,7 @@ from phaze_opt.cli.options import (
     integer,
     with_options,
 )
-from phaze_opt.cli.output import console, out, print_json, say_undelivered, spared, working
+from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered, spared, working
 from phaze_opt.cli.progress import study_progress
 from phaze_opt.record.spelling import parse_word
 
@@ -110,7 +110,7 @@ def run(
     trials = parse_word(TrialRuns, track_trials, source="--track-trials")
     config = read_study(file)
     if restart and not resume:
-        console().print("--restart goes on with what is there, as --resume does", markup=False)
+        say("--restart goes on with what is there, as --resume does")
     engine = shared_engine(storage=storage, dask=dask)
     started = time.monotonic()
     session = open_study_tracker(
@@ -167,18 +167,16 @@ def _conclude(result: StudyResult, delivery: Delivery, file: Path) -> None:
     """Say what waits for the tracker's store, and end with the exit code that the study deserves."""
     say_undelivered(delivery)
     if result.is_interrupted:
-        console().print(
+        say(
             f"interrupted after {len(result.cells)} of {result.num_cells} searches; everything finished is kept: "
-            f"phaze-opt study run {file} --resume",
-            soft_wrap=True,
+            f"phaze-opt study run {file} --resume"
         )
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.failures:
-        console().print(_failed(result, file), markup=False, soft_wrap=True)
+        say(_failed(result, file))
         raise typer.Exit(EXIT_FAULT)
     if not any(trial.values for cell in result.cells for trial in cell.trials):
-        console().print("infeasible: no trial of any search satisfied every constraint", soft_wrap=True)
-        raise typer.Exit(EXIT_INFEASIBLE)
+        end_infeasible("no trial of any search satisfied every constraint")
 
 
 def _failed(result: StudyResult, file: Path) -> str:

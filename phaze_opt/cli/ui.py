@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from phaze_opt.cli.options import integer
-from phaze_opt.cli.output import console, warn, working
+from phaze_opt.cli.output import console, say, warn, working
 
 
 def ui(
@@ -65,7 +65,7 @@ def ui(
 
 def _show(url: str, *, is_opened: bool | None, rest: str = "") -> None:
     """Name the page, and open it where there is a screen to open it on."""
-    console().print(f"open {url} in a browser{rest}", soft_wrap=True)
+    say(f"open {url} in a browser{rest}")
     if is_opened if is_opened is not None else console().is_terminal and _has_screen():
         webbrowser.open(url)
 

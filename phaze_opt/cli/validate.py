@@ -20,15 +20,7 @@ from phaze_opt.cli.measurements import (
     say_unmeasured,
 )
 from phaze_opt.cli.options import RECORDS, JsonOption
-from phaze_opt.cli.output import (
-    check_file_to_write,
-    console,
-    out,
-    print_json,
-    print_plain_table,
-    spared,
-    working,
-)
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_plain_table, say, spared, working
 
 NUM_WORST = 5
 """Rows of largest error on a terminal; the page has more."""
@@ -73,7 +65,7 @@ def validate(
     if report is not None:
         with spared("the page of --report"):
             _write_page(result, report, constants)
-            console().print(f"report: {report}", soft_wrap=True)
+            say(f"report: {report}")
 
 
 def _run(
@@ -88,14 +80,14 @@ def _run(
     fitted = load_fitted(constants)
     datasets = read_measurements(data, names, machines=machines)
     say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
-    with working("reading measurements") as say:
+    with working("reading measurements") as tell:
         own, _ = read_datasets(None)
         return score_models(
             datasets,
             load_families(),
             fitted,
             baselines=fit_baselines(own),
-            on_progress=lambda name: say(f"predicting {name}"),
+            on_progress=lambda name: tell(f"predicting {name}"),
         )
 
 
