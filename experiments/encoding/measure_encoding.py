@@ -32,7 +32,7 @@ from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import chips_of
 from phaze_opt.hardware.template import PointColumns
-from phaze_opt.search.encodings.lifts import HalvingsMapping, decode_lifted
+from phaze_opt.search.encodings import HalvingsMapping, decode_lifted
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace, phaze_space
 

@@ -19,7 +19,7 @@ from measure_encoding import NUM_TRIALS, OUTER_SAMPLERS, Encoded, Lifted, RawExp
 
 import phaze_opt
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
-from phaze_opt.search.encodings.lifts import HalvingsMapping
+from phaze_opt.search.encodings import HalvingsMapping
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace, phaze_space
 

@@ -11,9 +11,9 @@ from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import front_indices, goal_directions, goal_values
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.counting_probe import CountingProbe
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
 from phaze_opt.search.events import Observers, TrialFinished
+from phaze_opt.search.probe import CountingProbe
 from phaze_opt.search.pruner import PrunerRun, Verdict
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.strategy import Outcome, StrategyRun

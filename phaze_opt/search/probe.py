@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.errors import PluginError
 from phaze_opt.graph.operator import CoreType, Phase
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.template import AXIS, DesignPoint, values_of
+from phaze_opt.objective.goals import Goal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,3 +124,104 @@ class Probe(Protocol):
             PluginError: more architectures than `num_left`.
         """
         ...
+
+
+PROBES_PER_TRIAL = 20
+"""Architectures that a strategy may probe for each evaluation it is granted."""
+MAX_SHARE_OF_SPACE = 0.5
+"""Share of the architectures of a space that may be probed: a probe is no way to enumerate a space."""
+
+
+def bound_values(goal: Goal, bound: PointBound) -> tuple[float, ...]:
+    """The objectives of a bound in the order of `goals.goal_directions`; empty if certainly infeasible."""
+    if not bound.may_be_feasible:
+        return ()
+    if goal is Goal.THROUGHPUT:
+        return (bound.throughput_samples_per_s,)
+    if goal is Goal.THROUGHPUT_PER_TDP:
+        return (bound.throughput_per_tdp,)
+    return (bound.throughput_samples_per_s, bound.tdp_w, bound.area_mm2)
+
+
+@dataclass(slots=True)
+class CountingProbe:
+    """A probe that counts architectures and refuses more than its limit.
+
+    Attributes:
+        build: makes the bounder when it is first needed.
+        goal: what the bounds are of.
+        limit: architectures that may be looked at.
+        who: named in the refusal.
+    """
+
+    build: Callable[[], PointBounder]
+    goal: Goal
+    limit: int
+    who: str
+    _bounder: PointBounder | None = None
+    _seen: set[DesignPoint] = field(default_factory=set)
+
+    @property
+    def num_probes(self) -> int:
+        """Distinct architectures looked at so far."""
+        return len(self._seen)
+
+    @property
+    def num_left(self) -> int:
+        """Further architectures that may be looked at."""
+        return max(0, self.limit - len(self._seen))
+
+    @property
+    def architectures(self) -> frozenset[DesignPoint]:
+        """Those looked at, each as a point of micro-batch 1."""
+        return frozenset(self._seen)
+
+    def bounds(self, points: Sequence[DesignPoint]) -> tuple[tuple[float, ...], ...]:
+        """Bounds on the objectives of each point."""
+        self._count(points)
+        return tuple(bound_values(self.goal, bound) for bound in self._open().bound(points)) if points else ()
+
+    def within_budgets(self, points: Sequence[DesignPoint]) -> Sequence[bool]:
+        """Whether each point keeps to the budgets of area and TDP; not counted."""
+        return self._open().within_budgets(points) if points else ()
+
+    def phases(self, point: DesignPoint) -> tuple[PhaseView, ...]:
+        """Operator graphs and latencies on the architecture of a point."""
+        self._count((point,))
+        return self._open().phases(point)
+
+    def _open(self) -> PointBounder:
+        """The bounder, made on first use."""
+        if self._bounder is None:
+            self._bounder = self.build()
+        return self._bounder
+
+    def _count(self, points: Sequence[DesignPoint]) -> None:
+        """Count the architectures of points, unless that breaks the limit."""
+        new = {architecture_of(point) for point in points} - self._seen
+        if len(self._seen) + len(new) > self.limit:
+            message = (
+                f"{self.who} probes more than the {self.limit} architectures it may; ask Probe.num_left before, "
+                "a probe is no way to enumerate the space"
+            )
+            raise PluginError(message)
+        self._seen |= new
+
+
+def architecture_of(point: DesignPoint) -> DesignPoint:
+    """The same architecture at micro-batch 1: what probes are counted by."""
+    if point.micro_batch == 1:
+        return point
+    # Not `dataclasses.replace`: it takes ten times as long, and a pruner counts hundreds of thousands.
+    pairs = zip(AXIS, values_of(point), strict=True)
+    return DesignPoint(*(1 if name == "micro_batch" else value for name, value in pairs))
+
+
+def probe_limit(num_trials: int, num_architectures: int) -> int:
+    """Architectures that a strategy may probe: 20 per evaluation granted, at most half of all; one at least.
+
+    Args:
+        num_trials: evaluations granted.
+        num_architectures: of the space, counted as probes are: chips with their HBM, whatever the micro-batch.
+    """
+    return max(1, min(PROBES_PER_TRIAL * num_trials, int(MAX_SHARE_OF_SPACE * num_architectures)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -12,25 +13,73 @@ import numpy as np
 
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.hardware.template import DesignPoint
-from phaze_opt.objective.goals import Goal, goal_directions
+from phaze_opt.objective.evaluation import Evaluation, ScheduleQuality
+from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins
+from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
-from phaze_opt.search.confirm import confirm_winner
-from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import Observers, SearchFinished, SearchObserver, SearchStarted
 from phaze_opt.search.journal import TrialFile, keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
-from phaze_opt.search.probe import BounderFactory, PointBounder
+from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
 from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
-from phaze_opt.search.trial import TrialLog
+from phaze_opt.search.trial import Trial, TrialLog
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
     from phaze_opt.objective.scenario import Scenario
+
+
+ROUNDING = 1e-12
+"""Relative difference between two evaluations of one point on one machine, or on two."""
+
+
+def confirm_winner(best: Trial[Evaluation], objective: PointObjective, *, goal: Goal, journal: Path) -> None:
+    """Evaluate the best trial's point again and compare.
+
+    Where a schedule ended at its time limit, two evaluations may differ, and nothing is compared.
+
+    Args:
+        best: the trial that is about to be called the best.
+        objective: evaluates points; made for this, so that it remembers nothing.
+        goal: what its values are of.
+        journal: file of the trials, to be named.
+
+    Raises:
+        InputError: the point is worth something else than its trial says.
+    """
+    again = objective.evaluate(best.point)
+    if _has_time_limit(again) or _has_time_limit(best.evaluation):
+        return
+    values = goal_values(goal, again)
+    if len(values) == len(best.values) and all(map(_is_same, values, best.values)):
+        return
+    message = (
+        f"trial {best.number} says that {best.point} is worth {_shown(best.values)}, but evaluated again it is worth "
+        f"{_shown(values)}: the file was changed, or an estimator gives different answers to one question; search "
+        "without --resume"
+    )
+    raise InputError(message, source=shorten_path(journal), key=f"trial {best.number}")
+
+
+def _is_same(value: float, other: float) -> bool:
+    return math.isclose(value, other, rel_tol=ROUNDING, abs_tol=0.0)
+
+
+def _shown(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:.9g}" for value in values) or "nothing, as it is infeasible"
+
+
+def _has_time_limit(evaluation: Evaluation) -> bool:
+    """Whether a schedule depends on how fast the machine was."""
+    return any(schedule.status is ScheduleQuality.TIME_LIMIT for schedule in evaluation.schedules) or any(
+        _has_time_limit(member) for member in evaluation.members
+    )
+
 
 _COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
 _STREAM = 0x57A7

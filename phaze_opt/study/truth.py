@@ -24,9 +24,8 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.record.plain_data import read_plain, write_plain
-from phaze_opt.search.counting_probe import bound_values
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.search.probe import PointBounder
+from phaze_opt.search.probe import PointBounder, bound_values
 from phaze_opt.search.pruners.critical_path import ROUNDING
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import better_truth, certified_truth

@@ -25,8 +25,8 @@ import pytest
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal, front_indices, goal_directions, goal_values
-from phaze_opt.search.counting_probe import CountingProbe
 from phaze_opt.search.options import OptionValue
+from phaze_opt.search.probe import CountingProbe
 from phaze_opt.search.pruner import Pruner, PrunerContext, Verdict
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.isolation import assert_imports_cheaply, global_generators, in_spawned_process

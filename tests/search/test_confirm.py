@@ -11,9 +11,8 @@ from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, ScheduleQu
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.journal import format_line, parse_line
 from phaze_opt.search.config import SearchConfig, search_id
-from phaze_opt.search.confirm import confirm_winner
 from phaze_opt.search.result import SearchResult
-from phaze_opt.search.run import run_search
+from phaze_opt.search.run import confirm_winner, run_search
 from phaze_opt.search.trial import Trial
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario

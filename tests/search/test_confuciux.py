@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.search.confuciux.policy import SequencePolicy
-from phaze_opt.search.confuciux.strategy import ConfuciuXStrategy
+from phaze_opt.search.confuciux.strategy import ConfuciuXStrategy, SequencePolicy
 from phaze_opt.search.genome import build_genome
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.samplers.random import RandomStrategy

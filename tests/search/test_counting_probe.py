@@ -12,7 +12,7 @@ from phaze_opt.errors import PluginError
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.counting_probe import CountingProbe, probe_limit
+from phaze_opt.search.probe import CountingProbe, probe_limit
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext
 from phaze_opt.testing.problems import tiny_space

@@ -5,8 +5,8 @@ import optuna
 import pytest
 from optuna.samplers import TPESampler
 
-from phaze_opt.search.samplers.decided_tpe import DecidedTPESampler
-from phaze_opt.search.spotlight.surrogate import fit_surrogate
+from phaze_opt.search.samplers.adapted_samplers import DecidedTPESampler
+from phaze_opt.search.spotlight.dabo import fit_surrogate
 
 
 def points_of(seed, sampler_class):

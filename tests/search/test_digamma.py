@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.search.digamma.operators import (
+from phaze_opt.search.digamma.strategy import (
     DigammaOptions,
+    DigammaStrategy,
     breed,
     cross,
     exchange,
@@ -18,7 +19,6 @@ from phaze_opt.search.digamma.operators import (
     redraw_hardware,
     scale_cores,
 )
-from phaze_opt.search.digamma.strategy import DigammaStrategy
 from phaze_opt.search.genome import build_genome
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.samplers.random import RandomStrategy

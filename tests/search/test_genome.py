@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.search.genome import build_genome
-from phaze_opt.search.merit import Archive, merit_of
+from phaze_opt.search.genome import Archive, build_genome, merit_of
 from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace

@@ -14,9 +14,8 @@ from optuna.testing.pytest_samplers import (
     SingleOnlySamplerTestCase,
 )
 
+from phaze_opt.search.samplers.adapted_samplers import InformedSampler, KeptPointSampler
 from phaze_opt.search.samplers.cma_es import CmaEsStrategy
-from phaze_opt.search.samplers.informed_sampler import InformedSampler
-from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
 from phaze_opt.search.samplers.nsga2 import NSGA2Strategy
 from phaze_opt.search.samplers.nsga3 import NSGA3Strategy
 from phaze_opt.search.samplers.qmc import QMCStrategy

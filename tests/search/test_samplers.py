@@ -14,9 +14,8 @@ from scipy import stats
 
 from phaze_opt.errors import InputError
 from phaze_opt.search.options import option, resolve_options
+from phaze_opt.search.samplers.adapted_samplers import KeptPointSampler, has_hopeless_constraint
 from phaze_opt.search.samplers.grid import GridStrategy, golden_stride
-from phaze_opt.search.samplers.informed_sampler import has_hopeless_constraint
-from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
 from phaze_opt.search.samplers.sampler_run import ConstraintLedger, InfeasibleValue, SamplerRun, start_sampler
 from phaze_opt.search.samplers.tpe import TPEStrategy
 from phaze_opt.search.strategy import Outcome, StrategyContext

@@ -15,8 +15,8 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import chips_of
 from phaze_opt.hardware.template import DesignPoint, PointColumns
 from phaze_opt.search.probe import PhaseView
-from phaze_opt.search.spotlight.features import DomainFeatures, effective_macs, raw_features
-from phaze_opt.search.spotlight.ledger import CostLedger
+from phaze_opt.search.spotlight.dabo import CostLedger, fit_surrogate
+from phaze_opt.search.spotlight.features import DomainFeatures, WorkloadTotals, effective_macs, raw_features, sum_phases
 from phaze_opt.search.spotlight.spotlight import (
     SpotlightFixedStrategy,
     SpotlightRandomStrategy,
@@ -25,8 +25,6 @@ from phaze_opt.search.spotlight.spotlight import (
     least_imbalance,
 )
 from phaze_opt.search.spotlight.spotlight_ga import GeneticOptions, GeneticRun
-from phaze_opt.search.spotlight.surrogate import fit_surrogate
-from phaze_opt.search.spotlight.workload_totals import WorkloadTotals, sum_phases
 from phaze_opt.search.strategy import Outcome, Strategy, StrategyContext, StrategyRun
 from phaze_opt.space.codec import Codec
 from phaze_opt.testing.problems import tiny_space

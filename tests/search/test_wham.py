@@ -18,10 +18,9 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.counting_probe import CountingProbe
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.options import OptionValue
-from phaze_opt.search.probe import PhaseView
+from phaze_opt.search.probe import CountingProbe, PhaseView
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import StrategyContext

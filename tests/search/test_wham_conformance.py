@@ -10,8 +10,8 @@ import pytest
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.plugins import PluginGroup, load_plugin
-from phaze_opt.search.counting_probe import CountingProbe, probe_limit
 from phaze_opt.search.options import OptionValue
+from phaze_opt.search.probe import CountingProbe, probe_limit
 from phaze_opt.search.strategy import Strategy, StrategyContext
 from phaze_opt.search.wham.strategy import WhamStrategy
 from phaze_opt.space.search_space import SearchSpace

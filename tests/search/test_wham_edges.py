@@ -11,8 +11,7 @@ import pytest
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.probe import PhaseView
 from phaze_opt.search.wham.edges import Edge, EdgeClimb
-from phaze_opt.search.wham.metric import Metric
-from phaze_opt.search.wham.scout import Scout
+from phaze_opt.search.wham.local_search import Metric, Scout
 from phaze_opt.space.axes import Axes, powers_of_two
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2

@@ -11,13 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phaze_opt.search.wham.annotation import TC, VC, AnnotatedGraph, CoreCounts
-from phaze_opt.search.wham.criticality import find_mobility, schedule_graph
-from phaze_opt.search.wham.dimension_pruner import prune_dimensions
-from phaze_opt.search.wham.growth import Grower
-from phaze_opt.search.wham.kept_block import Counts, Dimensions, KeptBlock
-from phaze_opt.search.wham.metric import metrics_of
-from phaze_opt.search.wham.neighbourhood import neighbours
+from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCounts, find_mobility, schedule_graph
+from phaze_opt.search.wham.edges import neighbours
+from phaze_opt.search.wham.growth import Counts, Dimensions, Grower, KeptBlock, prune_dimensions
+from phaze_opt.search.wham.local_search import metrics_of
 from phaze_opt.space.axes import Axes, powers_of_two
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space

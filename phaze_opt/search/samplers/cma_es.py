@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.search.encodings.encoding import build_encoding, encoding_option
+from phaze_opt.search.encodings import build_encoding, encoding_option
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
 
@@ -41,8 +41,7 @@ class CmaEsStrategy:
         Raises:
             InputError: an option is unknown or out of range.
         """
-        from phaze_opt.search.samplers.sampler_run import InfeasibleValue, start_sampler
-        from phaze_opt.search.samplers.unseen import Repeats
+        from phaze_opt.search.samplers.sampler_run import InfeasibleValue, Repeats, start_sampler
 
         options = resolve_options(CmaEsOptions, self.name, context.options)
         return start_sampler(

@@ -52,8 +52,7 @@ class GPStrategy:
         """The Optuna sampler of a context; its random trials are uniform over kept points."""
         import optuna
 
-        from phaze_opt.search.samplers.informed_sampler import InformedSampler
-        from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
+        from phaze_opt.search.samplers.adapted_samplers import InformedSampler, KeptPointSampler
         from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
         options = resolve_options(GPOptions, self.name, context.options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from phaze_opt.search.encodings.encoding import ENCODINGS, build_encoding
+from phaze_opt.search.encodings import ENCODINGS, build_encoding
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
@@ -41,7 +41,7 @@ class RandomStrategy:
         """
         from optuna.samplers import RandomSampler
 
-        from phaze_opt.search.samplers.kept_point_sampler import KeptPointSampler
+        from phaze_opt.search.samplers.adapted_samplers import KeptPointSampler
         from phaze_opt.search.samplers.sampler_run import start_sampler
         from phaze_opt.space.codec import Codec
 

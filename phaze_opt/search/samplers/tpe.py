@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.search.encodings.encoding import build_encoding, encoding_option
+from phaze_opt.search.encodings import build_encoding, encoding_option
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
 
@@ -39,8 +39,7 @@ class TPEStrategy:
         Raises:
             InputError: an option is unknown or out of range.
         """
-        from phaze_opt.search.samplers.sampler_run import start_sampler
-        from phaze_opt.search.samplers.unseen import Repeats
+        from phaze_opt.search.samplers.sampler_run import Repeats, start_sampler
 
         options = resolve_options(TPEOptions, self.name, context.options)
         return start_sampler(
@@ -52,7 +51,7 @@ class TPEStrategy:
 
     def build_sampler(self, context: StrategyContext) -> TPESampler:
         """The Optuna sampler of a context; points still being evaluated count as bad (constant liar)."""
-        from phaze_opt.search.samplers.decided_tpe import DecidedTPESampler
+        from phaze_opt.search.samplers.adapted_samplers import DecidedTPESampler
 
         options = resolve_options(TPEOptions, self.name, context.options)
         return DecidedTPESampler(

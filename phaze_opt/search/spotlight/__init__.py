@@ -1,1 +1,1 @@
-"""Spotlight (Sakhuja et al., HPCA 2023) restated for training accelerators, with its variants, one a file."""
+"""Spotlight (Sakhuja et al., HPCA 2023) restated for training accelerators, with its variants."""

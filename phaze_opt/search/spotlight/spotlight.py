@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.template import DesignPoint, PointColumns
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.spotlight.dabo import DaboOptions, DaboRun, FeatureMap
-from phaze_opt.search.spotlight.features import DomainFeatures, raw_features
-from phaze_opt.search.spotlight.workload_totals import probe_totals
+from phaze_opt.search.spotlight.features import DomainFeatures, probe_totals, raw_features
 from phaze_opt.search.strategy import ONE_GOAL, Capability, StrategyContext, StrategyRun
 from phaze_opt.space.search_space import SearchSpace
 

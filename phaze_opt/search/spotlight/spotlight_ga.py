@@ -10,7 +10,7 @@ import numpy as np
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.spotlight.ledger import CostLedger
+from phaze_opt.search.spotlight.dabo import CostLedger
 from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.codec import Codec
 

@@ -1,24 +1,59 @@
-"""Designs that growth seldom ends at: one core of a type, or just as many vector cores as the area band asks for.
-
-Growth begins at one core of each type. Where the goal falls with every further core, as throughput/TDP does once the
-network takes most of the time, it should end after a few, below the area band. The paper has no such band. This space
-keeps three kinds of designs of that sort, called edges here: one vector core, one tensor core, and a few tensor cores
-with vector cores filled in up to the band. Each edge is climbed on its own, as a step that leads from one edge to
-another passes worse designs; every line is followed while the score rises, which is the stop that the goal sets.
-"""
+"""Designs one step away, and designs that growth seldom ends at."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import permutations
 
 from phaze_opt.hardware.template import AXES, DesignPoint
-from phaze_opt.search.wham.metric import Metric
-from phaze_opt.search.wham.neighbourhood import DEPTH, GLB, HBM, NUM_TC, NUM_VC, WIDTH, moved_axes
-from phaze_opt.search.wham.scout import Scout
+from phaze_opt.search.wham.local_search import Metric, Scout
 from phaze_opt.space.search_space import Positions, SearchSpace
+
+GLB, WIDTH, DEPTH, NUM_TC, NUM_VC, HBM = range(6)
+"""Positions of the axes that every space has in `moved_axes`."""
+_ALWAYS = ("glb_bytes", "tc_width", "tc_depth", "num_tc", "num_vc", "hbm_bytes")
+
+
+def moved_axes(space: SearchSpace) -> tuple[str, ...]:
+    """The axes of an architecture: those above, then any others that the space has values for."""
+    return (*_ALWAYS, *(name for name in space.axes.stated if name not in _ALWAYS and name != "micro_batch"))
+
+
+def neighbours(space: SearchSpace, point: DesignPoint, *, is_buffer_fixed: bool = False) -> tuple[DesignPoint, ...]:
+    """The kept architectures around one, at its micro-batch, each once.
+
+    Args:
+        space: the points.
+        point: one of them.
+        is_buffer_fixed: leave GLB and HBM as they are.
+    """
+    names, start = moved_axes(space), space.positions(point)
+    here = tuple(getattr(start, name) for name in names)
+    steps = [{axis: step} for axis in range(len(names)) for step in (1, -1)]
+    steps += [{up: 1, down: -1} for up, down in permutations(range(len(names)), 2)]
+    steps += [{WIDTH: sign, NUM_TC: -sign, NUM_VC: -sign} for sign in (1, -1)]
+    found: dict[DesignPoint, None] = {}
+    for step in steps:
+        if is_buffer_fixed and (GLB in step or HBM in step):
+            continue
+        places = [position + step.get(axis, 0) for axis, position in enumerate(here)]
+        if all(0 <= place < len(getattr(space.axes, name)) for place, name in zip(places, names, strict=True)):
+            moved = replace(start, **dict(zip(names, places, strict=True)))
+            if space.keeps(moved):
+                found.setdefault(space.point_at(moved))
+    return tuple(found)
+
+
+# Designs that growth seldom ends at: one core of a type, or just as many vector cores as the area band asks for.
+#
+# Growth begins at one core of each type. Where the goal falls with every further core, as throughput/TDP does once the
+# network takes most of the time, it should end after a few, below the area band. The paper has no such band. This space
+# keeps three kinds of designs of that sort, called edges here: one vector core, one tensor core, and a few tensor cores
+# with vector cores filled in up to the band. Each edge is climbed on its own, as a step that leads from one edge to
+# another passes worse designs; every line is followed while the score rises, which is the stop that the goal sets.
 
 Places = tuple[int, ...]
 """Positions on `moved_axes`: GLB, width, depth, tensor cores, vector cores, HBM, then any others."""
@@ -77,7 +112,7 @@ class EdgeClimb:
         passed = {places}
         for line in lines_of(edge):
             for sign in (1, -1):
-                while (ahead := self._on_edge(_moved(places, line, sign), edge)) is not None:
+                while (ahead := self._on_edge(_stepped(places, line, sign), edge)) is not None:
                     if ahead not in scores:
                         scores[ahead] = self._score(ahead)
                     if scores[ahead] <= scores[places]:
@@ -132,6 +167,6 @@ def lines_of(edge: Edge) -> Iterator[dict[int, int]]:
         yield {DEPTH: 1}
 
 
-def _moved(places: Places, line: dict[int, int], sign: int) -> tuple[int, ...]:
+def _stepped(places: Places, line: dict[int, int], sign: int) -> tuple[int, ...]:
     """Positions one step along a line."""
     return tuple(place + sign * line.get(axis, 0) for axis, place in enumerate(places))

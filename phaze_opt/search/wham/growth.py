@@ -1,19 +1,110 @@
-"""Growing core counts from one of each until no conflict delays a critical path.
-
-Paper: WHAM's local search. Deviations, forced by this space: counts step along their axes (powers of two: a step
-doubles them) instead of adding one core; a critical operator also wants cores when it would run faster spread over the
-next count, which counts as a conflict of that length; a step that does not shorten the makespan is taken back and the
-other type is tried before growth stops; area is the budget, as the space keeps what fits it.
-"""
+"""Growing core counts of one array shape until no conflict delays a critical path, and pruning array shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from phaze_opt.search.wham.annotation import TC, VC, AnnotatedGraph, CoreCounts
-from phaze_opt.search.wham.criticality import ROUNDING, GraphSchedule, schedule_graph
-from phaze_opt.search.wham.kept_block import Counts, KeptBlock
+import numpy as np
+
+from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.search.wham.critical_path import (
+    ROUNDING,
+    TC,
+    VC,
+    AnnotatedGraph,
+    CoreCounts,
+    GraphSchedule,
+    schedule_graph,
+)
+from phaze_opt.space.search_space import Positions, SearchSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Positions on the axes of GLB, array width and array depth."""
+
+    glb: int
+    width: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Positions on the axes of tensor cores and vector cores."""
+
+    tc: int
+    vc: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBlock:
+    """What fits and what is kept of one GLB size and array shape.
+
+    Attributes:
+        space: the space.
+        dimensions: GLB and shape.
+        over_budget: counts that the space keeps and a budget of the search forbids.
+    """
+
+    space: SearchSpace
+    dimensions: Dimensions
+    over_budget: frozenset[Counts] = frozenset()
+
+    def fits(self, counts: Counts) -> bool:
+        """Whether the counts are on their axes and within area and budgets, kept or not."""
+        if not (0 <= counts.tc < len(self.space.axes.num_tc) and 0 <= counts.vc < len(self.space.axes.num_vc)):
+            return False
+        return counts.vc < int(self.space.kept.high[self._row(counts.tc)]) and counts not in self.over_budget
+
+    def is_kept(self, counts: Counts) -> bool:
+        """Whether the space has a design with these counts."""
+        if not self.fits(counts):
+            return False
+        row, vc = np.array([self._row(counts.tc)]), np.array([counts.vc])
+        return bool(self.space.kept.index_of(row, vc)[0] >= 0)
+
+    def kept(self) -> list[Counts]:
+        """All counts that the space has a design with."""
+        every = (
+            Counts(tc, vc) for tc in range(len(self.space.axes.num_tc)) for vc in range(len(self.space.axes.num_vc))
+        )
+        return [counts for counts in every if self.is_kept(counts)]
+
+    def corners(self) -> tuple[Counts, Counts] | None:
+        """The kept counts of most tensor cores and of most vector cores, each with least of the other; None if none."""
+        kept = self.kept()
+        if not kept:
+            return None
+        return max(kept, key=lambda c: (c.tc, -c.vc)), max(kept, key=lambda c: (c.vc, -c.tc))
+
+    def point(self, counts: Counts, *, hbm: int, micro_batch: int) -> DesignPoint:
+        """The point of some counts, an HBM position and a micro-batch position."""
+        where = self.dimensions
+        return self.space.point_at(
+            Positions(
+                num_tc=counts.tc, num_vc=counts.vc, tc_width=where.width, tc_depth=where.depth, vc_width=0,
+                glb_bytes=where.glb, hbm_bytes=hbm, micro_batch=micro_batch,
+            )
+        )  # fmt: skip
+
+    def _row(self, tc: int) -> int:
+        """Row of `SearchSpace.kept`."""
+        # Written out: `numpy.ravel_multi_index` takes ten times as long, and growth asks tens of thousands of times.
+        _, widths, depths, *others = self.space.axes.shape
+        block = (self.dimensions.glb * widths + self.dimensions.width) * depths + self.dimensions.depth
+        # Of an axis that only some spaces have, growth takes the smallest value; `neighbourhood` moves along it.
+        return block * math.prod(others) + tc
+
+
+# Growing core counts from one of each until no conflict delays a critical path.
+#
+# Paper: WHAM's local search. Deviations, forced by this space: counts step along their axes (powers of two: a step
+# doubles them) instead of adding one core; a critical operator also wants cores when it would run faster spread over
+# the next count, which counts as a conflict of that length; a step that does not shorten the makespan is taken back
+# and the other type is tried before growth stops; area is the budget, as the space keeps what fits it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +225,48 @@ class Grower:
         """The numbers that positions mean."""
         axes = self.block.space.axes
         return CoreCounts(axes.num_tc[counts.tc], axes.num_vc[counts.vc])
+
+
+# The dimension pruner: from the largest array down, one axis at a time, until the metric has worsened too often.
+#
+# Paper: WHAM's pruner with its hysteresis levels. Deviations: shapes wait in the order of their parent's score, so
+# that a search that runs out of probes has seen the promising ones; a shape reached on two ways keeps the more
+# hopeful one.
+
+Shape = tuple[int, int]
+"""Positions on the axes of array width and depth."""
+
+
+def prune_dimensions(largest: Shape, score: Callable[[Shape], float | None], *, hysteresis: int) -> dict[Shape, float]:
+    """Scores of the shapes that the pruner visits.
+
+    Args:
+        largest: where to begin.
+        score: metric of the best design of a shape, larger is better; minus infinity if it has none; None if it
+            cannot be told any more.
+        hysteresis: levels in a row that the metric may worsen before the subtree is dropped.
+    """
+    scores: dict[Shape, float] = {}
+    reached: dict[Shape, int] = {}
+    queue = [(-math.inf, 0, largest, -math.inf, 0)]
+    serial = 1
+    while queue:
+        _, _, shape, best, worsened = heapq.heappop(queue)
+        if reached.get(shape, hysteresis + 1) <= worsened:
+            continue
+        reached[shape] = worsened
+        if shape not in scores:
+            value = score(shape)
+            if value is None:
+                return scores
+            scores[shape] = value
+        # A shape without any feasible design says nothing about smaller ones.
+        levels = worsened + 1 if scores[shape] < best else 0
+        if levels > hysteresis:
+            continue
+        best = max(best, scores[shape])
+        for child in ((shape[0] - 1, shape[1]), (shape[0], shape[1] - 1)):
+            if min(child) >= 0:
+                heapq.heappush(queue, (-scores[shape], serial, child, best, levels))
+                serial += 1
+    return scores

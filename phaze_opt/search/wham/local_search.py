@@ -1,20 +1,98 @@
-"""The search at one GLB size and one HBM capacity: grow, bound, prune dimensions, keep the best of every stage."""
+"""The search at one GLB size and HBM capacity (grow, bound, prune, keep the best), and the loop over both."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import option
-from phaze_opt.search.wham.annotation import AnnotatedGraph, CoreCounts, StageKey, annotate
-from phaze_opt.search.wham.dimension_pruner import Shape, prune_dimensions
-from phaze_opt.search.wham.growth import GraphMemory, Grower
-from phaze_opt.search.wham.kept_block import Counts, Dimensions, KeptBlock
-from phaze_opt.search.wham.metric import Metric
-from phaze_opt.search.wham.scout import Scout
+from phaze_opt.search.probe import PhaseView, Probe
+from phaze_opt.search.wham.critical_path import AnnotatedGraph, CoreCounts, StageKey, annotate
+from phaze_opt.search.wham.growth import Counts, Dimensions, GraphMemory, Grower, KeptBlock, Shape, prune_dimensions
 from phaze_opt.space.search_space import SearchSpace
+
+MINIMIZE = "minimize"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure made of the objectives; larger is better.
+
+    Attributes:
+        directions: ``maximize`` or ``minimize`` of each objective.
+        column: 0 for the first objective itself; i for the first per unit of objective i.
+    """
+
+    directions: tuple[str, ...]
+    column: int = 0
+
+    def score(self, values: Sequence[float]) -> float:
+        """The figure of some objectives; minus infinity where there are none (the point is infeasible)."""
+        if not values:
+            return -math.inf
+        first = -values[0] if self.directions[0] == MINIMIZE else values[0]
+        if self.column == 0:
+            return first
+        cost = values[self.column]
+        is_ratio = self.directions[0] != MINIMIZE and self.directions[self.column] == MINIMIZE and cost > 0
+        if is_ratio:
+            return first / cost
+        return -cost if self.directions[self.column] == MINIMIZE else cost
+
+
+def metrics_of(directions: Sequence[str]) -> tuple[Metric, ...]:
+    """The figures a goal is searched by: its objective, or throughput, throughput/TDP and throughput/area."""
+    return tuple(Metric(tuple(directions), column) for column in range(len(directions)))
+
+
+@dataclass(slots=True)
+class Scout:
+    """What is known of architectures without evaluating them.
+
+    Attributes:
+        probe: bounds and estimates.
+        micro_batches: values of that axis; one architecture is bounded at all of them, which counts once.
+        limit: architectures that may be looked at; no more than the probe grants.
+    """
+
+    probe: Probe
+    micro_batches: tuple[int, ...]
+    limit: int
+    bounds: dict[DesignPoint, tuple[float, ...]] = field(default_factory=dict)
+    _architectures: set[DesignPoint] = field(default_factory=set)
+
+    @property
+    def num_left(self) -> int:
+        """Further architectures that may be looked at."""
+        return max(0, self.limit - len(self._architectures))
+
+    def look(self, points: Iterable[DesignPoint]) -> None:
+        """Bound the architectures of some points at every micro-batch, as many of the new ones as are left."""
+        wanted = dict.fromkeys(replace(point, micro_batch=self.micro_batches[0]) for point in points)
+        new = []
+        for base in wanted:
+            if base in self.bounds or not (base in self._architectures or self.num_left > 0):
+                continue
+            self._architectures.add(base)
+            new += [replace(base, micro_batch=value) for value in self.micro_batches]
+        if new:
+            self.bounds.update(zip(new, self.probe.bounds(new), strict=True))
+
+    def phases(self, point: DesignPoint) -> tuple[PhaseView, ...] | None:
+        """Operator graphs and latencies on the architecture of a point; None if nothing is left."""
+        base = replace(point, micro_batch=self.micro_batches[0])
+        if base not in self._architectures and self.num_left == 0:
+            return None
+        self._architectures.add(base)
+        return self.probe.phases(point)
+
+    def best_score(self, point: DesignPoint, metric: Metric) -> float:
+        """The best score of an architecture over the micro-batches; minus infinity if never looked at."""
+        variants = (replace(point, micro_batch=value) for value in self.micro_batches)
+        return max(metric.score(self.bounds.get(variant, ())) for variant in variants)
+
 
 TINY_S = 1e-30
 """Keeps the logarithm of a chain without any time finite."""
@@ -198,3 +276,116 @@ class LocalSearch:
             if score < best:
                 return
             best = score
+
+
+# The loop over GLB sizes and HBM capacities around local searches, which the paper lacks.
+#
+# WHAM sizes no buffer: from the wrong one its result is far off. The first local search visits array shapes from the
+# largest; at every other GLB size the shapes that were good there are grown again, designs found at the size beside it
+# are tried as they are, and a direction is given up once the metric has worsened too often. HBM capacities are tried on
+# the best design of every GLB size visited; micro-batches cost nothing, as one probe bounds them all. A second local
+# search then visits array shapes at the best GLB and HBM.
+
+NUM_SHAPES = 3
+"""Array shapes of the first local search that are grown again at other GLB sizes."""
+
+
+@dataclass(slots=True)
+class OuterLoop:
+    """Local searches at every GLB size and HBM capacity that pays.
+
+    Attributes:
+        space: the points.
+        scout: probes and remembers.
+        metric: what designs are ranked by.
+        options: of the local searches.
+        annotations: of array shapes, shared by all of them.
+        designs: the union of the top-k designs of all of them.
+    """
+
+    space: SearchSpace
+    scout: Scout
+    metric: Metric
+    options: WhamOptions
+    annotations: dict[Shape, Annotation] = field(default_factory=dict)
+    designs: list[LocalDesign] = field(default_factory=list)
+
+    def run(self, *, glb: int, hbm: int, is_looped: bool) -> None:
+        """Search from one GLB size and HBM capacity, given as positions on their axes; only there unless looped."""
+        first = self._local(glb, hbm)
+        first.prune(self._largest, is_descended=not is_looped)
+        if is_looped:
+            first.descend(_good_shapes(self.space, first.best_by_stage()))
+        self.designs += first.best_by_stage()
+        if not is_looped:
+            return
+        self._other_hbm(first)
+        for step in (1, -1):
+            self._walk(first, step=step)
+        best = max(self.designs, key=lambda design: design.score, default=None)
+        if best is None:
+            return
+        # Most shapes are annotated by now, so that looking at all of them again costs little.
+        axes = self.space.axes
+        last = self._local(axes.glb_bytes.index(best.point.glb_bytes), axes.hbm_bytes.index(best.point.hbm_bytes))
+        last.prune(self._largest, is_descended=True)
+        self.designs += last.best_by_stage()
+
+    @property
+    def _largest(self) -> Shape:
+        """The largest array shape."""
+        return len(self.space.axes.tc_width) - 1, len(self.space.axes.tc_depth) - 1
+
+    def _walk(self, first: LocalSearch, *, step: int) -> None:
+        """Regrow the best shapes at ever larger, or ever smaller, GLB sizes."""
+        shapes, best, worsened = _good_shapes(self.space, first.best_by_stage()), self._best(first.glb), 0
+        carried = first.best_by_stage()[:NUM_SHAPES]
+        glb = first.glb + step
+        while 0 <= glb < len(self.space.axes.glb_bytes) and self.scout.num_left and worsened <= self.options.hysteresis:
+            search = self._local(glb, first.hbm)
+            search.regrow(shapes)
+            search.take_over(carried)
+            carried = search.best_by_stage()[:NUM_SHAPES]
+            self.designs += search.best_by_stage()
+            self._other_hbm(search)
+            score = self._best(glb)
+            worsened = worsened + 1 if score < best else 0
+            best = max(best, score)
+            glb += step
+
+    def _local(self, glb: int, hbm: int) -> LocalSearch:
+        """A local search that shares the annotations of all others."""
+        return LocalSearch(self.space, self.scout, self.metric, self.options, glb, hbm, self.annotations)
+
+    def _other_hbm(self, search: LocalSearch) -> None:
+        """The best design of a local search with every other HBM capacity."""
+        for design in search.best_by_stage()[:1]:
+            others = [
+                replace(design.point, hbm_bytes=value)
+                for value in self.space.axes.hbm_bytes
+                if value != design.point.hbm_bytes
+            ]
+            self.scout.look(others)
+            self.designs += [
+                replace(design, point=point, score=self.scout.best_score(point, self.metric)) for point in others
+            ]
+            allowed = self.scout.probe.within_budgets(others)
+            # What fills a power budget has none left for more memory: there it must be grown anew.
+            for point in (point for point, is_allowed in zip(others, allowed, strict=True) if not is_allowed):
+                other = self._local(search.glb, self.space.axes.hbm_bytes.index(point.hbm_bytes))
+                other.regrow(_good_shapes(self.space, search.best_by_stage()))
+                self.designs += other.best_by_stage()
+
+    def _best(self, glb: int) -> float:
+        """The best score at a GLB size."""
+        size = self.space.axes.glb_bytes[glb]
+        return max((design.score for design in self.designs if design.point.glb_bytes == size), default=-math.inf)
+
+
+def _good_shapes(space: SearchSpace, designs: Sequence[LocalDesign]) -> tuple[Shape, ...]:
+    """The array shapes of the best designs, best first."""
+    shapes = dict.fromkeys(
+        (space.axes.tc_width.index(design.point.tc_width), space.axes.tc_depth.index(design.point.tc_depth))
+        for design in designs
+    )
+    return tuple(shapes)[:NUM_SHAPES]

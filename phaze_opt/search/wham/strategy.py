@@ -10,12 +10,8 @@ from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import resolve_options
 from phaze_opt.search.samplers.grid import golden_stride
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
-from phaze_opt.search.wham.edges import EdgeClimb
-from phaze_opt.search.wham.local_search import WhamOptions
-from phaze_opt.search.wham.metric import Metric, metrics_of
-from phaze_opt.search.wham.neighbourhood import neighbours
-from phaze_opt.search.wham.outer_loop import OuterLoop
-from phaze_opt.search.wham.scout import Scout
+from phaze_opt.search.wham.edges import EdgeClimb, neighbours
+from phaze_opt.search.wham.local_search import Metric, OuterLoop, Scout, WhamOptions, metrics_of
 
 ROUNDING = 1e-9
 

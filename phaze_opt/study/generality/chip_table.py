@@ -12,8 +12,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions, goal_values
-from phaze_opt.search.counting_probe import architecture_of, bound_values
-from phaze_opt.search.probe import PointBound
+from phaze_opt.search.probe import PointBound, architecture_of, bound_values
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, ChipTable
 

@@ -1,27 +1,145 @@
-"""`LiftedEncoding`: halvings below the most cores that fit, then lifting what is under the band (semantics 8).
-
-Kept beside the codec, which does not lift, to measure one against the other.
-"""
+"""Encodings of design points for samplers: the codec, and two others kept to measure what it is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.template import JOINED_AXES, SIZE_AXES, DesignPoint
-from phaze_opt.search.encodings.encoding import distributions_of, named
+from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.template import JOINED_AXES, SIZE_AXES, DesignPoint, PointColumns
+from phaze_opt.search.options import option
+from phaze_opt.space.axes import ROW_AXES
 from phaze_opt.space.band import compile_band
-from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS, Parameter, axis_parameters
-from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS, Codec, Parameter, axis_parameters
+from phaze_opt.space.search_space import Positions, SearchSpace
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+
+
+CODEC, EXPONENTS, LIFTED = "codec", "exponents", "lifted"
+ENCODINGS = (CODEC, EXPONENTS, LIFTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A proposal that means no kept point.
+
+    Attributes:
+        violation: by how much it breaks the area band, > 0; a share of the bound that it breaks.
+    """
+
+    violation: float
+
+
+class Encoding(Protocol):
+    """Fixed distributions, and what their values mean; every kept point can be proposed."""
+
+    @property
+    def space(self) -> SearchSpace:
+        """The points."""
+        ...
+
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """Optuna's distribution of every parameter."""
+        ...
+
+    def decode(self, params: Mapping[str, Any], /) -> DesignPoint | Rejected:
+        """What a proposal means."""
+        ...
+
+    def encode(self, point: DesignPoint, /) -> dict[str, int]:
+        """A proposal that means a kept point."""
+        ...
+
+
+def distributions_of(parameters: Iterable[Parameter]) -> dict[str, BaseDistribution]:
+    """One integer per parameter of several values."""
+    from optuna.distributions import IntDistribution
+
+    return {
+        known.name: IntDistribution(known.low, known.low + known.count - 1) for known in parameters if known.count > 1
+    }
+
+
+def named(parameters: Sequence[Parameter], positions: Sequence[int]) -> dict[str, int]:
+    """The proposal of some positions on the parameters' axes."""
+    pairs = zip(parameters, positions, strict=True)
+    return {known.name: known.low + position for known, position in pairs if known.count > 1}
+
+
+def encoding_option() -> Any:
+    """The option ``encoding`` of a strategy that proposes parameters."""
+    return option(
+        CODEC,
+        "how points are encoded: codec proposes kept points only, exponents rejects the others, lifted moves them",
+        choices=ENCODINGS,
+    )
+
+
+def build_encoding(name: str, space: SearchSpace) -> Encoding:
+    """The encoding of a name among `ENCODINGS`; `resolve_options` has refused any other."""
+    kinds: dict[str, Callable[[SearchSpace], Encoding]] = {EXPONENTS: ExponentEncoding, LIFTED: LiftedEncoding}
+    return kinds.get(name, Codec)(space)
+
+
+_ORDER = (*ROW_AXES, "num_vc", *JOINED_AXES)
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentEncoding:
+    """Every axis by itself; what lies outside the area band is rejected (61 % of the Phaze space's candidates).
+
+    Attributes:
+        space: the space.
+    """
+
+    space: SearchSpace
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The axes in the order (GLB, width, depth, tensor cores, vector cores, HBM, micro-batch)."""
+        return tuple(axis_parameters(self.space, _ORDER).values())
+
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """One integer per axis of several values."""
+        return distributions_of(self.parameters())
+
+    def decode(self, params: Mapping[str, Any]) -> DesignPoint | Rejected:
+        """The point, or how far its area lies outside the band."""
+        known = axis_parameters(self.space, _ORDER)
+        positions = Positions(**{name: int(params.get(p.name, p.low)) - p.low for name, p in known.items()})
+        point = self.space.point_at(positions)
+        return point if self.space.keeps(positions) else Rejected(self._violation(point))
+
+    def encode(self, point: DesignPoint) -> dict[str, int]:
+        """Its position on every axis.
+
+        Raises:
+            InputError: the point is not in the space.
+        """
+        self.space.index(point)
+        positions = self.space.positions(point)
+        return named(self.parameters(), [getattr(positions, name) for name in _ORDER])
+
+    def _violation(self, point: DesignPoint) -> float:
+        """Area over the budget as a share of it, or area missing below the band as a share of the band's end."""
+        area_um2 = float(area_um2_table(chips_of(PointColumns.of([point]), load_constants()))[0])
+        cap_um2 = min(self.space.area_budget_um2, self.space.max_area_um2)
+        band_um2 = self.space.min_area_fraction * self.space.area_budget_um2
+        return area_um2 / cap_um2 - 1.0 if area_um2 > cap_um2 else 1.0 - area_um2 / band_um2
+
+
+# `LiftedEncoding`: halvings below the most cores that fit, then lifting what is under the band (semantics 8).
+#
+# Kept beside the codec, which does not lift, to measure one against the other.
 
 
 class HalvingsMapping(StrEnum):

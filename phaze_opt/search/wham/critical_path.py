@@ -1,0 +1,307 @@
+"""Operators annotated with latencies, their ASAP, ALAP and mobility, and a list schedule that notes what waited."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.search.probe import PhaseView
+
+# Operators annotated with their latencies at both ends of the core counts, and what follows in between.
+#
+# The paper annotates an operator once for an array shape: there, one core's latency does not depend on how many there
+# are. Here a core has 1/n of the memory bandwidth, and an operator may be spread over all cores of its type. Both are
+# known exactly at two designs of a shape, one of many tensor cores and one of many vector cores; in between a latency
+# on one core is the larger of its compute time and its share of the bandwidth, and a spread latency halves with every
+# doubling until it meets that of the largest count.
+
+TC, VC = 0, 1
+_TYPES = {CoreType.TC: (TC,), CoreType.VC: (VC,), CoreType.TC_AND_VC: (TC, VC)}
+
+
+@dataclass(frozen=True, slots=True)
+class CoreCounts:
+    """Numbers of cores of one design."""
+
+    num_tc: int
+    num_vc: int
+
+    def of(self, core: int) -> int:
+        """Number of cores of a type."""
+        return self.num_tc if core == TC else self.num_vc
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedGraph:
+    """One layer's forward or backward pass with latencies at two designs of one array shape.
+
+    Attributes:
+        repeats: how often its layer occurs.
+        types: core types that each operator occupies, none for views and collectives.
+        before: direct predecessors of each operator.
+        after: direct successors of each operator.
+        order: a topological order.
+        many_tc: (one core, spread) latencies where there are most tensor cores, s.
+        many_vc: the same where there are most vector cores, s.
+        tc_end: counts of the first.
+        vc_end: counts of the second.
+        floor_s: HBM traffic over HBM bandwidth, the smaller of both ends, s.
+        collective_s: collectives, one after the other, s.
+    """
+
+    repeats: int
+    types: tuple[tuple[int, ...], ...]
+    before: tuple[tuple[int, ...], ...]
+    after: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...]
+    many_tc: tuple[tuple[float, ...], tuple[float, ...]]
+    many_vc: tuple[tuple[float, ...], tuple[float, ...]]
+    tc_end: CoreCounts
+    vc_end: CoreCounts
+    floor_s: float
+    collective_s: float
+
+    def latencies(self, counts: CoreCounts) -> tuple[list[float], list[float]]:
+        """(one core, spread) latency of each operator at some counts, s."""
+        one, spread = [], []
+        for index, types in enumerate(self.types):
+            narrow = wide = 0.0
+            for core in types:
+                alone, together = self._of_type(index, core, counts)
+                narrow, wide = max(narrow, alone), max(wide, together)
+            one.append(narrow)
+            spread.append(wide)
+        return one, spread
+
+    def _of_type(self, index: int, core: int, counts: CoreCounts) -> tuple[float, float]:
+        """(one core, spread) as far as one core type decides: between its few-core end and its many-core end."""
+        if core == TC:
+            few, many, count = self.many_vc, self.many_tc, counts.num_tc
+            num_few, num_many = self.vc_end.num_tc, self.tc_end.num_tc
+        else:
+            few, many, count = self.many_tc, self.many_vc, counts.num_vc
+            num_few, num_many = self.tc_end.num_vc, self.vc_end.num_vc
+        ideal_s = few[1][index] * num_few / count
+        if len(self.types[index]) > 1:
+            # A fused operator at an end is held up by the scarce type: the many-core end says nothing of this one.
+            return max(few[0][index], few[0][index] * count / num_many), ideal_s
+        spread_s = max(ideal_s, many[1][index])
+        return max(few[0][index], many[0][index] * count / num_many, spread_s), spread_s
+
+
+@dataclass(frozen=True, slots=True)
+class StageKey:
+    """What a local search serves: one layer kind of one model at one tensor width; no layer for the whole chain."""
+
+    model: str
+    tensor_parallel: int
+    layer: str
+
+
+def annotate(
+    many_tc: Sequence[PhaseView], many_vc: Sequence[PhaseView], *, tc_end: CoreCounts, vc_end: CoreCounts
+) -> dict[StageKey, tuple[AnnotatedGraph, ...]]:
+    """Forward and backward graphs of every layer kind and tensor width, and of every whole chain.
+
+    A forward operator and its mirror in the backward pass share their cores, so both graphs grow one design. The
+    optimizer update, once a batch, is left to the bounds.
+    """
+    stages: dict[StageKey, list[AnnotatedGraph]] = {}
+    for first, second in zip(many_tc, many_vc, strict=True):
+        if first.phase is Phase.UPDATE:
+            continue
+        graph = _annotate_phase(first, second, tc_end, vc_end)
+        for layer in (first.layer, ""):
+            stages.setdefault(StageKey(first.model, first.tensor_parallel, layer), []).append(graph)
+    return {key: tuple(graphs) for key, graphs in stages.items()}
+
+
+def _annotate_phase(first: PhaseView, second: PhaseView, tc_end: CoreCounts, vc_end: CoreCounts) -> AnnotatedGraph:
+    """One pass of one layer."""
+    count = len(first.core_types)
+    before: list[list[int]] = [[] for _ in range(count)]
+    after: list[list[int]] = [[] for _ in range(count)]
+    for source, target in first.edges:
+        before[target].append(source)
+        after[source].append(target)
+    return AnnotatedGraph(
+        repeats=first.repeats,
+        types=tuple(_TYPES.get(kind, ()) for kind in first.core_types),
+        before=tuple(tuple(entry) for entry in before),
+        after=tuple(tuple(entry) for entry in after),
+        order=_topological(before),
+        many_tc=(tuple(first.one_core_s.tolist()), tuple(first.spread_s.tolist())),
+        many_vc=(tuple(second.one_core_s.tolist()), tuple(second.spread_s.tolist())),
+        tc_end=tc_end,
+        vc_end=vc_end,
+        floor_s=min(first.floor_s, second.floor_s),
+        collective_s=first.collective_s,
+    )
+
+
+def _topological(before: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """A topological order, smallest index first."""
+    done: dict[int, None] = {}
+    waiting = list(range(len(before)))
+    while waiting:
+        ready = [index for index in waiting if all(source in done for source in before[index])]
+        done.update(dict.fromkeys(ready))
+        waiting = [index for index in waiting if index not in done]
+    return tuple(done)
+
+
+# ASAP, ALAP and mobility of operators; a list schedule that notes how long each waited for a core.
+#
+# Paper: WHAM, section on the critical-path search. Deviation: an operator takes the form, on one core or spread over
+# all of its type, that makes the schedule shorter; the paper knows one form only.
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Mobility:
+    """Slack of every operator, s.
+
+    Attributes:
+        asap_s: earliest start of each.
+        slack_s: ALAP - ASAP of each; 0 on the critical path.
+        length_s: of the critical path.
+    """
+
+    asap_s: tuple[float, ...]
+    slack_s: tuple[float, ...]
+    length_s: float
+
+    def is_critical(self, index: int) -> bool:
+        """Whether an operator has no slack, up to rounding."""
+        return self.slack_s[index] <= ROUNDING * self.length_s
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSchedule:
+    """A list schedule and what it lacked.
+
+    Attributes:
+        makespan_s: its length, s.
+        conflict_s: time by which critical operators waited for a core of each type, s.
+        is_spread: form of each operator.
+        durations_s: latency of each in that form.
+        mobility: of each under these durations.
+    """
+
+    makespan_s: float
+    conflict_s: tuple[float, float]
+    is_spread: tuple[bool, ...]
+    durations_s: tuple[float, ...]
+    mobility: Mobility
+
+
+def find_mobility(graph: AnnotatedGraph, durations_s: Sequence[float]) -> Mobility:
+    """ASAP and ALAP by one pass each way."""
+    asap = [0.0] * len(durations_s)
+    for index in graph.order:
+        asap[index] = max((asap[source] + durations_s[source] for source in graph.before[index]), default=0.0)
+    length = max((start + duration for start, duration in zip(asap, durations_s, strict=True)), default=0.0)
+    latest_end = [length] * len(durations_s)
+    for index in reversed(graph.order):
+        for source in graph.before[index]:
+            latest_end[source] = min(latest_end[source], latest_end[index] - durations_s[index])
+    slack = tuple(
+        max(0.0, end - duration - start) for end, duration, start in zip(latest_end, durations_s, asap, strict=True)
+    )
+    return Mobility(tuple(asap), slack, length)
+
+
+def schedule_graph(graph: AnnotatedGraph, counts: CoreCounts) -> GraphSchedule:
+    """The shorter of two list schedules: every operator in its faster form, and every operator on one core."""
+    one, spread = graph.latencies(counts)
+    faster = tuple(wide < narrow for narrow, wide in zip(one, spread, strict=True))
+    durations = tuple(map(min, one, spread))
+    mobility = find_mobility(graph, durations)
+    if all(flag or not types for flag, types in zip(faster, graph.types, strict=True)):
+        # Spread operators run one after the other: no order is better than another, and nobody waits for one core.
+        schedule = GraphSchedule(sum(durations), (0.0, 0.0), faster, durations, mobility)
+    else:
+        schedule = _list_schedule(graph, counts, durations, faster, mobility)
+    if not any(faster):
+        return schedule
+    narrow = find_mobility(graph, one)
+    if narrow.length_s >= schedule.makespan_s:
+        return schedule
+    other = _list_schedule(graph, counts, tuple(one), (False,) * len(one), narrow)
+    return min(schedule, other, key=lambda found: found.makespan_s)
+
+
+def _list_schedule(
+    graph: AnnotatedGraph,
+    counts: CoreCounts,
+    durations: tuple[float, ...],
+    is_spread: tuple[bool, ...],
+    mobility: Mobility,
+) -> GraphSchedule:
+    """List schedule by mobility, then depth; a spread operator takes every core of the chip."""
+    missing = [len(sources) for sources in graph.before]
+    ready_at = dict.fromkeys((index for index, count in enumerate(missing) if not count), 0.0)
+    running: list[tuple[float, int]] = []
+    cores = Cores(counts)
+    conflict = [0.0, 0.0]
+    now = 0.0
+    while ready_at:
+        for index in sorted(ready_at, key=lambda item: (mobility.slack_s[item], mobility.asap_s[item], item)):
+            types = graph.types[index]
+            if not cores.take(types, is_spread=is_spread[index]):
+                continue
+            heapq.heappush(running, (now + durations[index], index))
+            delay = now - ready_at.pop(index) - mobility.slack_s[index]
+            if delay > ROUNDING * mobility.length_s:
+                for core in types:
+                    conflict[core] += delay
+        now = running[0][0]
+        while running and running[0][0] <= now:
+            _, index = heapq.heappop(running)
+            cores.give_back(graph.types[index], is_spread=is_spread[index])
+            for target in graph.after[index]:
+                missing[target] -= 1
+                if not missing[target]:
+                    ready_at[target] = now
+    makespan = max((end for end, _ in running), default=now)
+    return GraphSchedule(makespan, (conflict[TC], conflict[VC]), is_spread, durations, mobility)
+
+
+@dataclass(slots=True)
+class Cores:
+    """Cores that are busy while a schedule is built.
+
+    Attributes:
+        counts: cores of each type.
+    """
+
+    counts: CoreCounts
+    _busy: list[int] = field(default_factory=lambda: [0, 0])
+    _num_running: int = 0
+    _is_spread: bool = False
+
+    def take(self, types: tuple[int, ...], *, is_spread: bool) -> bool:
+        """Take what an operator needs, all or nothing; views and collectives need nothing."""
+        if not types:
+            return True
+        if self._is_spread or (is_spread and self._num_running):
+            return False
+        if not is_spread and any(self._busy[core] >= self.counts.of(core) for core in types):
+            return False
+        for core in types:
+            self._busy[core] += 1
+        self._num_running += 1
+        self._is_spread = is_spread
+        return True
+
+    def give_back(self, types: tuple[int, ...], *, is_spread: bool) -> None:
+        """Give back what an operator took."""
+        if not types:
+            return
+        for core in types:
+            self._busy[core] -= 1
+        self._num_running -= 1
+        self._is_spread = self._is_spread and not is_spread
