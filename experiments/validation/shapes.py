@@ -96,11 +96,12 @@ def placed(shape: Shape, value: Any) -> Iterator[None]:
     name = shape.name
     if shape in SOFTWARE:
         stack, _, field = shape.name.partition(".")
-        name, known = "_STACKS", module._STACKS
-        value = {
-            key: replace(each, **{field: value}) if stack in (key, module.PARENTS.get(key)) else each
-            for key, each in known.items()
-        }
+        name, stated, changes = "_stated", module._stated, {field: value}
+
+        def value(known: str) -> Any:
+            is_changed = module.stack_group(stack) in module.stack_groups(known)
+            return replace(stated(known), **changes) if is_changed else stated(known)
+
     before = getattr(module, name)
     setattr(module, name, value)
     try:

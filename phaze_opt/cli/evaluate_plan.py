@@ -271,8 +271,7 @@ def _to_json(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> dict[st
 
 
 def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
-    from phaze_opt.objective.step.measured_software import measured_rows
-    from phaze_opt.objective.step.plan_coverage import unmeasured_parts
+    from phaze_opt.objective.step.measured_software import measured_rows, unmeasured_parts
 
     rows = measured_rows(setting.software)
     return {

@@ -211,11 +211,10 @@ def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
 def own_fit(constants: Path | None, software: str) -> str:
     """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them."""
     from phaze_opt.hardware.fitted import read_fitted_file
-    from phaze_opt.objective.step.stacks import PARENTS, stack_group
+    from phaze_opt.objective.step.stacks import stack_groups
     from phaze_opt.report.plan_notes import own_fit_note
 
     if constants is None:
         return ""
     groups = read_fitted_file(constants).groups
-    names = dict.fromkeys(stack_group(name) for name in (PARENTS.get(software, software), software))
-    return own_fit_note(software, [groups[name] for name in names if name in groups])
+    return own_fit_note(software, [groups[name] for name in stack_groups(software) if name in groups])

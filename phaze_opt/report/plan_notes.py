@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from phaze_opt.hardware.fitted import FittedGroup
-from phaze_opt.objective.step.measured_software import SoftwareRows, measured_rows, usual_zero
-from phaze_opt.objective.step.plan_coverage import machine_gap, model_gap, shared_and_own, unmeasured_parts
+from phaze_opt.objective.step.measured_software import (
+    SoftwareRows,
+    machine_gap,
+    measured_rows,
+    model_gap,
+    shared_and_own,
+    unmeasured_parts,
+    usual_zero,
+)
 from phaze_opt.objective.step.plan_search import RankedPlan
 
 ERROR = "cross_validated_mape"

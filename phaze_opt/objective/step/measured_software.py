@@ -1,15 +1,18 @@
 """What was measured of each training software: machines, number formats, parallel features and how far they went.
 
-Stated here because rows of measurements are not part of the package; tests/objective/step/test_measured_software.py
-derives the same from the public rows. Nothing here changes a time: it says which plans rest on measurements.
+Stated in ``software.toml``. Nothing here changes a time: it says which plans rest on measurements, and which parts of a
+plan no measurement of its software covers: features, pairs of them, and degrees far beyond.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import cache
+from itertools import combinations
 
+from phaze_opt.objective.step.stacks import software_tables
+from phaze_opt.record.plain_data import from_plain
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
@@ -72,9 +75,11 @@ def plan_features(plan: ParallelPlan) -> dict[str, int]:
     return {name: degree for name, degree in degrees.items() if degree > 1}
 
 
+@cache
 def measured_rows(software: str) -> SoftwareRows | None:
     """What was measured of a software; None of one that is not measured, such as the ideal one."""
-    return _ROWS.get(software)
+    measured = software_tables().get(software, {}).get("measured")
+    return None if measured is None else from_plain(SoftwareRows, measured)
 
 
 def usual_zero(software: str) -> int:
@@ -90,115 +95,75 @@ def software_measured_on(machine: str) -> str | None:
 
     Where several were, the one whose rows have the most parallel features: a search over plans asks for them.
     """
-    names = [name for name, rows in _ROWS.items() if machine in rows.machines]
-    return max(names, key=lambda name: len(_ROWS[name].reach), default=None)
+    known = {name: measured_rows(name) for name in sorted(software_tables())}
+    reach = {name: len(rows.reach) for name, rows in known.items() if rows is not None and machine in rows.machines}
+    return max(reach, key=reach.__getitem__, default=None)
 
 
-_ROWS = MappingProxyType(
-    {
-        "deepspeed-zero3-2021": SoftwareRows(
-            rows=(MeasuredOn("a100-80g", "bf16", "train_megatron_sc21"),),
-            recompute=frozenset({Recompute.FULL}),
-            reach=MappingProxyType({ZERO_3: 768}),
-            longest_sequence=2048,
-            shapes=frozenset({frozenset({ZERO_3})}),
-        ),
-        "llm-foundry": SoftwareRows(
-            rows=(MeasuredOn("a100-80g", "bf16", "train_llmfoundry_fsdp"),),
-            recompute=frozenset({Recompute.NONE, Recompute.FULL}),
-            reach=MappingProxyType({ZERO_3: 8}),
-            longest_sequence=65536,
-            shapes=frozenset({frozenset({ZERO_3})}),
-        ),
-        "llm-foundry-h100": SoftwareRows(
-            rows=(
-                MeasuredOn("h100", "bf16", "train_llmfoundry_fsdp"),
-                MeasuredOn("h100", "fp8", "train_llmfoundry_fsdp"),
-            ),
-            recompute=frozenset({Recompute.NONE, Recompute.FULL}),
-            reach=MappingProxyType({ZERO_2: 512, ZERO_3: 512}),
-            longest_sequence=65536,
-            shapes=frozenset({frozenset({ZERO_2}), frozenset({ZERO_3})}),
-        ),
-        "llm-foundry-pure": SoftwareRows(
-            rows=(
-                MeasuredOn("a100-40g", "bf16", "train_llmfoundry_fsdp"),
-                MeasuredOn("a100-80g", "bf16", "train_llmfoundry_fsdp"),
-            ),
-            recompute=frozenset({Recompute.NONE, Recompute.FULL}),
-            reach=MappingProxyType({ZERO_3: 128}),
-            longest_sequence=32768,
-            shapes=frozenset({frozenset({ZERO_3})}),
-        ),
-        "maxtext": SoftwareRows(
-            rows=(
-                MeasuredOn("tpu-v5e", "bf16", "train_maxtext_tpu"),
-                MeasuredOn("tpu-v5p", "bf16", "train_maxtext_tpu"),
-            ),
-            recompute=frozenset({Recompute.SELECTIVE, Recompute.FULL}),
-            reach=MappingProxyType({TENSOR: 16, SEQUENCE: 16, HYBRID: 32, ZERO_3: 256}),
-            longest_sequence=2048,
-            shapes=frozenset({frozenset({TENSOR, SEQUENCE, HYBRID, ZERO_3})}),
-        ),
-        "maxtext-offload": SoftwareRows(
-            rows=(
-                MeasuredOn("tpu-v5p", "bf16", "train_maxtext_tpu"),
-                MeasuredOn("tpu-v6e", "bf16", "train_maxtext_tpu"),
-                MeasuredOn("tpu-v7", "bf16", "train_maxtext_tpu"),
-                MeasuredOn("tpu-v7", "fp8", "train_maxtext_tpu"),
-            ),
-            recompute=frozenset({Recompute.FULL}),
-            reach=MappingProxyType({ZERO_3: 512}),
-            longest_sequence=8192,
-            shapes=frozenset({frozenset({ZERO_3})}),
-        ),
-        "maxtext-unfused": SoftwareRows(
-            rows=(MeasuredOn("tpu-v4-published", "bf16", "train_maxtext_tpu"),),
-            recompute=frozenset({Recompute.FULL}),
-            reach=MappingProxyType({HYBRID: 4, ZERO_3: 192}),
-            longest_sequence=2048,
-            shapes=frozenset({frozenset({HYBRID, ZERO_3})}),
-        ),
-        "megatron-2021": SoftwareRows(
-            rows=(
-                MeasuredOn("a100-40g", "bf16", "train_megatron_tp_scaling"),
-                MeasuredOn("a100-80g", "bf16", "train_large_runs"),
-                MeasuredOn("a100-80g", "bf16", "train_megatron_sc21"),
-                MeasuredOn("a100-80g", "bf16", "train_vtrain_multinode"),
-                MeasuredOn("v100-sxm3", "bf16", "train_megatron_tp_scaling"),
-            ),
-            recompute=frozenset({Recompute.FULL}),
-            reach=MappingProxyType({TENSOR: 16, PIPELINE: 35, REPLICAS: 128}),
-            longest_sequence=2048,
-            shapes=frozenset({frozenset({TENSOR, PIPELINE, REPLICAS})}),
-        ),
-        "megatron-2022": SoftwareRows(
-            rows=(
-                MeasuredOn("a100-80g", "bf16", "layer_korthikanti22"),
-                MeasuredOn("a100-80g", "bf16", "train_korthikanti22"),
-            ),
-            recompute=frozenset({Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL}),
-            reach=MappingProxyType({TENSOR: 8, SEQUENCE: 8, PIPELINE: 35, INTERLEAVE: 3, REPLICAS: 8}),
-            longest_sequence=2048,
-            shapes=frozenset({frozenset({TENSOR, SEQUENCE, PIPELINE, INTERLEAVE, REPLICAS})}),
-        ),
-        "megatron-core": SoftwareRows(
-            rows=(
-                MeasuredOn("h100", "bf16", "train_megatron_h100"),
-                MeasuredOn("h100", "fp8", "train_nemo_h100_fp8"),
-            ),
-            recompute=frozenset({Recompute.NONE}),
-            reach=MappingProxyType({TENSOR: 8, SEQUENCE: 8, PIPELINE: 16, INTERLEAVE: 42, ZERO_1: 64, ZERO_3: 8}),
-            longest_sequence=8192,
-            shapes=frozenset({frozenset({TENSOR, SEQUENCE, PIPELINE, INTERLEAVE, ZERO_1}), frozenset({ZERO_3})}),
-        ),
-        "vtrain-profile": SoftwareRows(
-            rows=(MeasuredOn("a100-80g", "bf16", "train_vtrain_singlenode"),),
-            recompute=frozenset({Recompute.NONE}),
-            reach=MappingProxyType({TENSOR: 8, PIPELINE: 4, REPLICAS: 8}),
-            longest_sequence=1024,
-            shapes=frozenset({frozenset({TENSOR, PIPELINE, REPLICAS})}),
-        ),
-    }
-)
-"""By software; vtrain-profile is Megatron-LM under a profiler, which no plan of a user runs in."""
+FAR = 2
+"""A degree more than so many times the largest measured one counts as not measured."""
+
+
+def unmeasured_parts(plan: ParallelPlan, rows: SoftwareRows) -> tuple[str, ...]:
+    """What of a plan no row of its software has, in words; empty if every part was measured.
+
+    A feature that no row has; of features that rows have, a degree more than `FAR` times theirs, or two that never ran
+    together. Recomputation counts as one of the features, but not in pairs: it changes what a device computes only.
+
+    Args:
+        plan: any plan.
+        rows: of the software that it is priced with.
+    """
+    degrees = plan_features(plan)
+    parts = [name for name in degrees if name not in rows.reach]
+    known = [name for name in degrees if name in rows.reach]
+    parts += [
+        f"{name} above {FAR} x {rows.reach[name]}"
+        for name in known
+        if name != SEQUENCE and degrees[name] > FAR * rows.reach[name]
+    ]
+    pairs = combinations([name for name in known if name != SEQUENCE], 2)
+    parts += [f"{two} with {one}" for one, two in pairs if not any({one, two} <= shape for shape in rows.shapes)]
+    if plan.recompute not in rows.recompute:
+        parts.append(
+            "no recomputation" if plan.recompute is Recompute.NONE else f"{plan.recompute.value} recomputation"
+        )
+    return tuple(parts)
+
+
+def machine_gap(rows: SoftwareRows | None, *, software: str, machine: str, dtype: str) -> str:
+    """One sentence where a software's constants were not measured on a machine in a number format; else empty."""
+    if rows is None:
+        return ""
+    formats = [each.dtype for each in rows.rows if each.machine == machine]
+    if not formats:
+        return (
+            f"{software} was measured on {', '.join(rows.machines)}, not on {machine}: its shares of peak and of "
+            "bandwidth are assumed to be the same there"
+        )
+    if dtype not in formats:
+        return f"{software} was measured on {machine} in {', '.join(sorted(set(formats)))}, not in {dtype}"
+    return ""
+
+
+def model_gap(rows: SoftwareRows | None, *, software: str, num_experts: int, sequence_length: int) -> str:
+    """One sentence where no row of a software is like the model: experts, sequences far longer; else empty."""
+    if rows is None:
+        return ""
+    gaps = []
+    if num_experts > 1:
+        gaps.append("no model with experts was measured with any software")
+    if sequence_length > FAR * rows.longest_sequence:
+        gaps.append(f"{software} was measured with sequences up to {rows.longest_sequence:,} tokens")
+    return "; ".join(gaps)
+
+
+def shared_and_own(parts: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """Parts that all plans of a table have, and the others with how many of the plans have them, most first."""
+    counts: dict[str, int] = {}
+    for each in parts:
+        for part in each:
+            counts[part] = counts.get(part, 0) + 1
+    shared = tuple(part for part, count in counts.items() if count == len(parts))
+    others = sorted(((part, count) for part, count in counts.items() if count < len(parts)), key=lambda pair: -pair[1])
+    return shared, tuple(others)

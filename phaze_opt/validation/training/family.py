@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.objective.step.stacks import PARENTS, stack_group
+from phaze_opt.objective.step.stacks import stack_groups
 from phaze_opt.validation.family import Family, FitParameter, Label
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.held_out import with_starts
@@ -52,7 +52,7 @@ def _compile(rows: Sequence[Row]) -> CompiledTraining:
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     """Constants of the software that the rows ran, and of what it came of."""
     stacks = {stack_of(read) for row in rows if not isinstance(read := read_row(row), str)}
-    used = {stack_group(name) for stack in stacks for name in (stack, PARENTS.get(stack, stack))}
+    used = {group for stack in stacks for group in stack_groups(stack)}
     return tuple(each for each in (*MEGATRON_PARAMETERS, *MODERN_PARAMETERS) if each.group in used)
 
 

@@ -11,12 +11,15 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.objective.step.measured_software import (
     MeasuredOn,
     SoftwareRows,
+    machine_gap,
     measured_rows,
+    model_gap,
     plan_features,
+    shared_and_own,
     software_measured_on,
+    unmeasured_parts,
     usual_zero,
 )
-from phaze_opt.objective.step.plan_coverage import machine_gap, model_gap, shared_and_own, unmeasured_parts
 from phaze_opt.objective.step.stacks import list_stacks
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.registry import load_families

@@ -13,7 +13,7 @@ from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Netwo
 from phaze_opt.objective.step.compiled_step import compile_step
 from phaze_opt.objective.step.estimate_step import estimate_step
 from phaze_opt.objective.step.price_step import LAUNCH_NORM, StackColumns, price_batch, price_step, serial_times
-from phaze_opt.objective.step.stacks import PARENTS, list_stacks, load_stack, stack_group
+from phaze_opt.objective.step.stacks import list_stacks, load_stack, stack_groups
 from phaze_opt.objective.step.step_batch import build_batch
 from phaze_opt.objective.step.step_traffic import transfer_costs
 from phaze_opt.workload.model import ModelFamily, ModelSpec
@@ -301,10 +301,10 @@ def test_softmax_passes_reach_attention_alone():
 
 @pytest.mark.parametrize("name", list_stacks())
 def test_stacks_take_their_parents_constants_then_their_own(name):
-    parent = PARENTS.get(name, name)
-    fitted = FittedConstants({stack_group(parent): {"data_overlap": 0.11, "matmul_efficiency": 0.5}})
+    groups = stack_groups(name)
+    fitted = FittedConstants({groups[0]: {"data_overlap": 0.11, "matmul_efficiency": 0.5}})
     assert load_stack(name, fitted).data_overlap == 0.11
-    own = fitted.updated({stack_group(name): {"data_overlap": 0.22}})
+    own = fitted.updated({groups[-1]: {"data_overlap": 0.22}})
     assert (load_stack(name, own).data_overlap, load_stack(name, own).matmul_efficiency) == (0.22, 0.5)
 
 
