@@ -241,7 +241,7 @@ def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, 
     from phaze_opt.hardware.coverage import check_covered
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.objective.evaluate import load_estimator
-    from phaze_opt.objective.step.scheduled import ScheduledTimes
+    from phaze_opt.objective.step.clocks import ScheduleClock
     from phaze_opt.schedule.options import ScheduleOptions
     from phaze_opt.schedule.problem import Exclusivity
 
@@ -250,7 +250,7 @@ def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, 
         raise InputError(message, source="--dtype")
     accelerator = load_architecture(request.arch)
     check_covered(accelerator, load_constants())
-    clock = ScheduledTimes(
+    clock = ScheduleClock(
         accelerator,
         estimator=load_estimator(request.scenario.estimator),
         exclusivity=parse_word(Exclusivity, request.scenario.exclusivity, source="--exclusivity"),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kits.steps import estimate_step
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.operator_table import compile_operators
@@ -15,7 +16,6 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.torus_mapping import SLICE_BANDWIDTH_BYTES_PER_S, map_torus
 from phaze_opt.objective.step.compiled_step import compile_step
 from phaze_opt.objective.step.device_seconds import device_seconds, roles_of
-from phaze_opt.objective.step.estimate_step import estimate_step
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.fit import fit_towards_starts

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from phaze_opt.estimate.operator_table import compile_operators
+import numpy as np
+
+from phaze_opt.estimate.protocol import Estimator
+from phaze_opt.graph.operator import CoreType, OperatorGraph
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.objective.step.compiled_step import CompiledStep
-from phaze_opt.objective.step.device_seconds import device_seconds, roles_of
-from phaze_opt.objective.step.price_step import DeviceTimes, serial_times
+from phaze_opt.objective.step.compiled_step import BACKWARD, CompiledLayer, CompiledStep
+from phaze_opt.objective.step.device_seconds import ATTENTION, VECTOR, SerialSteps
+from phaze_opt.objective.step.price_step import DeviceTimes, Floats
+from phaze_opt.schedule.options import ScheduleOptions
+from phaze_opt.schedule.problem import Cores, Exclusivity
+from phaze_opt.schedule.solve import solve_compiled
+from phaze_opt.schedule.structure import compile_structure
 
 
 class LayerClock(Protocol):
@@ -23,7 +32,7 @@ class LayerClock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MachineClock:
-    """A real machine, one operator after the other; `estimate_step` times steps the same way."""
+    """A real machine, one operator after the other."""
 
     device: Device
     path: ComputePath
@@ -31,13 +40,83 @@ class MachineClock:
 
     def times(self, step: CompiledStep) -> DeviceTimes:
         """Serial times under the step's own software."""
-        compiled = compile_operators(step.operators)
-        seconds = device_seconds(
-            compiled,
-            self.device,
-            roles_of(compiled),
-            path=self.path,
-            stack=step.stack,
-            fitted=self.fitted,
+        classes, attention = SerialSteps([step]).times(
+            self.device, path=self.path, stack=step.stack, fitted=self.fitted
         )
-        return serial_times(step, seconds)
+        return serial_times(classes[0], attention[0])
+
+
+def serial_times(classes_s: Floats, attention_s: Floats) -> DeviceTimes:
+    """Times of one step of `SerialSteps`; matmuls are what attention and other operators leave of a pass."""
+    attention, vector = classes_s[..., ATTENTION], classes_s[..., VECTOR]
+    matmul = classes_s.sum(axis=-1) - attention - vector
+    return DeviceTimes(np.stack([matmul, attention, vector], axis=-1), attention_s)
+
+
+class ScheduleClock:
+    """Makespans of embedding, block and head on one accelerator.
+
+    Args:
+        accelerator: the chip.
+        estimator: what prices its operators.
+        exclusivity: what a spread operator excludes.
+        options: effort of the schedules.
+    """
+
+    def __init__(
+        self, accelerator: Accelerator, *, estimator: Estimator, exclusivity: Exclusivity, options: ScheduleOptions
+    ) -> None:
+        """Keep what every step shares."""
+        self._accelerator = accelerator
+        self._table = AcceleratorTable.from_accelerators([accelerator])
+        self._estimator = estimator
+        self._exclusivity = exclusivity
+        self._options = options
+
+    def times(self, step: CompiledStep) -> DeviceTimes:
+        """Makespans of a step's layers; what selective recomputation repeats runs serially.
+
+        What the software spares of a full recomputation comes off the backward pass: the makespan
+        of forward less that of forward without the operators spared.
+        """
+        pass_s = np.array([[self._makespan_s(graph) for graph in layer.graph.phases] for layer in step.layers])
+        if step.is_spared:
+            pass_s[:, BACKWARD] -= [self._spared_s(layer, step) for layer in step.layers]
+        estimates = self._estimator.estimate(step.operators, self._table)
+        spread_s = estimates.spread_s[0]
+        attention_s = np.array([float(spread_s[layer.forward.attention_columns].sum()) for layer in step.layers])
+        nothing = np.zeros_like(pass_s)
+        return DeviceTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
+
+    def _spared_s(self, layer: CompiledLayer, step: CompiledStep) -> float:
+        """What running forward again is shorter by than forward itself, s."""
+        spared = {step.operators[column].name for column in layer.forward.kept_columns}
+        if not spared:
+            return 0.0
+        graph = layer.graph.forward
+        return max(0.0, self._makespan_s(graph) - self._makespan_s(graph, spared=spared))
+
+    def _makespan_s(self, graph: OperatorGraph, *, spared: Collection[str] = ()) -> float:
+        """One problem's makespan; collectives are contracted, as `price_step` adds them, and so is what is spared."""
+        is_run = np.array([operator.name not in spared for operator in graph.operators])
+        core_types = tuple(
+            operator.core_type if is_own and operator.core_type is not CoreType.NETWORK else CoreType.NONE
+            for operator, is_own in zip(graph.operators, is_run, strict=True)
+        )
+        estimates = self._estimator.estimate(graph.operators, self._table)
+        traffic = float(estimates.traffic_bytes[0][is_run].sum())
+        result = solve_compiled(
+            compile_structure(core_types, graph.edges),
+            _row(estimates.one_core_s),
+            _row(estimates.spread_s),
+            cores=Cores.of(self._accelerator),
+            exclusivity=self._exclusivity,
+            floor_s=traffic / self._accelerator.hbm_bandwidth_bytes_per_s,
+            options=self._options,
+        )
+        return float(result.makespan_s)
+
+
+def _row(table: Floats) -> Floats:
+    """The only row of a table, as the schedule's kernels want it."""
+    return np.ascontiguousarray(table[0])

@@ -14,9 +14,15 @@ from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGraph
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.stack import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
+
+EMBEDDING, BLOCK, HEAD = range(3)
+NUM_LAYERS = 3
+"""A model's kinds of layers, as in `CompiledStep.layers`; an axis of arrays."""
+FORWARD, BACKWARD, UPDATE = range(3)
+"""Passes of a layer; an axis of arrays."""
 
 _OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
 
@@ -49,6 +55,11 @@ class CompiledLayer:
     backward: CompiledPass
     update: CompiledPass
 
+    @property
+    def passes(self) -> tuple[CompiledPass, CompiledPass, CompiledPass]:
+        """Forward, backward and update."""
+        return self.forward, self.backward, self.update
+
 
 @dataclass(frozen=True, slots=True)
 class CompiledStep:
@@ -73,6 +84,16 @@ class CompiledStep:
         """Micro-batches of one replica."""
         return self.plan.num_micro_batches(self.training.global_batch)
 
+    @property
+    def is_spared(self) -> bool:
+        """Whether full recomputation leaves some operators out, which makes backward passes shorter."""
+        return bool(self.stack.kept_operators) and self.plan.recompute is Recompute.FULL
+
+    @property
+    def timing_key(self) -> tuple[int, bool]:
+        """Equal for steps whose layers take the same times on a device; valid while one of them is alive."""
+        return id(self.operators), self.is_spared
+
 
 def compile_step(
     model: ModelSpec,
@@ -94,14 +115,7 @@ def compile_step(
     Raises:
         InputError: the model cannot be sharded this way, or has fewer blocks than stages.
     """
-    if stack.combines_qkv:
-        model = replace(model, is_qkv_combined=True)
-    training = replace(
-        training,
-        micro_batch=plan.micro_batch,
-        is_sequence_parallel=plan.is_sequence_parallel,
-        attention=stack.attention,
-    )
+    model, training = _as_run(model, training, plan, stack)
     graph = build_model_graph(
         model, training, tensor_parallel=plan.tensor, fusion=stack.fusion, options=ShardingOptions.of_plan(plan)
     )
@@ -110,6 +124,44 @@ def compile_step(
     embedding, block, head = (_compile_layer(layer, operators, kept) for layer in graph.layers)
     split = tuple(blocks) if blocks is not None else split_blocks(model.num_layers, plan.pipeline)
     return CompiledStep(model, training, plan, stack, tuple(operators), (embedding, block, head), split)
+
+
+def _as_run(
+    model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, stack: TrainingStack
+) -> tuple[ModelSpec, TrainingSpec]:
+    """Model and training with what the plan and the software decide."""
+    if stack.combines_qkv:
+        model = replace(model, is_qkv_combined=True)
+    return model, replace(
+        training,
+        micro_batch=plan.micro_batch,
+        is_sequence_parallel=plan.is_sequence_parallel,
+        attention=stack.attention,
+    )
+
+
+class StepCompiler:
+    """Compiles each distinct graph once: steps that differ in depth, batch, stages, replicas, ZeRO or recomputation."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._known: dict[object, CompiledStep] = {}
+
+    def compile(
+        self, model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, *, stack: TrainingStack
+    ) -> CompiledStep:
+        """As `compile_step`; steps of the same graphs share their ``operators``."""
+        layers = replace(model, num_layers=1, name="", source="")
+        # Experts are spread over replicas, so as many as they need stay.
+        alone = replace(
+            plan, pipeline=1, data=plan.expert, interleave=1, zero=0, state_shards=0, recompute=Recompute.NONE
+        )
+        key = layers, replace(training, global_batch=1), alone, stack
+        if key not in self._known:
+            self._known[key] = compile_step(model, training, plan, stack=stack)
+        model, training = _as_run(model, training, plan, stack)
+        blocks = split_blocks(model.num_layers, plan.pipeline)
+        return replace(self._known[key], model=model, training=training, plan=plan, blocks=blocks)
 
 
 def split_blocks(num_layers: int, stages: int) -> tuple[int, ...]:

@@ -1,8 +1,10 @@
-"""Times of a step's operators on a real machine as its training software runs them."""
+"""Times of a step's operators on a real machine as its training software runs them, one after the other."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,21 +12,25 @@ from numpy.typing import NDArray
 from phaze_opt.estimate.calibrated import operator_seconds
 from phaze_opt.estimate.machine import MachineModel, machine_model
 from phaze_opt.estimate.machine_softmax import softmax_s, streamed_products_s
-from phaze_opt.estimate.operator_table import CompiledOperators
+from phaze_opt.estimate.operator_table import CompiledOperators, compile_operators
 from phaze_opt.graph.attention import is_attention_core
-from phaze_opt.graph.operator import OperatorKind, Phase
+from phaze_opt.graph.operator import Operator, OperatorKind, Phase
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.objective.step.compiled_step import BACKWARD, NUM_LAYERS, CompiledStep
 from phaze_opt.workload.stack import TrainingStack
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 
 SETTING = "device"
 """Operators inside a training step follow one another on the device: constants are those of the device's clock."""
 WIDE_BYTES = 2
 """Bytes of an operand's element that `TrainingStack.tile_intensity` is stated for."""
 _NARROW = (ComputePath.FP8, ComputePath.INT8)
+MATMUL, ATTENTION, VECTOR = range(3)
+"""Classes of operators that times are told apart by; an axis of arrays."""
 _OUTPUT = "logits"
 """Name of the output matmul and, with a suffix, of its gradients."""
 
@@ -52,6 +58,75 @@ def roles_of(compiled: CompiledOperators) -> OperatorRoles:
         is_backward=np.array([each.phase is Phase.BACKWARD for each in operators], dtype=np.bool_),
         is_output=np.array([each.name.startswith(_OUTPUT) for each in operators], dtype=np.bool_),
     )
+
+
+class SerialSteps:
+    """Many steps whose layers run one operator after the other, each spread over the whole device."""
+
+    def __init__(self, steps: Sequence[CompiledStep]) -> None:
+        """Number once which operators add up to which pass and class; steps of the same graphs share them."""
+        graphs = {id(step.operators): step for step in steps}
+        number = {key: index for index, key in enumerate(graphs)}
+        columns, segments, again, again_segments, kept, kept_segments = (list[Indices]() for _ in range(6))
+        offset = 0
+        for graph, step in enumerate(graphs.values()):
+            classes = np.array([_class_of(operator) for operator in step.operators], np.intp)
+            for row, layer in enumerate(step.layers, start=graph * NUM_LAYERS):
+                for column, each in enumerate(layer.passes):
+                    columns.append(each.columns + offset)
+                    segments.append((row * 3 + column) * 3 + classes[each.columns])
+                repeated, spared = layer.forward.attention_columns, layer.forward.kept_columns
+                again.append(repeated + offset)
+                again_segments.append(np.full(len(repeated), row, np.intp))
+                kept.append(spared + offset)
+                kept_segments.append(row * 3 + classes[spared])
+            offset += len(step.operators)
+        self.operators = tuple(operator for step in graphs.values() for operator in step.operators)
+        self._num_layers = len(graphs) * NUM_LAYERS
+        self._graph_of_step = np.array([number[id(step.operators)] for step in steps], np.intp)
+        self._is_spared = np.array([step.is_spared for step in steps], np.bool_)
+        self._columns, self._segments = np.concatenate(columns), np.concatenate(segments)
+        self._again, self._again_segments = np.concatenate(again), np.concatenate(again_segments)
+        self._kept, self._kept_segments = np.concatenate(kept), np.concatenate(kept_segments)
+
+    def add_up(self, operator_s: Floats) -> tuple[Floats, Floats]:
+        """Times by class, shape (steps, layers, passes, classes), and repeated attention, (steps, layers), s.
+
+        What full recomputation does not run again comes off backward.
+
+        Args:
+            operator_s: time of every one of `operators` alone on the whole device, shape (num_operators,), s.
+        """
+        size = self._num_layers
+        classes = np.bincount(self._segments, operator_s[self._columns], minlength=size * 9)
+        again = np.bincount(self._again_segments, operator_s[self._again], minlength=size)
+        spared = np.bincount(self._kept_segments, operator_s[self._kept], minlength=size * 3)
+        of_steps = np.asarray(classes.reshape(-1, NUM_LAYERS, 3, 3), float)[self._graph_of_step]
+        spared_s = np.asarray(spared.reshape(-1, NUM_LAYERS, 3), float)[self._graph_of_step]
+        of_steps[:, :, BACKWARD] -= np.where(self._is_spared[:, None, None], spared_s, 0.0)
+        return of_steps, np.asarray(again.reshape(-1, NUM_LAYERS), float)[self._graph_of_step]
+
+    def times(
+        self, device: Device, *, path: ComputePath, stack: TrainingStack, fitted: FittedConstants
+    ) -> tuple[Floats, Floats]:
+        """`add_up` of `device_seconds`.
+
+        Raises:
+            InputError: the device lacks the path.
+        """
+        compiled, roles = self._compiled
+        return self.add_up(device_seconds(compiled, device, roles, path=path, stack=stack, fitted=fitted))
+
+    @cached_property
+    def _compiled(self) -> tuple[CompiledOperators, OperatorRoles]:
+        compiled = compile_operators(self.operators)
+        return compiled, roles_of(compiled)
+
+
+def _class_of(operator: Operator) -> int:
+    if is_attention_core(operator.name):
+        return ATTENTION
+    return MATMUL if operator.kind is OperatorKind.MATMUL else VECTOR
 
 
 def device_seconds(

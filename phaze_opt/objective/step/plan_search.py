@@ -6,15 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.clocks import LayerClock
-from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step, split_blocks
-from phaze_opt.objective.step.plan_network import plan_network
-from phaze_opt.objective.step.price_step import DeviceTimes, StackColumns, price_batch
-from phaze_opt.objective.step.step_batch import build_batch
+from phaze_opt.objective.step.compiled_step import CompiledStep, StepCompiler
+from phaze_opt.objective.step.price_step import DeviceTimes, price_steps
+from phaze_opt.objective.step.step_groups import plan_network
 from phaze_opt.placement.plan_memory import PlanMemory, plan_memory
 from phaze_opt.placement.step_time import StepTime
 from phaze_opt.record.near_ties import comparable
@@ -87,20 +84,17 @@ def rank_plans(
     Raises:
         InputError: no plan is given.
     """
-    known: dict[tuple[int, ...], tuple[CompiledStep, DeviceTimes]] = {}
+    compiler = StepCompiler()
+    known: dict[tuple[int, bool], DeviceTimes] = {}
     fitting: list[tuple[CompiledStep, DeviceTimes, PlanMemory]] = []
     misfits: list[float] = []
     for plan in plans:
-        is_spared = bool(machine.stack.kept_operators) and plan.recompute is Recompute.FULL
-        key = (plan.tensor, plan.context, plan.expert, plan.micro_batch, plan.is_sequence_parallel, is_spared)
-        if key not in known:
-            compiled = compile_step(model, training, plan, stack=machine.stack)
-            known[key] = compiled, machine.clock.times(compiled)
-        compiled, times = known[key]
-        step = replace(compiled, plan=plan, blocks=split_blocks(model.num_layers, plan.pipeline))
+        step = compiler.compile(model, training, plan, stack=machine.stack)
+        if step.timing_key not in known:
+            known[step.timing_key] = machine.clock.times(step)
         memory = step_memory(step)
         if memory.fits(machine.memory_bytes):
-            fitting.append((step, times, memory))
+            fitting.append((step, known[step.timing_key], memory))
         else:
             misfits.append(memory.peak_bytes)
     if not known:
@@ -145,9 +139,7 @@ def _price(steps: Sequence[tuple[CompiledStep, DeviceTimes]], machine: Machine) 
     times: list[StepTime] = []
     for start in range(0, len(steps), BATCH):
         part = steps[start : start + BATCH]
-        batch = build_batch([step for step, _ in part], [plan_network(machine.network, step.plan) for step, _ in part])
-        classes = np.array([each.by_class() for _, each in part])
-        attention = np.array([each.attention_s for _, each in part])
-        priced = price_batch(batch, classes, attention, StackColumns.of([machine.stack] * len(part)))
+        networks = [plan_network(machine.network, step.plan) for step, _ in part]
+        priced = price_steps([step for step, _ in part], [each for _, each in part], networks)
         times += [priced.one(index) for index in range(len(part))]
     return times

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import Network, Topology
-from phaze_opt.objective.step.compiled_step import CompiledLayer, CompiledStep
-from phaze_opt.objective.step.step_groups import BLOCK, HEAD, stage_counts
+from phaze_opt.objective.step.compiled_step import BLOCK, HEAD, NUM_LAYERS, CompiledLayer, CompiledStep
+from phaze_opt.objective.step.step_groups import stage_counts
 from phaze_opt.objective.step.step_traffic import (
     NO_COST,
-    NUM_LAYERS,
     Cost,
     Traffic,
     collective_costs,
@@ -27,7 +26,7 @@ from phaze_opt.objective.step.step_traffic import (
     reduction_costs,
     transfer_costs,
 )
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import Recompute
 
 Floats = NDArray[np.float64]
 
@@ -92,7 +91,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         interleave=np.array([step.plan.interleave for step in steps], float),
         forwards=forwards,
         is_selective=np.array([step.plan.recompute is Recompute.SELECTIVE for step in steps], float),
-        launches=np.array([[_launches(layer, step.plan) for layer in step.layers] for step in steps], float),
+        launches=np.array([[_launches(layer, step) for layer in step.layers] for step in steps], float),
         tensor=_traffic([collective_costs(step, network, is_overlapped=False) for step, network in both]),
         beside=_traffic([collective_costs(step, network, is_overlapped=True) for step, network in both]),
         waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
@@ -134,9 +133,9 @@ def _layer_counts(step: CompiledStep, num_stages: int) -> Floats:
     return counts
 
 
-def _launches(layer: CompiledLayer, plan: ParallelPlan) -> list[int]:
-    """Forward and backward; what full recomputation spares comes off backward, as in `serial_times`."""
-    spared = len(layer.forward.kept_columns) if plan.recompute is Recompute.FULL else 0
+def _launches(layer: CompiledLayer, step: CompiledStep) -> list[int]:
+    """Forward and backward; what full recomputation spares comes off backward."""
+    spared = len(layer.forward.kept_columns) if step.is_spared else 0
     return [len(layer.forward.columns), len(layer.backward.columns) - spared]
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from phaze_opt.estimate.collectives import group_dimensions
 from phaze_opt.graph.operator import CollectiveGroup
 from phaze_opt.hardware.network import Network, NetworkDimension
-from phaze_opt.objective.step.compiled_step import CompiledStep
+from phaze_opt.hardware.torus_mapping import is_torus, map_torus
+from phaze_opt.objective.step.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
+from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.stack import RankOrder
-
-EMBEDDING, BLOCK, HEAD = range(3)
-"""Places of a model's kinds of layers, as in `CompiledStep.layers`."""
 
 
 def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:
@@ -115,3 +114,10 @@ def stage_width(step: CompiledStep) -> int:
 def stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:
     """Embeddings, blocks and heads of a stage."""
     return int(number == 0), step.blocks[number], int(number == len(step.blocks) - 1)
+
+
+def plan_network(network: Network, plan: ParallelPlan) -> Network:
+    """A torus as the rings that a plan's tensor groups and shards of state are laid on; any other network as it is."""
+    if not is_torus(network):
+        return network
+    return map_torus(network, tensor=plan.tensor, shards=plan.shards, slices=plan.data * plan.context // plan.shards)

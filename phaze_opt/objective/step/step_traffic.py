@@ -21,10 +21,8 @@ from phaze_opt.estimate.collectives import (
 )
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
-from phaze_opt.objective.step.compiled_step import CompiledStep
+from phaze_opt.objective.step.compiled_step import BLOCK, HEAD, CompiledStep
 from phaze_opt.objective.step.step_groups import (
-    BLOCK,
-    HEAD,
     HeldParameters,
     group_members,
     held_parameters,
@@ -33,7 +31,6 @@ from phaze_opt.objective.step.step_groups import (
 from phaze_opt.workload.plan import Recompute
 
 Floats = NDArray[np.float64]
-NUM_LAYERS = 3
 
 
 @dataclass(frozen=True, slots=True)

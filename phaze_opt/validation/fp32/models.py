@@ -14,10 +14,10 @@ from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
-from phaze_opt.objective.step.price_step import BACKWARD, UPDATE, SerialSums, StackColumns, price_batch
+from phaze_opt.objective.step.compiled_step import BACKWARD, HEAD, UPDATE, CompiledStep, compile_step
+from phaze_opt.objective.step.device_seconds import SerialSteps
+from phaze_opt.objective.step.price_step import StackColumns, price_batch
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
-from phaze_opt.objective.step.step_groups import HEAD
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.units import MILLI
 from phaze_opt.validation.family import Family, FitParameter, Part
@@ -178,7 +178,7 @@ class CompiledModels:
             self._runs.append(run)
             self._steps.append(step)
         if self._steps:
-            self._sums = SerialSums(self._steps)
+            self._sums = SerialSteps(self._steps)
             self._batch = CurvedBatch(self._build_batch)
             self._table = _kernel_table(self._runs, self._steps)
 
@@ -206,7 +206,7 @@ class CompiledModels:
                 classes_s[place, :, BACKWARD] = 0.0
             if not run.has_head:
                 classes_s[place, HEAD] = 0.0
-        stacks = StackColumns.of([run.stack for run in self._runs])
+        stacks = StackColumns([run.stack for run in self._runs])
         return price_batch(self._batch.under(fitted), classes_s, attention_s, stacks)
 
 

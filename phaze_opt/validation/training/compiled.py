@@ -11,23 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.operator_table import CompiledOperators, compile_operators
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step, split_blocks
-from phaze_opt.objective.step.device_seconds import OperatorRoles, device_seconds, roles_of
-from phaze_opt.objective.step.plan_network import plan_network
-from phaze_opt.objective.step.price_step import BACKWARD, SerialSums, StackColumns, price_batch
+from phaze_opt.objective.step.compiled_step import NUM_LAYERS, CompiledStep, StepCompiler
+from phaze_opt.objective.step.device_seconds import SerialSteps
+from phaze_opt.objective.step.price_step import StackColumns, price_batch
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
-from phaze_opt.objective.step.step_traffic import NUM_LAYERS, Traffic
+from phaze_opt.objective.step.step_groups import plan_network
+from phaze_opt.objective.step.step_traffic import Traffic
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.training.row import TrainingRow
-from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.stack import TrainingStack
 
 Floats = NDArray[np.float64]
@@ -97,17 +95,13 @@ class CurvedBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Rows on one device, path and stack; they share graphs and operators."""
+    """Rows on one device, path and stack."""
 
     device: Device
     path: ComputePath
     stack: str
-    operators: CompiledOperators
-    roles: OperatorRoles
-    sums: SerialSums
+    steps: SerialSteps
     rows: Indices
-    graph_of_row: Indices
-    is_full: NDArray[np.bool_]
 
 
 class CompiledTraining:
@@ -126,13 +120,15 @@ class CompiledTraining:
         """
         self.measured_s = np.array([np.nan if isinstance(each, str) else each.row.measured_s for each in entries])
         self.unscored = {index: each for index, each in enumerate(entries) if isinstance(each, str)}
-        compiler = _StepCompiler()
+        compiler = StepCompiler()
         scored: list[tuple[int, TrainingEntry, CompiledStep]] = []
         for index, entry in enumerate(entries):
             if isinstance(entry, str):
                 continue
             try:
-                scored.append((index, entry, compiler.compile(entry)))
+                row, stack = entry.row, load_stack(entry.stack, FittedConstants({}))
+                step = compiler.compile(row.model, row.training, row.plan, stack=stack)
+                scored.append((index, entry, step))
             except InputError as error:
                 self.unscored[index] = str(error)
         self._indices = np.array([index for index, _, _ in scored], np.intp)
@@ -165,64 +161,27 @@ class CompiledTraining:
         classes_s = np.zeros((len(self._entries), NUM_LAYERS, 3, 3))
         attention_s = np.zeros((len(self._entries), NUM_LAYERS))
         for group in self._groups:
-            classes_s[group.rows], attention_s[group.rows] = _device_times(group, stacks[group.stack], fitted)
-        columns = StackColumns.of([stacks[entry.stack] for entry in self._entries])
-        return price_batch(self._batch.under(fitted), classes_s, attention_s, _without_overhead(columns, self._entries))
-
-
-def _device_times(group: _Group, stack: TrainingStack, fitted: FittedConstants) -> tuple[Floats, Floats]:
-    seconds = device_seconds(group.operators, group.device, group.roles, path=group.path, stack=stack, fitted=fitted)
-    classes, attention = group.sums.add_up(seconds)
-    classes = classes[group.graph_of_row]
-    kept = group.sums.kept(seconds)[group.graph_of_row]
-    classes[:, :, BACKWARD] -= np.where(group.is_full[:, None, None], kept, 0.0)
-    return classes, attention[group.graph_of_row]
-
-
-class _StepCompiler:
-    """Compiles each distinct graph once; rows that differ in depth, batch or replicas share it."""
-
-    def __init__(self) -> None:
-        self._known: dict[object, CompiledStep] = {}
-
-    def compile(self, entry: TrainingEntry) -> CompiledStep:
-        row, plan = entry.row, entry.row.plan
-        stack = load_stack(entry.stack, FittedConstants({}))
-        layer = replace(row.model, num_layers=1, name="", source="")
-        training = replace(row.training, global_batch=1)
-        alone = replace(plan, pipeline=1, data=plan.expert, interleave=1, zero=0, state_shards=0)
-        key = (layer, training, replace(alone, recompute=type(plan.recompute).NONE), stack)
-        if key not in self._known:
-            self._known[key] = compile_step(row.model, row.training, plan, stack=stack)
-        blocks = split_blocks(row.model.num_layers, plan.pipeline)
-        return replace(self._known[key], model=row.model, training=row.training, plan=plan, stack=stack, blocks=blocks)
+            classes_s[group.rows], attention_s[group.rows] = group.steps.times(
+                group.device, path=group.path, stack=stacks[group.stack], fitted=fitted
+            )
+        columns = StackColumns([_without_overhead(stacks[entry.stack], entry) for entry in self._entries])
+        return price_batch(self._batch.under(fitted), classes_s, attention_s, columns)
 
 
 def _build_groups(scored: Sequence[tuple[TrainingEntry, CompiledStep]]) -> tuple[_Group, ...]:
     members: dict[tuple[str, ComputePath, str], list[int]] = {}
     for place, (entry, _) in enumerate(scored):
         members.setdefault((entry.row.device.name, entry.path, entry.stack), []).append(place)
-    groups = []
-    for (_, path, stack), places in members.items():
-        graphs: dict[int, CompiledStep] = {}
-        for place in places:
-            graphs.setdefault(id(scored[place][1].operators), scored[place][1])
-        number = {key: index for index, key in enumerate(graphs)}
-        operators = compile_operators([each for step in graphs.values() for each in step.operators])
-        groups.append(
-            _Group(
-                device=scored[places[0]][0].row.device,
-                path=path,
-                stack=stack,
-                operators=operators,
-                roles=roles_of(operators),
-                sums=SerialSums(list(graphs.values())),
-                rows=np.array(places, np.intp),
-                graph_of_row=np.array([number[id(scored[place][1].operators)] for place in places], np.intp),
-                is_full=np.array([scored[place][1].plan.recompute is Recompute.FULL for place in places], np.bool_),
-            )
+    return tuple(
+        _Group(
+            device=scored[places[0]][0].row.device,
+            path=path,
+            stack=stack,
+            steps=SerialSteps([scored[place][1] for place in places]),
+            rows=np.array(places, np.intp),
         )
-    return tuple(groups)
+        for (_, path, stack), places in members.items()
+    )
 
 
 def _build(entries: Sequence[TrainingEntry], steps: Sequence[CompiledStep], fitted: FittedConstants) -> StepBatch:
@@ -246,7 +205,6 @@ def _build(entries: Sequence[TrainingEntry], steps: Sequence[CompiledStep], fitt
     )
 
 
-def _without_overhead(columns: StackColumns, entries: Sequence[TrainingEntry]) -> StackColumns:
+def _without_overhead(stack: TrainingStack, entry: TrainingEntry) -> TrainingStack:
     """A lone block has no step around it."""
-    alone = np.array([entry.is_lone_block for entry in entries], np.bool_)
-    return replace(columns, step_overhead_s=np.where(alone, 0.0, columns.step_overhead_s))
+    return replace(stack, step_overhead_s=0.0) if entry.is_lone_block else stack

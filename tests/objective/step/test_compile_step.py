@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from kits.steps import serial_times
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
@@ -16,8 +17,8 @@ from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGr
 from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
-from phaze_opt.objective.step.price_step import price_step, serial_times
-from phaze_opt.objective.step.step_collectives import step_collectives
+from phaze_opt.objective.step.network_design import step_collectives
+from phaze_opt.objective.step.price_step import price_step
 from phaze_opt.objective.step.step_groups import replica_group
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement

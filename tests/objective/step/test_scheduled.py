@@ -7,8 +7,8 @@ import pytest
 
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import load_estimator
+from phaze_opt.objective.step.clocks import ScheduleClock
 from phaze_opt.objective.step.compiled_step import compile_step
-from phaze_opt.objective.step.scheduled import ScheduledTimes
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.config import load_model
@@ -21,7 +21,7 @@ LAST = ("mlp_down", "mlp_residual", "mlp_output_bias", "mlp_dropout")
 
 def times(recompute: Recompute, kept: tuple[str, ...]) -> np.ndarray:
     """Passes of a block of bert-large, s."""
-    clock = ScheduledTimes(
+    clock = ScheduleClock(
         load_architecture("tpu-v4"),
         estimator=load_estimator("analytic"),
         exclusivity=Exclusivity.CHIP,

@@ -5,16 +5,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from kits.steps import estimate_step, serial_times
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
 from phaze_opt.objective.step.compiled_step import compile_step
-from phaze_opt.objective.step.estimate_step import estimate_step
-from phaze_opt.objective.step.price_step import LAUNCH_NORM, StackColumns, price_batch, price_step, serial_times
+from phaze_opt.objective.step.price_step import LAUNCH_NORM, price_step, price_steps
 from phaze_opt.objective.step.stacks import list_stacks, load_stack, stack_groups
-from phaze_opt.objective.step.step_batch import build_batch
 from phaze_opt.objective.step.step_traffic import transfer_costs
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -83,12 +82,7 @@ def test_many_steps_priced_together_are_each_priced_alone():
     pairs = [(plan, stack) for plan in PLANS for stack in STACKS]
     steps = [compile_step(MODEL, TrainingSpec(1, 1024, 16), plan, stack=stack) for plan, stack in pairs]
     times = [serial_times(step, seconds_of(step.operators)) for step in steps]
-    together = price_batch(
-        build_batch(steps, [NODES] * len(steps)),
-        np.array([each.by_class() for each in times]),
-        np.array([each.attention_s for each in times]),
-        StackColumns.of([stack for _, stack in pairs]),
-    )
+    together = price_steps(steps, times, [NODES] * len(steps))
     for index, (step, each) in enumerate(zip(steps, times, strict=True)):
         alone = price_step(step, each, NODES)
         for name, value in alone.parts.items():

@@ -1,0 +1,41 @@
+"""Steps priced from operators' times: those of a real machine, or made-up ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.hardware.device import ComputePath, Device
+from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.hardware.network import Network
+from phaze_opt.objective.step import clocks
+from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
+from phaze_opt.objective.step.device_seconds import SerialSteps
+from phaze_opt.objective.step.price_step import DeviceTimes, price_step
+from phaze_opt.placement.step_time import StepTime
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.training import TrainingSpec
+
+
+def estimate_step(
+    model: ModelSpec,
+    training: TrainingSpec,
+    plan: ParallelPlan,
+    *,
+    device: Device,
+    network: Network,
+    stack: TrainingStack,
+    fitted: FittedConstants,
+    path: ComputePath = ComputePath.BF16,
+) -> StepTime:
+    """Time of one training step on real machines."""
+    step = compile_step(model, training, plan, stack=stack)
+    return price_step(step, clocks.MachineClock(device, path, fitted).times(step), network)
+
+
+def serial_times(step: CompiledStep, operator_s: NDArray[np.float64]) -> DeviceTimes:
+    """One operator after the other, shape (num_operators,), s."""
+    classes, attention = SerialSteps([step]).add_up(operator_s)
+    return clocks.serial_times(classes[0], attention[0])
