@@ -20,7 +20,7 @@ import numpy as np
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.highs import HighsSolver
-from phaze_opt.schedule.ordering_model import GROUPS, GroupRole, build_ordering_model
+from phaze_opt.schedule.mip_models import GROUPS, GroupRole, build_ordering_model
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.structure import compile_structure

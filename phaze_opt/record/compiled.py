@@ -75,6 +75,9 @@ def _sources(names: Mapping[str, Any], seen: set[str]) -> Iterator[bytes]:
             yield f"{name}={value!r}".encode()
         elif isinstance(value, np.ndarray):
             yield name.encode() + value.tobytes()
+        elif isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+            # kernels take a named tuple apart by the places of its fields
+            yield f"{name}={value._fields!r}".encode()
 
 
 @cache

@@ -1,15 +1,16 @@
-"""Numba kernels of the level search: children of partial schedules, and which of them a level keeps.
-
-A partial schedule is a row of ``modes`` (UNPLACED, 0 one core, 1 spread), ``ends`` of its operators, ``lasts`` (the
-start of the operator placed last) and ``left`` (price of what is not placed, for each vector of prices).
-"""
+"""Numba kernels of the level search: children of partial schedules, their bounds, and which of them a level keeps."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from phaze_opt.record.compiled import compiled
-from phaze_opt.schedule.beam_bounds import UNPLACED, lost_time, path_bounds, price_bound
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.record.compiled import compiled, inlined
+from phaze_opt.schedule.set_bound import optimistic
+from phaze_opt.schedule.structure import BlockArrays
+from phaze_opt.schedule.tree_search import UNPLACED, earliest_start
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
@@ -19,29 +20,98 @@ RANK_SHARE = 0.2
 MAX_COMPARED = 40
 
 
-@compiled
-def earliest_start(at, modes, ends, running, num_running, needs, tc, vc, cores, takes_core):
-    """First time from ``at`` on when (tc, vc) cores are free beside the operators that still run.
+class BeamTables(NamedTuple):
+    """What of a block and its prices stays the same over the whole search.
 
-    An operator that takes no core, as one of no length on one core, waits for spread operators only.
+    Attributes:
+        block: the block.
+        lengths: (3, n) one core, spread, the shorter.
+        after: (n, n) whether the second operator comes after the first.
+        classes: (n,) of interchangeable operators.
+        tails: (n,) what must follow the end of each.
+        values: (num_vectors, n) what each operator adds to the bound of a vector: see `set_bound`.
+        prices: (num_vectors, 2, n) the same a second, in each mode.
+        orders: (num_vectors, n) operators by descending price on one core.
     """
-    while True:
-        used_tc = tc
-        used_vc = vc
-        soonest = np.inf
-        for k in range(num_running):
-            i = running[k]
-            if ends[i] > at and (takes_core or modes[i] == 1):
-                used_tc += needs[modes[i], i, 0]
-                used_vc += needs[modes[i], i, 1]
-                soonest = min(soonest, ends[i])
-        if (tc == 0 or used_tc <= cores[0]) and (vc == 0 or used_vc <= cores[1]):
-            return at
-        at = soonest
+
+    block: BlockArrays
+    lengths: NDArray[np.float64]
+    after: NDArray[np.bool_]
+    classes: NDArray[np.int64]
+    tails: NDArray[np.float64]
+    values: NDArray[np.float64]
+    prices: NDArray[np.float64]
+    orders: NDArray[np.int64]
+
+
+class Level(NamedTuple):
+    """Partial schedules, a row each.
+
+    Attributes:
+        modes: UNPLACED, 0 one core, 1 spread.
+        ends: of the operators placed.
+        lasts: start of the operator placed last.
+        left: price of what is not placed, for each vector.
+        keys: tell the sets of operators placed apart.
+    """
+
+    modes: NDArray[np.int8]
+    ends: NDArray[np.float64]
+    lasts: NDArray[np.float64]
+    left: NDArray[np.float64]
+    keys: NDArray[np.int64]
+
+
+class Candidates(NamedTuple):
+    """Children for the next level: how promising, least makespan, start, 2 operator + mode, row of the parent."""
+
+    ranks: NDArray[np.float64]
+    bounds: NDArray[np.float64]
+    begins: NDArray[np.float64]
+    codes: NDArray[np.int64]
+    parents: NDArray[np.int64]
+
+
+class Scratch(NamedTuple):
+    """What is written over for every partial schedule: who runs, who may be placed next, when; sets beside a child."""
+
+    running: NDArray[np.int64]
+    frontier: NDArray[np.int64]
+    ready: NDArray[np.float64]
+    earliest: NDArray[np.float64]
+    begun: NDArray[np.int64]
+    begun_ends: NDArray[np.float64]
+    begun_modes: NDArray[np.int64]
+    waiting: NDArray[np.bool_]
+    fitting: NDArray[np.int64]
+    best_of: NDArray[np.float64]
+    room: NDArray[np.int64]
+    taken: NDArray[np.int64]
 
 
 @compiled
-def open_state(modes, ends, last, pred_ptr, pred_idx, running, frontier, ready):
+def scratch_of(count, cores):
+    """Arrays for ``count`` operators."""
+    # More cores than operators would only make the tables of what may run at once longer.
+    most = min(cores[0], count) + min(cores[1], count) + 2
+    return Scratch(
+        np.empty(count, np.int64),
+        np.empty(count, np.int64),
+        np.empty(count),
+        np.empty((2, count)),
+        np.empty(count, np.int64),
+        np.empty(count),
+        np.empty(count, np.int64),
+        np.empty(count, np.bool_),
+        np.empty(count, np.int64),
+        np.zeros((4, most)),
+        np.empty(2, np.int64),
+        np.empty(3, np.int64),
+    )
+
+
+@compiled
+def open_state(block: BlockArrays, modes, ends, last, scratch: Scratch):
     """Fill the operators that still run at ``last`` and those that may be placed next, with when they may start.
 
     Returns:
@@ -52,19 +122,19 @@ def open_state(modes, ends, last, pred_ptr, pred_idx, running, frontier, ready):
     for i in range(modes.shape[0]):
         if modes[i] != UNPLACED:
             if ends[i] > last:
-                running[num_running] = i
+                scratch.running[num_running] = i
                 num_running += 1
             continue
         at = last
-        for a in range(pred_ptr[i], pred_ptr[i + 1]):
-            before = pred_idx[a]
+        for a in range(block.pred_ptr[i], block.pred_ptr[i + 1]):
+            before = block.pred_idx[a]
             if modes[before] == UNPLACED:
                 at = np.inf
                 break
             at = max(at, ends[before])
         if at < np.inf:
-            frontier[num_frontier] = i
-            ready[num_frontier] = at
+            scratch.frontier[num_frontier] = i
+            scratch.ready[num_frontier] = at
             num_frontier += 1
     return num_running, num_frontier
 
@@ -92,152 +162,241 @@ def count_ready(modes, pred_ptr, pred_idx):
 
 
 @compiled
-def soonest_end(num_frontier, frontier, ready, modes, ends, running, num_running, lengths, needs, cores, begins):
-    """Fill ``begins`` (2, n) of the frontier in each mode; returns when the first of them that has a length could end.
+def soonest_end(tables: BeamTables, modes, ends, num_running, num_frontier, scratch: Scratch):
+    """Fill the earliest start of the frontier in each mode; returns when the first that has a length could end.
 
     What could not begin before then need not be tried now: in any completion, the one that ends first could be moved
     before it (Giffler and Thompson, Operations Research 8 (1960), for job shops).
     """
+    lengths, running = tables.lengths, scratch.running
+    needs, cores = tables.block.needs, tables.block.cores
     soonest = np.inf
     for k in range(num_frontier):
-        i = frontier[k]
+        i = scratch.frontier[k]
         for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
-            tc, vc = needs[mode, i, 0], needs[mode, i, 1]
-            takes_core = mode == 1 or lengths[mode, i] > 0.0
-            begin = earliest_start(ready[k], modes, ends, running, num_running, needs, tc, vc, cores, takes_core)
-            begins[mode, k] = begin
-            if lengths[mode, i] > 0.0:
-                soonest = min(soonest, begin + lengths[mode, i])
+            length = lengths[mode, i]
+            begin = earliest_start(i, mode, length, scratch.ready[k], modes, ends, running, num_running, needs, cores)
+            scratch.earliest[mode, k] = begin
+            if length > 0.0:
+                soonest = min(soonest, begin + length)
     return soonest
 
 
 @compiled
-def scratch_of(count, cores):
-    """Arrays that `lost_time` writes over, for ``count`` operators; the last of them is that of `heaviest_beside`."""
-    # More cores than operators would only make the tables of what may run at once longer.
-    most = min(cores[0], count) + min(cores[1], count) + 2
-    sets = (np.empty(count, np.int64), np.zeros((4, most)), np.empty(2, np.int64), np.empty(3, np.int64))
-    return np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64), np.empty(count, np.bool_), sets
+def price_bound(prices, left, begin, modes, ends, running, num_running):
+    """Begin plus the price of all that is left from then on: the best and mean over the vectors, and which is best."""
+    best = -1.0
+    mean = 0.0
+    which = 0
+    for v in range(prices.shape[0]):
+        total = begin + left[v]
+        for k in range(num_running):
+            j = running[k]
+            if ends[j] > begin:
+                total += (ends[j] - begin) * prices[v, modes[j], j]
+        if total > best:
+            best = total
+            which = v
+        mean += total
+    return best, mean / prices.shape[0], which
 
 
 @compiled
-def add_children(
-    s, parent, choices, limits, rates, lengths, classes, orders, cores, is_chip, tails, after, scratch, found, out
-):
+def path_bounds(tables: BeamTables, ends, num_running, num_frontier, scratch: Scratch):
+    """Least makespan by paths, and what of it must follow the next start; what is behind the frontier is in the tails.
+
+    Whatever is placed next keeps both: it takes no less than its shortest time.
+    """
+    bound = 0.0
+    rest = 0.0
+    for k in range(num_running):
+        i = scratch.running[k]
+        bound = max(bound, ends[i] + tables.tails[i])
+    for k in range(num_frontier):
+        i = scratch.frontier[k]
+        path = tables.lengths[2, i] + tables.tails[i]
+        bound = max(bound, scratch.ready[k] + path)
+        rest = max(rest, path)
+    return bound, rest
+
+
+# The three pieces of `heaviest_beside` are inlined by numba: as calls they cost the level search 5 % of its time.
+@inlined
+def leave_room(block, moment, num_begun, scratch):
+    """Fill ``room`` with the cores of each type that those begun leave free after ``moment``."""
+    room = scratch.room
+    room[0] = block.cores[0]
+    room[1] = block.cores[1]
+    for k in range(num_begun):
+        if scratch.begun_ends[k] > moment:
+            room[0] -= block.needs[scratch.begun_modes[k], scratch.begun[k], 0]
+            room[1] -= block.needs[scratch.begun_modes[k], scratch.begun[k], 1]
+
+
+@inlined
+def may_run_beside(j, moment, after, num_begun, scratch):
+    """Whether operator ``j`` comes after none of those begun that still run after ``moment``."""
+    is_free = True
+    for k in range(num_begun):
+        is_free = is_free and not (scratch.begun_ends[k] > moment and after[scratch.begun[k], j])
+    return is_free
+
+
+@inlined
+def heaviest_by_type(block, prices, found, scratch):
+    """Most that what fits can earn under the rule `type`, where one operator may spread over a type that is idle."""
+    total = 0.0
+    for t in range(2):
+        on_one_core = 0.0
+        spread = 0.0
+        num_cores = scratch.room[t]
+        for k in range(found):
+            j = scratch.fitting[k]
+            if block.masks[j] != t + 1:
+                continue
+            if num_cores > 0:
+                on_one_core += prices[0, j]
+                num_cores -= 1
+            if scratch.room[t] == block.cores[t]:
+                spread = max(spread, prices[1, j])
+        total += max(on_one_core, spread)
+    return total
+
+
+@compiled
+def heaviest_beside(tables: BeamTables, v, moment, num_begun, scratch: Scratch):
+    """Most that operators in waiting can earn a second, by the prices of vector ``v``, beside those begun.
+
+    Begun are those that still run after ``moment``.
+    """
+    block, room, taken, prices = tables.block, scratch.room, scratch.taken, tables.prices[v]
+    leave_room(block, moment, num_begun, scratch)
+    if room[0] <= 0 and room[1] <= 0:
+        return 0.0
+    found = 0
+    taken[:] = 0
+    for j in tables.orders[v]:
+        kind = block.masks[j] - 1
+        most = min(room[0], room[1]) if kind == 2 else room[kind]
+        # More than the cores can take only matter where one of them may spread instead.
+        may_spread = not block.is_chip and kind < 2 and room[kind] == block.cores[kind]
+        if not scratch.waiting[j] or (taken[kind] >= most and not may_spread):
+            continue
+        if not may_run_beside(j, moment, tables.after, num_begun, scratch):
+            continue
+        scratch.fitting[found] = j
+        found += 1
+        taken[kind] += 1
+        if block.is_chip and found >= room[0] + room[1] + min(room[0], room[1]):
+            break
+    best = optimistic(scratch.fitting, 0, found, prices[0], block.masks, room, scratch.best_of)
+    return best if block.is_chip else max(best, heaviest_by_type(block, prices, found, scratch))
+
+
+@compiled
+def lost_time(tables: BeamTables, v, child, modes, ends, num_running, scratch: Scratch):
+    """Time after a child begins in which what has begun keeps the rest from earning a second's worth a second.
+
+    Until the last of them ends, only sets that hold those still running are possible, so what they cannot earn is lost
+    whatever follows.
+
+    Args:
+        v: vector of prices.
+        child: (operator, mode, begin, finish).
+        modes, ends, num_running: of its parent.
+    """
+    operator, mode, begin, finish = child
+    begun, begun_ends, begun_modes = scratch.begun, scratch.begun_ends, scratch.begun_modes
+    count = 0
+    for k in range(num_running):
+        j = scratch.running[k]
+        if ends[j] > begin:
+            begun[count] = j
+            begun_ends[count] = ends[j]
+            begun_modes[count] = modes[j]
+            count += 1
+    begun[count] = operator
+    begun_ends[count] = finish
+    begun_modes[count] = mode
+    count += 1
+    for j in range(modes.shape[0]):
+        scratch.waiting[j] = modes[j] == UNPLACED
+    scratch.waiting[operator] = False
+    lost = 0.0
+    moment = begin
+    while True:
+        until = np.inf
+        earned = 0.0
+        for k in range(count):
+            if begun_ends[k] > moment:
+                until = min(until, begun_ends[k])
+                earned += tables.prices[v, begun_modes[k], begun[k]]
+        if until == np.inf:
+            return lost
+        earned += heaviest_beside(tables, v, moment, count, scratch)
+        lost += max(0.0, 1.0 - earned) * (until - moment)
+        moment = until
+
+
+@compiled
+def add_children(tables: BeamTables, level: Level, s, counts, limits, scratch: Scratch, found, out: Candidates):
     """Write the children of partial schedule ``s`` whose bound is below the cutoff into ``out`` from ``found`` on.
 
     Args:
-        parent: (modes, ends, left, running, how many run) of it.
-        choices: (frontier, how many, when each is ready, when it may begin in each mode).
+        counts: (operators that run, operators that may be placed next).
         limits: (first time at which none need begin, bound by paths, time that must follow the next start, cutoff).
-        rates: (prices, needs, masks).
-        scratch: from `scratch_of`.
 
     Returns:
         The number of children written so far.
     """
-    state, end, left, running, num_running = parent
-    frontier, num_frontier, ready, earliest = choices
+    modes, ends, lengths, frontier = level.modes[s], level.ends[s], tables.lengths, scratch.frontier
+    num_running, num_frontier = counts
     soonest, known, rest, cutoff = limits
-    ranks, bounds, begins, codes, parents = out
-    prices = rates[0]
     for k in range(num_frontier):
         i = frontier[k]
         for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
-            begin = earliest[mode, k]
+            begin = scratch.earliest[mode, k]
             finish = begin + lengths[mode, i]
-            if begin >= soonest or is_interchangeable(k, begin, frontier, ready, classes):
+            if begin >= soonest or is_interchangeable(k, begin, frontier, scratch.ready, tables.classes):
                 continue
-            paths = max(known, begin + rest, finish + tails[i])
+            paths = max(known, begin + rest, finish + tables.tails[i])
             if paths >= cutoff:
                 continue
-            bound, mean, best = price_bound(begin, left, state, end, running, num_running, prices)
-            if bound >= cutoff:
-                continue
-            rank = max(bound, paths) + RANK_SHARE * mean
-            bound += lost_time(
-                best,
-                i,
-                mode,
-                begin,
-                finish,
-                state,
-                end,
-                running,
-                num_running,
-                rates,
-                orders,
-                cores,
-                is_chip,
-                after,
-                scratch,
+            bound, mean, best = price_bound(
+                tables.prices, level.left[s], begin, modes, ends, scratch.running, num_running
             )
             if bound >= cutoff:
                 continue
-            bounds[found] = max(bound, paths)
-            ranks[found] = rank
-            begins[found] = begin
-            codes[found] = 2 * i + mode
-            parents[found] = s
+            rank = max(bound, paths) + RANK_SHARE * mean
+            bound += lost_time(tables, best, (i, mode, begin, finish), modes, ends, num_running, scratch)
+            if bound >= cutoff:
+                continue
+            out.bounds[found] = max(bound, paths)
+            out.ranks[found] = rank
+            out.begins[found] = begin
+            out.codes[found] = 2 * i + mode
+            out.parents[found] = s
             found += 1
     return found
 
 
 @compiled
-def expand_level(level, graph, tables, classes, cores, is_chip, tails, prices, orders, cutoff, out):
+def expand_level(tables: BeamTables, level: Level, cutoff, out: Candidates):
     """Fill ``out`` with the children of all partial schedules of a level whose bound is below ``cutoff``.
-
-    Args:
-        level: (modes, ends, lasts, left).
-        graph: (pred_ptr, pred_idx, after (n, n)).
-        tables: (lengths (3, n): one core, spread, shorter; needs (2, n, 2): cores taken; masks).
-        prices: (num_vectors, 2, n) of each operator in each mode: see `set_bound`.
-        orders: (num_vectors, n) operators by descending price on one core.
-        out: (ranks, bounds, begins, codes 2 i + mode, parents), each with room for all children.
 
     Returns:
         The number of children.
     """
-    modes, ends, lasts, left = level
-    pred_ptr, pred_idx, after = graph
-    lengths, needs, masks = tables
-    count = classes.shape[0]
-    running = np.empty(count, np.int64)
-    frontier = np.empty(count, np.int64)
-    ready = np.empty(count)
-    earliest = np.empty((2, count))
-    rates = (prices, needs, masks)
-    scratch = scratch_of(count, cores)
+    scratch = scratch_of(level.modes.shape[1], tables.block.cores)
     found = 0
-    for s in range(lasts.shape[0]):
-        state, end = modes[s], ends[s]
-        num_running, num_frontier = open_state(state, end, lasts[s], pred_ptr, pred_idx, running, frontier, ready)
-        soonest = soonest_end(
-            num_frontier, frontier, ready, state, end, running, num_running, lengths, needs, cores, earliest
-        )
-        known, rest = path_bounds(end, lengths[2], tails, running, num_running, frontier, num_frontier, ready)
-        if known >= cutoff:
-            continue
-        parent = (state, end, left[s], running, num_running)
-        choices = (frontier, num_frontier, ready, earliest)
-        limits = (soonest, known, rest, cutoff)
-        found = add_children(
-            s,
-            parent,
-            choices,
-            limits,
-            rates,
-            lengths,
-            classes,
-            orders,
-            cores,
-            is_chip,
-            tails,
-            after,
-            scratch,
-            found,
-            out,
-        )
+    for s in range(level.lasts.shape[0]):
+        modes, ends = level.modes[s], level.ends[s]
+        num_running, num_frontier = open_state(tables.block, modes, ends, level.lasts[s], scratch)
+        soonest = soonest_end(tables, modes, ends, num_running, num_frontier, scratch)
+        known, rest = path_bounds(tables, ends, num_running, num_frontier, scratch)
+        if known < cutoff:
+            limits = (soonest, known, rest, cutoff)
+            found = add_children(tables, level, s, (num_running, num_frontier), limits, scratch, found, out)
     return found
 
 
@@ -251,8 +410,9 @@ def is_same_set(kept_modes, parent_modes, i):
 
 
 @compiled
-def leaves_no_less_room(kept_modes, kept_ends, parent_modes, parent_ends, i, mode, begin, finish, needs):
-    """Whether whatever may follow a child from ``begin`` on may also follow a kept one of the same operators."""
+def leaves_no_less_room(kept_modes, kept_ends, parent_modes, parent_ends, child, needs):
+    """Whether whatever may follow a child from its begin on may also follow a kept one of the same operators."""
+    i, mode, begin, finish = child
     for j in range(kept_modes.shape[0]):
         if kept_modes[j] == UNPLACED or kept_ends[j] <= begin:
             continue
@@ -266,58 +426,55 @@ def leaves_no_less_room(kept_modes, kept_ends, parent_modes, parent_ends, i, mod
 
 
 @compiled
-def select_level(level, keys, words, order, out, tables, values, heads, kept_level, kept_keys, following):
+def select_level(tables: BeamTables, level: Level, candidates: Candidates, order, words, heads, following, kept: Level):
     """Keep children in the given order unless dominated; returns how many, and the least bound of those dropped.
 
     Infinity where nothing but dominated children was dropped.
 
     Args:
-        level: of the parents; ``keys`` tell the sets that they placed apart, ``words`` make keys.
+        level: of the parents.
         order: children, most promising first.
+        words: (n,) make keys.
         heads: hash table of kept ones by key, its size a power of two; ``following`` links them.
-        kept_level: filled with the next level, ``kept_keys`` with its keys.
+        kept: filled with the next level.
     """
-    modes, ends, _, left = level
-    kept_modes, kept_ends, kept_lasts, kept_left = kept_level
-    _, bounds, begins, codes, parents = out
-    lengths, needs = tables
-    count = modes.shape[1]
+    needs, lengths = tables.block.needs, tables.lengths
     heads[:] = -1
-    kept = 0
+    num_kept = 0
     dropped = np.inf
     for c in order:
-        if kept == kept_lasts.shape[0]:
-            dropped = min(dropped, bounds[c])
+        if num_kept == kept.lasts.shape[0]:
+            dropped = min(dropped, candidates.bounds[c])
             continue
-        s = parents[c]
-        i = codes[c] // 2
-        mode = codes[c] % 2
-        begin = begins[c]
+        s = candidates.parents[c]
+        i = candidates.codes[c] // 2
+        mode = candidates.codes[c] % 2
+        begin = candidates.begins[c]
         finish = begin + lengths[mode, i]
-        key = keys[s] ^ words[i]
+        modes, ends = level.modes[s], level.ends[s]
+        key = level.keys[s] ^ words[i]
         slot = key & (heads.shape[0] - 1)
         other = heads[slot]
         compared = 0
         is_dominated = False
         while other >= 0 and compared < MAX_COMPARED and not is_dominated:
-            if kept_keys[other] == key and kept_lasts[other] <= begin:
+            if kept.keys[other] == key and kept.lasts[other] <= begin:
                 compared += 1
                 is_dominated = leaves_no_less_room(
-                    kept_modes[other], kept_ends[other], modes[s], ends[s], i, mode, begin, finish, needs
-                ) and is_same_set(kept_modes[other], modes[s], i)
+                    kept.modes[other], kept.ends[other], modes, ends, (i, mode, begin, finish), needs
+                ) and is_same_set(kept.modes[other], modes, i)
             other = following[other]
         if is_dominated:
             continue
-        for j in range(count):
-            kept_modes[kept, j] = modes[s, j]
-            kept_ends[kept, j] = ends[s, j]
-        kept_modes[kept, i] = mode
-        kept_ends[kept, i] = finish
-        kept_lasts[kept] = begin
-        for v in range(values.shape[0]):
-            kept_left[kept, v] = left[s, v] - values[v, i]
-        kept_keys[kept] = key
-        following[kept] = heads[slot]
-        heads[slot] = kept
-        kept += 1
-    return kept, dropped
+        kept.modes[num_kept] = modes
+        kept.ends[num_kept] = ends
+        kept.modes[num_kept, i] = mode
+        kept.ends[num_kept, i] = finish
+        kept.lasts[num_kept] = begin
+        for v in range(tables.values.shape[0]):
+            kept.left[num_kept, v] = level.left[s, v] - tables.values[v, i]
+        kept.keys[num_kept] = key
+        following[num_kept] = heads[slot]
+        heads[slot] = num_kept
+        num_kept += 1
+    return num_kept, dropped

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.schedule.beam_bounds import UNPLACED
-from phaze_opt.schedule.beam_kernels import count_ready, expand_level, select_level
-from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.beam_kernels import BeamTables, Candidates, Level, count_ready, expand_level, select_level
+from phaze_opt.schedule.block_data import BlockProblem, BlockState
 from phaze_opt.schedule.interchange import interchangeable_classes
 from phaze_opt.schedule.precedence import members
-from phaze_opt.schedule.set_bound import SetPrices
-from phaze_opt.schedule.structure import PackedBlocks
+from phaze_opt.schedule.set_bound import SetBound, SetPrices, work_prices
+from phaze_opt.schedule.structure import TC_BIT, VC_BIT
+from phaze_opt.schedule.tree_search import UNPLACED
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-_Level = tuple[NDArray[np.int8], FloatArray, FloatArray, FloatArray]
-_Children = tuple[FloatArray, FloatArray, FloatArray, IntArray, IntArray]
+# Prices for what is left when these shares of the operators have started bound the deeper levels better.
+LATER_SHARES = (0.25, 0.5, 0.75)
+LATER_ROUNDS = 25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,29 +52,28 @@ class BeamAnswer:
 class BeamSearch:
     """Search on one block under given prices; holds what does not depend on the incumbent."""
 
-    def __init__(self, problem: BlockProblem, packed: PackedBlocks, prices: Sequence[SetPrices]) -> None:
+    def __init__(self, problem: BlockProblem, prices: Sequence[SetPrices]) -> None:
         """Prepare tables.
 
         Args:
             problem: the block.
-            packed: the same block as arrays.
             prices: vectors of which the best bounds each partial schedule.
         """
-        count = len(problem)
-        after = [[bits >> j & 1 for j in range(count)] for bits in problem.block.after]
-        self._graph = (packed.pred_ptr, packed.pred_idx, np.array(after, dtype=np.bool_))
-        self._masks = packed.masks
-        self._is_chip = problem.is_chip
-        self._cores = np.array(problem.cores)
-        self._lengths = np.array([problem.one_core, problem.spread, problem.shortest])
-        self._needs = _cores_taken(problem)
-        self._classes = interchangeable_classes(problem)
-        self._values = np.array([vector.value_s for vector in prices])
-        divisor = np.where(self._lengths[:2] > 0, self._lengths[:2], 1.0)
-        self._prices = np.where(self._lengths[:2] > 0, self._values[:, None, :] / divisor, 0.0)
-        self._orders = np.argsort(-self._prices[:, 0], axis=1, kind="stable")
-        self._tails = price_tails(problem, prices)
-        self._words = np.random.default_rng(0).integers(0, 2**62, size=count)
+        lengths = np.array([problem.one_core, problem.spread, problem.shortest])
+        values = np.array([vector.value_s for vector in prices])
+        divisor = np.where(lengths[:2] > 0, lengths[:2], 1.0)
+        rates = np.where(lengths[:2] > 0, values[:, None, :] / divisor, 0.0)
+        self._tables = BeamTables(
+            block=problem.arrays,
+            lengths=lengths,
+            after=problem.block.comes_after(),
+            classes=interchangeable_classes(problem),
+            tails=price_tails(problem, prices),
+            values=values,
+            prices=rates,
+            orders=np.argsort(-rates[:, 0], axis=1, kind="stable"),
+        )
+        self._words = np.random.default_rng(0).integers(0, 2**62, size=len(problem))
 
     def run(self, *, cutoff: float, width: int, deadline: float) -> BeamAnswer:
         """Look for a schedule shorter than ``cutoff``.
@@ -85,71 +84,96 @@ class BeamSearch:
             deadline: `time.monotonic` value at which to stop.
         """
         level = self._root()
-        keys = np.zeros(1, dtype=np.int64)
         lower = cutoff
         num_states = 1
-        for _ in range(self._lengths.shape[1]):
+        for _ in self._words:
             if time.monotonic() >= deadline:
                 return BeamAnswer(None, None, 0.0, False, num_states, is_timed_out=True)
-            out = self._children(level, cutoff)
-            level, keys, dropped = self._select(level, keys, out, width)
+            level, dropped = self._select(level, self._children(level, cutoff), width)
             lower = min(lower, dropped)
-            num_states += len(keys)
-            if not len(keys):
+            num_states += len(level.keys)
+            if not len(level.keys):
                 return BeamAnswer(None, None, lower, lower == cutoff, num_states)
-        modes, ends, _, _ = level
-        best = int(np.argmin(ends.max(axis=1)))
-        is_spread = modes[best] == 1
-        start = ends[best] - np.where(is_spread, self._lengths[1], self._lengths[0])
+        best = int(np.argmin(level.ends.max(axis=1)))
+        is_spread = level.modes[best] == 1
+        start = level.ends[best] - np.where(is_spread, self._tables.lengths[1], self._tables.lengths[0])
         is_complete = lower == cutoff
-        lower = min(lower, float(ends[best].max()))
+        lower = min(lower, float(level.ends[best].max()))
         return BeamAnswer(np.maximum(start, 0.0), is_spread, lower, is_complete, num_states)
 
-    def _root(self) -> _Level:
-        count = self._lengths.shape[1]
-        modes = np.full((1, count), UNPLACED, dtype=np.int8)
-        return modes, np.zeros((1, count)), np.zeros(1), self._values.sum(axis=1)[None, :].copy()
+    def _root(self) -> Level:
+        level = self._empty_level(1)
+        level.modes[:], level.ends[:], level.lasts[:], level.keys[:] = UNPLACED, 0.0, 0.0, 0
+        level.left[:] = self._tables.values.sum(axis=1)
+        return level
 
-    def _children(self, level: _Level, cutoff: float) -> _Children:
-        room = 2 * int(count_ready(level[0], *self._graph[:2]))
-        ranks, bounds, begins = (np.empty(room) for _ in range(3))
-        codes, parents = (np.empty(room, dtype=np.int64) for _ in range(2))
-        tables = (self._lengths, self._needs, self._masks)
-        found = expand_level(
-            level,
-            self._graph,
-            tables,
-            self._classes,
-            self._cores,
-            self._is_chip,
-            self._tails,
-            self._prices,
-            self._orders,
-            cutoff,
-            (ranks, bounds, begins, codes, parents),
+    def _empty_level(self, size: int) -> Level:
+        num_vectors, count = self._tables.values.shape
+        return Level(
+            modes=np.empty((size, count), dtype=np.int8),
+            ends=np.empty((size, count)),
+            lasts=np.empty(size),
+            left=np.empty((size, num_vectors)),
+            keys=np.empty(size, dtype=np.int64),
         )
-        return ranks[:found], bounds[:found], begins[:found], codes[:found], parents[:found]
 
-    def _select(self, level: _Level, keys: IntArray, out: _Children, width: int) -> tuple[_Level, IntArray, float]:
-        """The next level, its keys, and the least bound of the children dropped, dominated ones apart."""
-        size, count = min(width, len(out[0])), self._lengths.shape[1]
-        kept = (
-            np.empty((size, count), dtype=np.int8),
-            np.empty((size, count)),
-            np.empty(size),
-            np.empty((size, len(self._values))),
-        )
-        kept_keys = np.empty(size, dtype=np.int64)
+    def _children(self, level: Level, cutoff: float) -> Candidates:
+        room = 2 * int(count_ready(level.modes, self._tables.block.pred_ptr, self._tables.block.pred_idx))
+        floats, integers = [np.empty(room) for _ in range(3)], [np.empty(room, dtype=np.int64) for _ in range(2)]
+        out = Candidates._make([*floats, *integers])
+        found = expand_level(self._tables, level, cutoff, out)
+        return Candidates._make(column[:found] for column in out)
+
+    def _select(self, level: Level, candidates: Candidates, width: int) -> tuple[Level, float]:
+        """The next level, and the least bound of the children dropped, dominated ones apart."""
+        size = min(width, len(candidates.ranks))
+        kept = self._empty_level(size)
         heads = np.empty(1 << (2 * size + 1).bit_length(), dtype=np.int64)
-        order = np.argsort(out[0], kind="stable")
         following = np.empty(size, dtype=np.int64)
-        tables = (self._lengths, self._needs)
-        number, dropped = select_level(
-            level, keys, self._words, order, out, tables, self._values, heads, kept, kept_keys, following
-        )
-        modes, ends, lasts, left = kept
-        level = (modes[:number], ends[:number], lasts[:number], left[:number])
-        return level, kept_keys[:number], float(dropped)
+        order = np.argsort(candidates.ranks, kind="stable")
+        number, dropped = select_level(self._tables, level, candidates, order, self._words, heads, following, kept)
+        return Level._make(column[:number] for column in kept), float(dropped)
+
+
+class LevelStage:
+    """The level search as a stage of closing a block: prices found once, then searches of any width."""
+
+    def __init__(self, problem: BlockProblem, *, deadline: float) -> None:
+        """Find the prices of the whole block.
+
+        Args:
+            problem: the block.
+            deadline: `time.monotonic` value at which to stop.
+        """
+        self._problem = problem
+        self._deadline = deadline
+        self._sets = SetBound(problem, deadline=deadline)
+        self._whole = self._sets.prices()
+        self._search: BeamSearch | None = None
+
+    @property
+    def bound(self) -> float:
+        """Time that the block needs by the set bound."""
+        return self._whole.bound()
+
+    def search(self, state: BlockState, *, width: int, gap: float) -> BlockState:
+        """Look for schedules shorter than the state's by more than ``gap``, ``width`` partial ones on a level."""
+        if self._search is None:
+            self._search = BeamSearch(self._problem, self._prices())
+        answer = self._search.run(cutoff=state.upper * (1.0 - 0.999 * gap), width=width, deadline=self._deadline)
+        if answer.start is not None and answer.is_spread is not None:
+            length = np.where(answer.is_spread, self._problem.spread, self._problem.one_core)
+            state = state.with_schedule(float((answer.start + length).max()), answer.start, answer.is_spread)
+        return state.with_lower(answer.lower)
+
+    def _prices(self) -> list[SetPrices]:
+        heads = np.array(self._problem.heads)
+        vectors = [self._whole]
+        for share in LATER_SHARES:
+            later = heads >= np.quantile(heads, share)
+            vectors.append(self._sets.prices(later.astype(np.float64), max_rounds=LATER_ROUNDS))
+        vectors.extend(work_prices(self._problem, bit) for bit in (TC_BIT, VC_BIT))
+        return vectors
 
 
 def price_tails(problem: BlockProblem, prices: Sequence[SetPrices]) -> FloatArray:
@@ -165,12 +189,3 @@ def price_tails(problem: BlockProblem, prices: Sequence[SetPrices]) -> FloatArra
         ordered = later[np.argsort(-tails[later], kind="stable")]
         tails[i] = max(tails[i], float((values[:, ordered].cumsum(axis=1) + tails[ordered]).max()))
     return tails
-
-
-def _cores_taken(problem: BlockProblem) -> IntArray:
-    """(2, n, 2) tensor and vector cores that each operator takes in each mode."""
-    needs = np.zeros((2, len(problem), 2), dtype=np.int64)
-    for i, mask in enumerate(problem.block.masks):
-        needs[0, i] = (mask & 1, mask >> 1)
-        needs[1, i] = [problem.cores[k] if problem.is_chip or mask >> k & 1 else 0 for k in range(2)]
-    return needs

@@ -1,13 +1,24 @@
-"""One block with numbers: what the models and heuristics of a block read."""
+"""One block with numbers, what is known of it while it is being closed, and the blocks that were closed before."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.schedule.list_schedules import block_arrays
 from phaze_opt.schedule.precedence import Edge, members
 from phaze_opt.schedule.problem import Cores, Exclusivity
-from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block
+from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block, BlockArrays, pack_blocks
+
+# A MIP bound this close to the incumbent, relative, is the incumbent: HiGHS works in floating point.
+MIP_TOLERANCE = 1e-8
+# Latencies equal to this many significant digits count as the same problem; far below any solver's tolerance.
+_DIGITS = 13
+_Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,14 @@ class BlockProblem:
     def is_chip(self) -> bool:
         """Whether a spread operator excludes everything."""
         return self.exclusivity is Exclusivity.CHIP
+
+    @cached_property
+    def arrays(self) -> BlockArrays:
+        """The block as kernels read it."""
+        latencies = (np.array(self.one_core), np.array(self.spread))
+        packed = pack_blocks((self.block,))
+        arrays: BlockArrays = block_arrays(packed, 0, *latencies, np.array(self.cores), self.is_chip)
+        return arrays
 
     @cached_property
     def spreadable(self) -> tuple[int, ...]:
@@ -94,14 +113,104 @@ class BlockProblem:
 
     def scaled(self, factor: float) -> BlockProblem:
         """The same block with all latencies multiplied by ``factor``."""
-        return BlockProblem(
-            self.block,
-            tuple(value * factor for value in self.one_core),
-            tuple(value * factor for value in self.spread),
-            self.cores,
-            self.exclusivity,
-        )
+        one_core, spread = (tuple(value * factor for value in values) for values in (self.one_core, self.spread))
+        return BlockProblem(self.block, one_core, spread, self.cores, self.exclusivity)
 
     def successors(self, operator: int) -> list[int]:
         """Operators that come after one, direct or not."""
         return list(members(self.block.after[operator]))
+
+
+@dataclass(frozen=True, slots=True)
+class BlockState:
+    """Best known bounds and schedule of a block, in the unit of its latencies.
+
+    Attributes:
+        lower: proven bound of the makespan.
+        upper: makespan of the schedule.
+        start: (n,) start of each operator.
+        is_spread: (n,) its mode.
+        num_ilp_solves: MIPs solved for it.
+        is_timed_out: the time ended before the gap was closed.
+    """
+
+    lower: float
+    upper: float
+    start: NDArray[np.float64]
+    is_spread: NDArray[np.bool_]
+    num_ilp_solves: int = 0
+    is_timed_out: bool = False
+
+    def is_closed(self, target_gap: float) -> bool:
+        """Whether the gap is accepted."""
+        return self.upper - self.lower <= target_gap * self.upper
+
+    def with_lower(self, bound: float) -> BlockState:
+        """The state with a bound that may be better; snapped to the makespan when within the MIP's tolerance."""
+        raised = max(self.lower, bound)
+        if raised >= self.upper * (1.0 - MIP_TOLERANCE):
+            raised = self.upper
+        return replace(self, lower=raised)
+
+    def with_schedule(self, upper: float, start: NDArray[np.float64], is_spread: NDArray[np.bool_]) -> BlockState:
+        """The state with a schedule that may be better."""
+        if upper >= self.upper:
+            return self
+        return replace(self, upper=upper, start=start.copy(), is_spread=is_spread.copy(), lower=min(self.lower, upper))
+
+
+class ScheduleCache:
+    """Bounded least-recently-used store, owned by whoever solves many problems; not shared between processes."""
+
+    def __init__(self, *, max_entries: int = 4096) -> None:
+        """Hold at most ``max_entries`` blocks."""
+        self._entries: OrderedDict[_Key, BlockState] = OrderedDict()
+        self._max_entries = max_entries
+        self.num_hits = 0
+        self.num_misses = 0
+
+    def __len__(self) -> int:
+        """Number of blocks held."""
+        return len(self._entries)
+
+    def find(self, problem: BlockProblem, *, target_gap: float) -> BlockState | None:
+        """The solved block in the problem's unit of time, if one is held whose gap is accepted."""
+        key, scale = _normalise(problem)
+        state = self._entries.get(key)
+        if state is None or not state.is_closed(target_gap):
+            self.num_misses += 1
+            return None
+        self.num_hits += 1
+        self._entries.move_to_end(key)
+        return _rescaled(state, scale)
+
+    def store(self, problem: BlockProblem, state: BlockState) -> None:
+        """Hold a solved block; one cut short by its time limit is not held."""
+        if state.is_timed_out:
+            return
+        key, scale = _normalise(problem)
+        self._entries[key] = _rescaled(state, 1.0 / scale)
+        self._entries.move_to_end(key)
+        while len(self._entries) > self._max_entries:
+            self._entries.popitem(last=False)
+
+
+def _normalise(problem: BlockProblem) -> tuple[_Key, float]:
+    block = problem.block
+    scale = max(problem.one_core)
+    latencies = np.array((problem.one_core, problem.spread)) / scale
+    # More cores than operators of a type that can ever run at once change nothing.
+    cores = tuple(min(count, max(1, width)) for count, width in zip(problem.cores, block.widths, strict=True))
+    key = (block.masks, block.edges, cores, problem.exclusivity, np.round(latencies, _DIGITS).tobytes())
+    return key, scale
+
+
+def _rescaled(state: BlockState, scale: float) -> BlockState:
+    return replace(
+        state,
+        lower=state.lower * scale,
+        upper=state.upper * scale,
+        start=state.start * scale,
+        is_spread=state.is_spread.copy(),
+        num_ilp_solves=0,
+    )

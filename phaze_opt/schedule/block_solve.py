@@ -10,18 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.block_state import MIP_TOLERANCE, BlockState
-from phaze_opt.schedule.core_rows import SCALE, broken_core_rows
-from phaze_opt.schedule.crash import solve_crash_bound
+from phaze_opt.schedule.beam_search import LevelStage
+from phaze_opt.schedule.block_data import MIP_TOLERANCE, BlockProblem, BlockState
 from phaze_opt.schedule.dual_program import best_dual
 from phaze_opt.schedule.duals import dual_bound, one_core_prices, work_vector
 from phaze_opt.schedule.highs import HighsSolver, MipAnswer
-from phaze_opt.schedule.level_stage import LevelStage
+from phaze_opt.schedule.list_schedules import multi_start, schedule_modes
+from phaze_opt.schedule.mip_models import (
+    MAX_SECOND_ROWS,
+    SCALE,
+    antichain_rows,
+    broken_core_rows,
+    build_ordering_model,
+    solve_crash_bound,
+)
 from phaze_opt.schedule.options import MAX_ROUNDS, ScheduleOptions
-from phaze_opt.schedule.ordering_model import MAX_SECOND_ROWS, antichain_rows, build_ordering_model
-from phaze_opt.schedule.serial import multi_start, schedule_modes
-from phaze_opt.schedule.structure import TC_BIT, VC_BIT, pack_blocks
+from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 from phaze_opt.schedule.tree_search import MAX_OPERATORS, tree_search
 
 # The first round goes without most core rows, which is quick where they do not bind and hopeless where they do.
@@ -52,12 +56,7 @@ class BlockSolver:
         self.state = state
         self._options = options
         self._deadline = deadline
-        packed = pack_blocks((problem.block,))
-        self._packed = packed
         self._levels: LevelStage | None = None
-        self._graph = (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx)
-        self._latencies = (np.array(problem.one_core), np.array(problem.spread))
-        self._cores = np.array(problem.cores)
 
     def run(self) -> BlockState:
         """Run the stages until the gap is accepted or the time is up."""
@@ -95,18 +94,7 @@ class BlockSolver:
         start, is_spread = state.start.copy(), state.is_spread.copy()
         enough = state.lower * (1.0 + self._options.target_gap)
         upper = multi_start(
-            0,
-            len(self.problem),
-            self._graph,
-            *self._latencies,
-            self._cores,
-            self.problem.is_chip,
-            enough,
-            state.upper,
-            start,
-            is_spread,
-            num_starts,
-            self._options.seed + 1000 * seed,
+            self.problem.arrays, enough, state.upper, start, is_spread, num_starts, self._options.seed + 1000 * seed
         )
         self.state = state.with_schedule(float(upper), start, is_spread)
 
@@ -123,17 +111,9 @@ class BlockSolver:
         if self._is_done():
             return
         start, is_spread = self.state.start.copy(), self.state.is_spread.copy()
+        prices = np.array([(one_core_prices(problem, vector), vector.spread_price) for vector in vectors])
         upper, is_complete, _ = tree_search(
-            self._graph,
-            *self._latencies,
-            self._cores,
-            problem.is_chip,
-            (np.array([v.spread_price for v in vectors]), np.array([one_core_prices(problem, v) for v in vectors])),
-            target,
-            self.state.upper,
-            start,
-            is_spread,
-            self._options.tree_nodes,
+            self.problem.arrays, prices, target, self.state.upper, start, is_spread, self._options.tree_nodes
         )
         self.state = self.state.with_schedule(float(upper), start, is_spread)
         if is_complete:
@@ -143,7 +123,7 @@ class BlockSolver:
         """Prices by feasible sets: a bound, and what the level search is cut by."""
         if self._options.beam_width == 0:
             return
-        levels = LevelStage(self.problem, self._packed, deadline=self._deadline)
+        levels = LevelStage(self.problem, deadline=self._deadline)
         self.state = self.state.with_lower(levels.bound)
         if not self._is_done(self._options.target_mip_gap):
             self._levels = levels
@@ -246,17 +226,7 @@ class BlockSolver:
 
     def _schedule(self, modes: NDArray[np.bool_], *, priority: NDArray[np.float64]) -> None:
         start = np.zeros(len(self.problem))
-        upper = schedule_modes(
-            0,
-            len(self.problem),
-            self._graph,
-            *self._latencies,
-            modes,
-            priority,
-            self._cores,
-            self.problem.is_chip,
-            start,
-        )
+        upper = schedule_modes(self.problem.arrays, modes, priority, start)
         self.state = self.state.with_schedule(float(upper), start, modes)
 
     def _remaining_s(self) -> float:

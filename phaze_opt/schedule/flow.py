@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from phaze_opt.record.compiled import compiled
+from phaze_opt.schedule.structure import BlockArrays
 
 # ruff: noqa: PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
@@ -25,54 +26,53 @@ MEASURING, PUSHING = np.bool_(False), np.bool_(True)
 
 
 @compiled
-def flow_bound(lo, hi, graph, latency, spread_latency, base, value, flow):
+def flow_bound(block: BlockArrays, one_core, spread, base, value, flow):
     """Bound and best flow for given core multipliers.
 
     Args:
+        one_core, spread: L and I in place of the block's own, so that operators may count for nothing or be settled.
         base: weight that core multipliers already give each operator.
         value: most flow allowed.
         flow: filled with f; the bound returned is valid for whatever flow the search stops at.
     """
-    count = hi - lo
-    arc_flow = np.zeros(graph[1][hi] - graph[1][lo])
+    count = one_core.shape[0]
+    arc_flow = np.zeros(block.pred_ptr[count] - block.pred_ptr[0])
     paid = np.zeros(count)
     unpaid = np.zeros(count)
     cap = np.zeros(count)
     scale = 0.0
     for k in range(count):
-        i = lo + k
-        if latency[i] > 0.0:
-            cap[k] = max(0.0, min(value, spread_latency[i] / latency[i] - base[i]))
-        scale = max(scale, latency[i])
+        if one_core[k] > 0.0:
+            cap[k] = max(0.0, min(value, spread[k] / one_core[k] - base[k]))
+        scale = max(scale, one_core[k])
     flows = (arc_flow, paid, unpaid, cap)
     labels = (np.empty(count), np.empty(count), np.empty(count, np.int64), np.empty(count, np.int64))
     left = value
     for _ in range(8 * count + 8):
         if left <= 1e-13:
             break
-        longest_paths(lo, hi, graph, latency, flows, labels, 1e-12 * scale)
+        longest_paths(block, one_core, flows, labels, 1e-12 * scale)
         last = int(NOBODY)
         for k in range(count):
-            is_sink = graph[3][lo + k] == graph[3][lo + k + 1]
+            is_sink = block.succ_ptr[k] == block.succ_ptr[k + 1]
             if is_sink and (last < 0 or labels[1][k] > labels[1][last]):
                 last = k
         if labels[1][last] <= 1e-9 * scale:
             break
-        amount = walk_path(lo, hi, graph, flows, labels, last, left, MEASURING)
+        amount = walk_path(block, flows, labels, last, left, MEASURING)
         if amount <= 0.0:
             break
-        walk_path(lo, hi, graph, flows, labels, last, amount, PUSHING)
+        walk_path(block, flows, labels, last, amount, PUSHING)
         left -= amount
     total = 0.0
     for k in range(count):
-        i = lo + k
-        flow[i] = paid[k] + unpaid[k]
-        total += min(spread_latency[i], latency[i] * (base[i] + flow[i]))
+        flow[k] = paid[k] + unpaid[k]
+        total += min(spread[k], one_core[k] * (base[k] + flow[k]))
     return total
 
 
 @compiled
-def longest_paths(lo, hi, graph, latency, flows, labels, eps):
+def longest_paths(block: BlockArrays, one_core, flows, labels, eps):
     """Most profitable residual paths from the source to every entry and exit (Bellman-Ford in topological sweeps).
 
     Args:
@@ -81,13 +81,13 @@ def longest_paths(lo, hi, graph, latency, flows, labels, eps):
             Entry: SOURCE, BACK over the operator's own flow, or an arc from a predecessor. Exit: PAID, UNPAID, or an
             arc to a successor walked back.
     """
-    _, pred_ptr, pred_idx, _, _ = graph
+    pred_ptr, pred_idx = block.pred_ptr, block.pred_idx
     arc_flow, paid, unpaid, cap = flows
     at_entry, at_exit, from_entry, from_exit = labels
-    count = hi - lo
-    first = pred_ptr[lo]
+    count = one_core.shape[0]
+    first = pred_ptr[0]
     for k in range(count):
-        at_entry[k] = 0.0 if pred_ptr[lo + k] == pred_ptr[lo + k + 1] else -np.inf
+        at_entry[k] = 0.0 if pred_ptr[k] == pred_ptr[k + 1] else -np.inf
         at_exit[k] = -np.inf
         from_entry[k] = SOURCE
         from_exit[k] = PAID
@@ -97,26 +97,26 @@ def longest_paths(lo, hi, graph, latency, flows, labels, eps):
         is_changed = False
         sweeps += 1
         for k in range(count):
-            for a in range(pred_ptr[lo + k], pred_ptr[lo + k + 1]):
-                before = pred_idx[a] - lo
+            for a in range(pred_ptr[k], pred_ptr[k + 1]):
+                before = pred_idx[a]
                 if at_exit[before] > at_entry[k] + eps:
                     at_entry[k] = at_exit[before]
                     from_entry[k] = a
                     is_changed = True
-            gain = latency[lo + k] if paid[k] < cap[k] - EMPTY else 0.0
+            gain = one_core[k] if paid[k] < cap[k] - EMPTY else 0.0
             if at_entry[k] + gain > at_exit[k] + eps:
                 at_exit[k] = at_entry[k] + gain
                 from_exit[k] = PAID if gain > 0.0 else UNPAID
                 is_changed = True
-            back = -latency[lo + k] if paid[k] > EMPTY else -np.inf
+            back = -one_core[k] if paid[k] > EMPTY else -np.inf
             if unpaid[k] > EMPTY:
                 back = 0.0
             if at_exit[k] + back > at_entry[k] + eps:
                 at_entry[k] = at_exit[k] + back
                 from_entry[k] = BACK
                 is_changed = True
-            for a in range(pred_ptr[lo + k], pred_ptr[lo + k + 1]):
-                before = pred_idx[a] - lo
+            for a in range(pred_ptr[k], pred_ptr[k + 1]):
+                before = pred_idx[a]
                 if arc_flow[a - first] > EMPTY and at_entry[k] > at_exit[before] + eps:
                     at_exit[before] = at_entry[k]
                     from_exit[before] = a
@@ -124,19 +124,19 @@ def longest_paths(lo, hi, graph, latency, flows, labels, eps):
 
 
 @compiled
-def walk_path(lo, hi, graph, flows, labels, last, amount, is_pushing):
+def walk_path(block, flows, labels, last, amount, is_pushing):
     """Walk the path to the exit of ``last`` back to the source; push ``amount``, or return how much it can take.
 
     Returns 0 where rounding has left no path to the source.
     """
-    _, pred_ptr, pred_idx, _, _ = graph
+    pred_ptr, pred_idx = block.pred_ptr, block.pred_idx
     arc_flow, paid, unpaid, cap = flows
     _, _, from_entry, from_exit = labels
-    first = pred_ptr[lo]
+    first = pred_ptr[0]
     pushed = amount if is_pushing else 0.0
     k = last
     is_exit = True
-    for _ in range(8 * (hi - lo) + 8):
+    for _ in range(8 * paid.shape[0] + 8):
         if is_exit:
             code = from_exit[k]
             if code == PAID:
@@ -147,7 +147,7 @@ def walk_path(lo, hi, graph, flows, labels, last, amount, is_pushing):
             else:
                 amount = min(amount, arc_flow[code - first]) if not is_pushing else amount
                 arc_flow[code - first] -= pushed
-                k = head_of_arc(pred_ptr, lo, hi, code) - lo
+                k = np.searchsorted(pred_ptr, code, side="right") - 1
             is_exit = False
             continue
         code = from_entry[k]
@@ -160,19 +160,5 @@ def walk_path(lo, hi, graph, flows, labels, last, amount, is_pushing):
             undone[k] -= pushed
         else:
             arc_flow[code - first] += pushed
-            k = pred_idx[code] - lo
+            k = pred_idx[code]
     return 0.0
-
-
-@compiled
-def head_of_arc(pred_ptr, lo, hi, arc):
-    """The operator an arc leads to, by bisection."""
-    left = lo
-    right = hi
-    while right - left > 1:
-        middle = (left + right) // 2
-        if pred_ptr[middle] <= arc:
-            left = middle
-        else:
-            right = middle
-    return left

@@ -5,66 +5,60 @@ from __future__ import annotations
 import numpy as np
 
 from phaze_opt.record.compiled import compiled
-from phaze_opt.schedule.crash_search import search_modes
-from phaze_opt.schedule.flow import flow_bound
-from phaze_opt.schedule.kernels import best_list_schedule
+from phaze_opt.schedule.list_schedules import best_list_schedule, block_arrays
+from phaze_opt.schedule.mode_search import FREE, node_bound, search_modes
+from phaze_opt.schedule.structure import BlockArrays, PackedBlocks
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
-RELATIVE_TOLERANCE = 1e-9
-TC_BIT, VC_BIT, BOTH_BITS = np.int64(1), np.int64(2), np.int64(3)
-# Numpy values, because numba compiles a kernel anew for every literal that it is called with.
+BOTH_BITS = np.int64(3)
+# A numpy value, because numba compiles a kernel anew for every literal that it is called with.
 
 
 @compiled
-def typed_bound(lo, hi, graph, latency, spread_latency, bit, num_cores, is_row_needed, scratch):
+def multiplier_bound(block: BlockArrays, mask, mu, scratch):
+    """Crash bound, all modes free, with the core multipliers given and the rest of the weight on the best flow."""
+    return node_bound(block, np.full(block.masks.shape[0], FREE, np.int8), mask, mu, scratch)
+
+
+@compiled
+def typed_bound(block: BlockArrays, kind, scratch):
     """Crash bound of one type alone: what the operators of that type need, the rest taken as instantaneous."""
-    masks = graph[0]
-    lat, spr, base, flow = scratch
-    row = 0.0
-    for i in range(lo, hi):
-        has = masks[i] & bit != 0
-        lat[i] = latency[i] if has else 0.0
-        spr[i] = spread_latency[i] if has else 0.0
-        base[i] = 0.0
-        row += min(spr[i], lat[i] / num_cores)
-    bound = flow_bound(lo, hi, graph, lat, spr, base, 1.0, flow)
-    if is_row_needed:
+    bound = multiplier_bound(block, np.int64(1) << kind, np.zeros(2), scratch)
+    if block.widths[kind] > block.cores[kind]:
+        row = 0.0
+        for i in range(block.masks.shape[0]):
+            if block.masks[i] >> kind & 1:
+                row += min(block.spread[i], block.one_core[i] / block.cores[kind])
         bound = max(bound, row)
     return bound
 
 
 @compiled
-def shortest_path_bound(lo, hi, graph, latency, spread_latency, scratch):
+def shortest_path_bound(block: BlockArrays):
     """Longest path when every operator takes the shorter of its two latencies."""
-    _, pred_ptr, pred_idx, _, _ = graph
-    finish = scratch[2]
+    finish = np.empty(block.masks.shape[0])
     best = 0.0
-    for i in range(lo, hi):
+    for i in range(finish.shape[0]):
         begin = 0.0
-        for a in range(pred_ptr[i], pred_ptr[i + 1]):
-            begin = max(begin, finish[pred_idx[a]])
-        finish[i] = begin + min(latency[i], spread_latency[i])
+        for a in range(block.pred_ptr[i], block.pred_ptr[i + 1]):
+            begin = max(begin, finish[block.pred_idx[a]])
+        finish[i] = begin + min(block.one_core[i], block.spread[i])
         best = max(best, finish[i])
     return best
 
 
 @compiled
-def mixed_bound(lo, hi, graph, latency, spread_latency, mu_tc, mu_vc, cores, scratch):
-    """Chip crash bound at given core multipliers, the rest of the weight on the best flow."""
-    masks = graph[0]
-    base = scratch[2]
-    for i in range(lo, hi):
-        base[i] = (mu_tc / cores[0] if masks[i] & 1 else 0.0) + (mu_vc / cores[1] if masks[i] & 2 else 0.0)
-    return flow_bound(lo, hi, graph, latency, spread_latency, base, 1.0 - mu_tc - mu_vc, scratch[3])
+def search_core_multiplier(block: BlockArrays, mu, kind, rounds, enough, scratch):
+    """Golden-section search of the concave bound over the multiplier of one type; returns (bound, multiplier).
 
-
-@compiled
-def search_core_multiplier(lo, hi, graph, latency, spread_latency, is_tc, other, cores, rounds, enough, scratch):
-    """Golden-section search of the concave bound over one core multiplier in [0, 1 - other]; returns (bound, mu)."""
+    Args:
+        mu: (2,) multipliers, of which that of the other type stays; that of ``kind`` is overwritten.
+        rounds: after the end and the first two cuts have been tried.
+    """
     ratio = 0.6180339887498949
     low = 0.0
-    high = 1.0 - other
+    high = 1.0 - mu[1 - kind]
     best = -1.0
     best_mu = 0.0
     a = high - ratio * (high - low)
@@ -72,23 +66,22 @@ def search_core_multiplier(lo, hi, graph, latency, spread_latency, is_tc, other,
     value_a = -1.0
     value_b = -1.0
     for step in range(rounds + 3):
+        # First the end, where all weight is on cores; then the cut whose value is not known yet.
         if step == 0:
-            mu = high
+            mu[kind] = high
         elif step == 1 or (step > 2 and value_a < 0.0):
-            mu = a
+            mu[kind] = a
         else:
-            mu = b
-        mu_tc = mu if is_tc else other
-        mu_vc = other if is_tc else mu
-        value = mixed_bound(lo, hi, graph, latency, spread_latency, mu_tc, mu_vc, cores, scratch)
+            mu[kind] = b
+        value = multiplier_bound(block, BOTH_BITS, mu, scratch)
         if value > best:
             best = value
-            best_mu = mu
+            best_mu = mu[kind]
         if best >= enough:
             break
         if step == 0:
             continue
-        if mu == a:
+        if mu[kind] == a:
             value_a = value
         else:
             value_b = value
@@ -110,35 +103,33 @@ def search_core_multiplier(lo, hi, graph, latency, spread_latency, is_tc, other,
 
 
 @compiled
-def block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_chip, scratch):
+def block_lower_bound(block: BlockArrays, scratch):
     """Best closed-form bound of a block; under chip exclusivity ``scratch[3]`` keeps the flow of the path bound."""
-    needs_tc = widths[0] > cores[0]
-    needs_vc = widths[1] > cores[1]
-    if not is_chip:
-        bound = shortest_path_bound(lo, hi, graph, latency, spread_latency, scratch)
-        bound = max(bound, typed_bound(lo, hi, graph, latency, spread_latency, TC_BIT, cores[0], needs_tc, scratch))
-        return max(bound, typed_bound(lo, hi, graph, latency, spread_latency, VC_BIT, cores[1], needs_vc, scratch))
     bound = 0.0
-    if needs_tc:
-        bound = max(bound, mixed_bound(lo, hi, graph, latency, spread_latency, 1.0, 0.0, cores, scratch))
-    if needs_vc:
-        bound = max(bound, mixed_bound(lo, hi, graph, latency, spread_latency, 0.0, 1.0, cores, scratch))
-    return max(bound, mixed_bound(lo, hi, graph, latency, spread_latency, 0.0, 0.0, cores, scratch))
+    if not block.is_chip:
+        for kind in range(2):
+            bound = max(bound, typed_bound(block, kind, scratch))
+        return max(bound, shortest_path_bound(block))
+    for kind in range(2):
+        if block.widths[kind] > block.cores[kind]:
+            mu = np.zeros(2)
+            mu[kind] = 1.0
+            bound = max(bound, multiplier_bound(block, BOTH_BITS, mu, scratch))
+    return max(bound, multiplier_bound(block, BOTH_BITS, np.zeros(2), scratch))
 
 
 @compiled
-def improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, enough, scratch):
-    """Mix path and core multipliers of the chip crash bound; returns (bound, mu_tc, mu_vc)."""
+def improve_lower_bound(block: BlockArrays, enough, scratch):
+    """Mix path and core multipliers of the chip crash bound, one type after the other; returns (bound, mu)."""
     best = 0.0
     best_mu = np.zeros(2)
     mu = np.zeros(2)
     for turn in range(4):
         kind = turn % 2
-        if widths[kind] <= cores[kind] or best >= enough:
+        if block.widths[kind] <= block.cores[kind] or best >= enough:
             continue
-        value, mu[kind] = search_core_multiplier(
-            lo, hi, graph, latency, spread_latency, kind == 0, mu[1 - kind], cores, 12, enough, scratch
-        )
+        value, multiplier = search_core_multiplier(block, mu, kind, 12, enough, scratch)
+        mu[kind] = multiplier
         if value > best:
             best = value
             best_mu[:] = mu
@@ -146,118 +137,83 @@ def improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, e
 
 
 @compiled
-def flip_descent(lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, enough, upper, start, work, trial):
-    """Flip one operator's mode at a time while that shortens the best list schedule."""
+def flip_descent(block: BlockArrays, enough, upper, start, is_spread):
+    """Flip one operator's mode at a time while that shortens the best list schedule; returns its makespan."""
+    trial = np.empty(start.shape[0])
     is_improved = True
     while is_improved and upper > enough:
         is_improved = False
-        for i in range(lo, hi):
-            if not chosen[i] and spread_latency[i] >= latency[i]:
+        for i in range(start.shape[0]):
+            if not is_spread[i] and block.spread[i] >= block.one_core[i]:
                 continue
-            chosen[i] = not chosen[i]
-            value = best_list_schedule(
-                lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, enough, trial, work
-            )
+            is_spread[i] = not is_spread[i]
+            value = best_list_schedule(block, is_spread, enough, trial)
             if value < upper * (1.0 - 1e-12):
                 upper = value
-                start[lo:hi] = trial[lo:hi]
+                start[:] = trial
                 is_improved = True
                 if upper <= enough:
                     break
             else:
-                chosen[i] = not chosen[i]
+                is_spread[i] = not is_spread[i]
     return upper
 
 
 @compiled
-def quick_block(
-    lo, hi, graph, widths, latency, spread_latency, cores, is_chip, target, max_nodes, start, is_spread, scratch, work
-):
+def quick_block(block: BlockArrays, target, max_nodes, start, is_spread):
     """Lower and upper bound of one block; fills ``start`` (from 0) and ``is_spread`` with the schedule found."""
-    lower = block_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, is_chip, scratch)
+    count = start.shape[0]
+    scratch = (np.empty(count), np.empty(count), np.empty(count), np.zeros(count))
+    lower = block_lower_bound(block, scratch)
     flow = scratch[3]
     enough = lower * (1.0 + target)
-    chosen = np.zeros(hi, np.bool_)
-    trial = np.empty(hi)
+    chosen = np.zeros(count, np.bool_)
+    trial = np.empty(count)
     upper = np.inf
     # spread where the flow pays more for L than I (complementary slackness), nowhere, everywhere
     for candidate in range(3):
-        for i in range(lo, hi):
-            can = spread_latency[i] < latency[i]
+        for i in range(count):
+            can = block.spread[i] < block.one_core[i]
             if candidate == 0:
-                chosen[i] = can and latency[i] * flow[i] >= spread_latency[i] * (1.0 - 1e-9)
+                chosen[i] = can and block.one_core[i] * flow[i] >= block.spread[i] * (1.0 - 1e-9)
             else:
                 chosen[i] = can and candidate == 2
-        value = best_list_schedule(lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, enough, trial, work)
+        value = best_list_schedule(block, chosen, enough, trial)
         if value < upper:
             upper = value
-            start[lo:hi] = trial[lo:hi]
-            is_spread[lo:hi] = chosen[lo:hi]
+            start[:] = trial
+            is_spread[:] = chosen
         if upper <= enough:
             return lower, upper
-    chosen[lo:hi] = is_spread[lo:hi]
-    upper = flip_descent(
-        lo, hi, graph, latency, spread_latency, chosen, cores, is_chip, enough, upper, start, work, trial
-    )
-    is_spread[lo:hi] = chosen[lo:hi]
+    upper = flip_descent(block, enough, upper, start, is_spread)
     if upper <= enough or max_nodes == 0:
         return lower, upper
-    block = (graph, widths, latency, spread_latency, cores, is_chip)
-    best = (start, is_spread)
-    return search_block(lo, hi, block, target, lower, upper, max_nodes, best, scratch, work)
-
-
-@compiled
-def search_block(lo, hi, block, target, lower, upper, max_nodes, best, scratch, work):
-    """Close what is left of a block's gap by searching over modes; ``block`` and ``best`` as in `search_modes`."""
-    graph, widths, latency, spread_latency, cores, is_chip = block
     mu = np.zeros(2)
-    if is_chip:
-        if widths[0] > cores[0] or widths[1] > cores[1]:
-            enough = upper / (1.0 + target)
-            bound, mu = improve_lower_bound(lo, hi, graph, widths, latency, spread_latency, cores, enough, scratch)
-            lower = max(lower, bound)
-        lower, upper, _ = search_modes(
-            lo, hi, block, BOTH_BITS, mu, lower, upper, target, max_nodes, best, scratch, work
-        )
+    if not block.is_chip:
+        for bit in range(1, 3):
+            if lower * (1.0 + target) < upper:
+                lower, upper = search_modes(block, bit, mu, lower, upper, target, max_nodes, start, is_spread, scratch)
         return lower, upper
-    for bit in range(1, 3):
-        if lower * (1.0 + target) < upper:
-            lower, upper, _ = search_modes(lo, hi, block, bit, mu, lower, upper, target, max_nodes, best, scratch, work)
-    return lower, upper
+    if block.widths[0] > block.cores[0] or block.widths[1] > block.cores[1]:
+        bound, mu = improve_lower_bound(block, upper / (1.0 + target), scratch)
+        lower = max(lower, bound)
+    return search_modes(block, BOTH_BITS, mu, lower, upper, target, max_nodes, start, is_spread, scratch)
 
 
 @compiled
-def quick_blocks(offsets, graph, widths, latency, spread_latency, cores, is_chip, target, max_nodes, start, is_spread):
+def quick_blocks(packed: PackedBlocks, one_core, spread, cores, is_chip, target, max_nodes, start, is_spread):
     """Bounds of all blocks: (num_blocks, 2) lower and upper; schedules start at 0 in every block."""
-    size = latency.shape[0]
-    scratch = (np.empty(size), np.empty(size), np.empty(size), np.zeros(size))
-    work = (np.empty(size), np.empty((size, 2), np.int64), np.empty(size), np.empty(size), np.empty(size))
-    bounds = np.empty((offsets.shape[0] - 1, 2))
-    for b in range(offsets.shape[0] - 1):
-        lo = offsets[b]
-        hi = offsets[b + 1]
+    bounds = np.empty((packed.offsets.shape[0] - 1, 2))
+    for b in range(bounds.shape[0]):
+        lo = packed.offsets[b]
+        hi = packed.offsets[b + 1]
         if hi - lo == 1:
             start[lo] = 0.0
-            is_spread[lo] = spread_latency[lo] < latency[lo]
-            bounds[b, 0] = min(latency[lo], spread_latency[lo])
-            bounds[b, 1] = bounds[b, 0]
+            is_spread[lo] = spread[lo] < one_core[lo]
+            bounds[b, :] = min(one_core[lo], spread[lo])
         else:
-            bounds[b, 0], bounds[b, 1] = quick_block(
-                lo,
-                hi,
-                graph,
-                widths[b],
-                latency,
-                spread_latency,
-                cores,
-                is_chip,
-                target,
-                max_nodes,
-                start,
-                is_spread,
-                scratch,
-                work,
-            )
-            bounds[b, 0] = min(bounds[b, 0], bounds[b, 1])
+            block = block_arrays(packed, b, one_core, spread, cores, is_chip)
+            lower, upper = quick_block(block, target, max_nodes, start[lo:hi], is_spread[lo:hi])
+            bounds[b, 0] = min(lower, upper)
+            bounds[b, 1] = upper
     return bounds

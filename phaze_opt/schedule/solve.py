@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.block_data import BlockProblem, BlockState, ScheduleCache
 from phaze_opt.schedule.block_solve import BlockSolver
-from phaze_opt.schedule.block_state import BlockState
-from phaze_opt.schedule.cache import ScheduleCache
 from phaze_opt.schedule.grid import gap_of_grid, latency_grid, raised_to_grid
 from phaze_opt.schedule.options import Exactness, ScheduleOptions
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
@@ -169,11 +167,8 @@ def _start(
 
 
 def _run_quick(solve: _Solve, *, target_gap: float, max_nodes: int) -> None:
-    packed = solve.structure.packed
     solve.bounds = quick_blocks(
-        packed.offsets,
-        (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx),
-        packed.widths,
+        solve.structure.packed,
         solve.one_core_s,
         solve.spread_s,
         np.array(solve.cores),

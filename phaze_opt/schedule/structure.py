@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,15 +38,14 @@ class Block:
         masks: bit 1: needs a tensor core, bit 2: needs a vector core.
         edges: transitive reduction.
         after: transitive closure as bit sets: operators that come after each.
-        width_tc, width_vc: Dilworth width of the sub-order of each type.
+        widths: Dilworth width of the sub-order of each type.
     """
 
     operators: tuple[int, ...]
     masks: tuple[int, ...]
     edges: tuple[Edge, ...]
     after: tuple[int, ...]
-    width_tc: int
-    width_vc: int
+    widths: tuple[int, int]
 
     def __len__(self) -> int:
         """Number of operators."""
@@ -56,19 +56,23 @@ class Block:
         count = len(self)
         return [(i, j) for i in range(count) for j in range(i + 1, count) if not self.after[i] >> j & 1]
 
+    def comes_after(self) -> NDArray[np.bool_]:
+        """(n, n) whether the second operator comes after the first."""
+        count = len(self)
+        return np.array([[bits >> j & 1 for j in range(count)] for bits in self.after], dtype=np.bool_)
+
     def needs_core_rows(self, bit: int, *, num_cores: int) -> bool:
         """Whether more operators of a type than it has cores could run at once (`presolve`, Dilworth)."""
-        return (self.width_tc if bit == TC_BIT else self.width_vc) > num_cores
+        return self.widths[bit - 1] > num_cores
 
 
-@dataclass(frozen=True, slots=True)
-class PackedBlocks:
+class PackedBlocks(NamedTuple):
     """All blocks as flat arrays for the numba kernels; positions run over the operators of all blocks in order.
 
     Attributes:
         offsets: (num_blocks + 1,) first position of each block.
         masks: (num_positions,) type bits.
-        pred_ptr, pred_idx, succ_ptr, succ_idx: compressed reduction edges, positions.
+        pred_ptr, pred_idx, succ_ptr, succ_idx: compressed reduction edges; operators numbered within their block.
         widths: (num_blocks, 2) Dilworth widths of tensor- and vector-core sub-orders.
     """
 
@@ -79,6 +83,33 @@ class PackedBlocks:
     succ_ptr: NDArray[np.int64]
     succ_idx: NDArray[np.int64]
     widths: NDArray[np.int64]
+
+
+class BlockArrays(NamedTuple):
+    """One block on one chip as arrays, all that kernels read of it; operators 0..n-1 in a topological order.
+
+    Attributes:
+        masks: (n,) type bits.
+        pred_ptr, pred_idx, succ_ptr, succ_idx: compressed reduction edges; the pointers are into the arrays of all
+            blocks, so that the first need not be 0.
+        widths: (2,) Dilworth widths of tensor- and vector-core sub-orders.
+        one_core, spread: (n,) L and I.
+        needs: (2, n, 2) cores of each type that each operator takes on one core, and spread.
+        cores: (2,) cores of each type.
+        is_chip: whether a spread operator excludes everything.
+    """
+
+    masks: NDArray[np.int64]
+    pred_ptr: NDArray[np.int64]
+    pred_idx: NDArray[np.int64]
+    succ_ptr: NDArray[np.int64]
+    succ_idx: NDArray[np.int64]
+    widths: NDArray[np.int64]
+    one_core: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    needs: NDArray[np.int64]
+    cores: NDArray[np.int64]
+    is_chip: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,14 +182,13 @@ def _build_block(operators: Sequence[int], core_types: Sequence[CoreType], after
         sum(1 << local[target] for target in members(after[operator]) if target in local) for operator in operators
     )
     masks = tuple(_MASKS[core_types[operator]] for operator in operators)
-    of_type = {bit: [k for k, mask in enumerate(masks) if mask & bit] for bit in (TC_BIT, VC_BIT)}
+    of_type = [[k for k, mask in enumerate(masks) if mask & bit] for bit in (TC_BIT, VC_BIT)]
     return Block(
         operators=tuple(operators),
         masks=masks,
         edges=tuple(reduction(closed)),
         after=closed,
-        width_tc=width(closed, of_type[TC_BIT]),
-        width_vc=width(closed, of_type[VC_BIT]),
+        widths=(width(closed, of_type[0]), width(closed, of_type[1])),
     )
 
 
@@ -166,20 +196,21 @@ def pack_blocks(blocks: Sequence[Block]) -> PackedBlocks:
     """Flat arrays of blocks for the kernels."""
     offsets = np.cumsum([0, *(len(block) for block in blocks)], dtype=np.int64)
     masks = np.array([mask for block in blocks for mask in block.masks], dtype=np.int64)
-    edges = [
-        (before + int(offset), after + int(offset))
+    arcs = [
+        (before + int(offset), after + int(offset), before, after)
         for block, offset in zip(blocks, offsets[:-1], strict=True)
         for before, after in block.edges
     ]
-    pred_ptr, pred_idx = _compressed([(after, before) for before, after in edges], count=len(masks))
-    succ_ptr, succ_idx = _compressed(edges, count=len(masks))
-    widths = np.array([(block.width_tc, block.width_vc) for block in blocks], dtype=np.int64).reshape(-1, 2)
+    pred_ptr, pred_idx = _compressed([(after, before) for _, after, before, _ in arcs], count=len(masks))
+    succ_ptr, succ_idx = _compressed([(before, after) for before, _, _, after in arcs], count=len(masks))
+    widths = np.array([block.widths for block in blocks], dtype=np.int64).reshape(-1, 2)
     return PackedBlocks(offsets, masks, pred_ptr, pred_idx, succ_ptr, succ_idx, widths)
 
 
 def _compressed(arcs: Sequence[Edge], *, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pointers by position, and numbers within the block, of (position, number) pairs."""
     ordered = sorted(arcs)
     pointer = np.zeros(count + 1, dtype=np.int64)
-    for source, _ in ordered:
-        pointer[source + 1] += 1
-    return np.cumsum(pointer), np.array([target for _, target in ordered], dtype=np.int64)
+    for position, _ in ordered:
+        pointer[position + 1] += 1
+    return np.cumsum(pointer), np.array([number for _, number in ordered], dtype=np.int64)

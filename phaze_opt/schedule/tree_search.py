@@ -7,33 +7,71 @@ dual vectors of the crash bound, and where the same set of operators has been do
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from phaze_opt.record.compiled import compiled
+from phaze_opt.schedule.structure import BlockArrays
 
-# ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
+# ruff: noqa: PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
 MAX_OPERATORS = 62
+"""Sets of operators are the bits of one signed integer."""
 TABLE_BITS = 14
+UNPLACED = -1
+
+
+class Bounding(NamedTuple):
+    """What bounds a branch: shortest latencies, longest paths of them behind each operator, prices of dual vectors.
+
+    ``prices`` has shape (num_vectors, 2, n): of a second unspread, cores included, and spread; ``ready`` (n,) is
+    written over with the earliest starts of what is left.
+    """
+
+    shortest: NDArray[np.float64]
+    tails: NDArray[np.float64]
+    prices: NDArray[np.float64]
+    ready: NDArray[np.float64]
+
+
+class Partial(NamedTuple):
+    """A partial schedule: operators in the order of their starts, modes (or UNPLACED), spans, open predecessors."""
+
+    placed: NDArray[np.int64]
+    modes: NDArray[np.int8]
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    waiting: NDArray[np.int64]
+
+
+class Children(NamedTuple):
+    """Children of the nodes on the path from the root, a row for each depth: 2 operator + mode, start, bound."""
+
+    codes: NDArray[np.int64]
+    starts: NDArray[np.float64]
+    bounds: NDArray[np.float64]
 
 
 @compiled
-def earliest_fit(ready, placed, num_placed, end, needs_of, is_spread, tc, vc, cores, takes_core):
-    """First time from ``ready`` on when (tc, vc) cores are free; those placed started no later than ``ready``.
+def earliest_start(operator, mode, length, at, modes, ends, begun, num_begun, needs, cores):
+    """First time from ``at`` on when the cores of an operator are free beside those that began no later.
 
     An operator that takes no core, as one of no length on one core, waits for spread operators only.
     """
-    at = ready
+    takes_core = mode == 1 or length > 0.0
+    tc, vc = needs[mode, operator, 0], needs[mode, operator, 1]
     while True:
         used_tc = tc
         used_vc = vc
         soonest = np.inf
-        for k in range(num_placed):
-            other = placed[k]
-            if end[other] > at and (takes_core or is_spread[other]):
-                used_tc += needs_of[other, 0]
-                used_vc += needs_of[other, 1]
-                soonest = min(soonest, end[other])
+        for k in range(num_begun):
+            i = begun[k]
+            if ends[i] > at and (takes_core or modes[i] == 1):
+                used_tc += needs[modes[i], i, 0]
+                used_vc += needs[modes[i], i, 1]
+                soonest = min(soonest, ends[i])
         if (tc == 0 or used_tc <= cores[0]) and (vc == 0 or used_vc <= cores[1]):
             return at
         at = soonest
@@ -52,74 +90,52 @@ def table_slot(keys, key):
 
 
 @compiled
-def rest_bound(operator, begin, finish, spread, done, ready, end, is_spread, shortest, tails, graph, prices, latencies):
-    """Least makespan once ``operator`` runs from ``begin`` to ``finish``: what is left starts at ``begin`` or later.
-
-    Args:
-        done: whether each operator is placed.
-        ready: scratch, earliest start of each operator that is left.
-        prices: (spread_prices, one_core_prices), each (num_vectors, n), cores included.
-    """
-    _, pred_ptr, pred_idx, _, _ = graph
-    one_core, spread_latency = latencies
-    spread_prices, one_core_prices = prices
-    count = done.shape[0]
-    bound = finish + tails[operator]
+def rest_bound(block: BlockArrays, operator, mode, begin, finish, partial: Partial, bounding: Bounding):
+    """Least makespan once ``operator`` runs from ``begin`` to ``finish``: what is left starts at ``begin`` or later."""
+    modes, end, ready, prices = partial.modes, partial.end, bounding.ready, bounding.prices
+    count = modes.shape[0]
+    bound = finish + bounding.tails[operator]
     for j in range(count):
-        if done[j] or j == operator:
+        if modes[j] != UNPLACED or j == operator:
             continue
         at = begin
-        for a in range(pred_ptr[j], pred_ptr[j + 1]):
-            i = pred_idx[a]
+        for a in range(block.pred_ptr[j], block.pred_ptr[j + 1]):
+            i = block.pred_idx[a]
             if i == operator:
                 at = max(at, finish)
-            elif done[i]:
+            elif modes[i] != UNPLACED:
                 at = max(at, end[i])
             else:
-                at = max(at, ready[i] + shortest[i])
+                at = max(at, ready[i] + bounding.shortest[i])
         ready[j] = at
-        bound = max(bound, at + shortest[j] + tails[j])
-    for v in range(spread_prices.shape[0]):
+        bound = max(bound, at + bounding.shortest[j] + bounding.tails[j])
+    for v in range(prices.shape[0]):
         total = begin
         for j in range(count):
-            if done[j]:
+            if modes[j] != UNPLACED:
                 if end[j] > begin:
-                    total += (end[j] - begin) * (spread_prices[v, j] if is_spread[j] else one_core_prices[v, j])
+                    total += (end[j] - begin) * prices[v, modes[j], j]
             elif j == operator:
-                total += (finish - begin) * (spread_prices[v, j] if spread else one_core_prices[v, j])
+                total += (finish - begin) * prices[v, mode, j]
             else:
-                total += min(spread_latency[j] * spread_prices[v, j], one_core[j] * one_core_prices[v, j])
+                total += min(block.spread[j] * prices[v, 1, j], block.one_core[j] * prices[v, 0, j])
         bound = max(bound, total)
     return bound
 
 
 @compiled
-def length_and_needs(operator, mode, masks, latencies, cores, is_chip):
-    """Duration, tensor cores and vector cores of an operator in a mode (0 one core, 1 spread)."""
-    one_core, spread_latency = latencies
-    if mode == 0:
-        return one_core[operator], masks[operator] & 1, masks[operator] >> 1
-    tc = cores[0] if is_chip or masks[operator] & 1 else 0
-    vc = cores[1] if is_chip or masks[operator] & 2 else 0
-    return spread_latency[operator], tc, vc
-
-
-@compiled
-def insert_child(children, depth, found, code, begin, bound, slack):
+def insert_child(children: Children, depth, found, code, begin, bound, slack):
     """Keep the children of a depth sorted by bound, then start."""
-    codes, starts, bounds = children
+    codes, starts, bounds = children.codes[depth], children.starts[depth], children.bounds[depth]
     at = found
-    while at > 0 and (
-        bounds[depth, at - 1] > bound + slack
-        or (bounds[depth, at - 1] > bound - slack and starts[depth, at - 1] > begin)
-    ):
-        codes[depth, at] = codes[depth, at - 1]
-        starts[depth, at] = starts[depth, at - 1]
-        bounds[depth, at] = bounds[depth, at - 1]
+    while at > 0 and (bounds[at - 1] > bound + slack or (bounds[at - 1] > bound - slack and starts[at - 1] > begin)):
+        codes[at] = codes[at - 1]
+        starts[at] = starts[at - 1]
+        bounds[at] = bounds[at - 1]
         at -= 1
-    codes[depth, at] = code
-    starts[depth, at] = begin
-    bounds[depth, at] = bound
+    codes[at] = code
+    starts[at] = begin
+    bounds[at] = bound
 
 
 @compiled
@@ -139,41 +155,30 @@ def dominance_time(table, key, makespan):
 
 
 @compiled
-def expand(depth, graph, latencies, cores, is_chip, bounding, partial, children, dominated_at, target, upper):
-    """Fill the children of a node: every operator that may come next in every mode, unless cut; returns how many."""
-    masks, pred_ptr, pred_idx, _, _ = graph
-    one_core, spread_latency = latencies
-    placed, done, is_spread, start, end, needs, waiting = partial
-    shortest, tails, prices, ready = bounding
-    last = start[placed[depth - 1]] if depth > 0 else 0.0
+def expand(block: BlockArrays, depth, partial: Partial, bounding: Bounding, children: Children, dominated_at, enough):
+    """Fill the children of a node: every operator that may come next in every mode, unless cut; returns how many.
+
+    Args:
+        dominated_at: no operator need start then or later.
+        enough: (target, upper): a bound this close, relative, to the best makespan known is cut.
+    """
+    target, upper = enough
+    modes, end = partial.modes, partial.end
+    last = partial.start[partial.placed[depth - 1]] if depth > 0 else 0.0
     found = np.int64(0)
-    for i in range(one_core.shape[0]):
-        if done[i] or waiting[i] > 0:
+    for i in range(modes.shape[0]):
+        if modes[i] != UNPLACED or partial.waiting[i] > 0:
             continue
-        earliest = last
-        for a in range(pred_ptr[i], pred_ptr[i + 1]):
-            earliest = max(earliest, end[pred_idx[a]])
-        for mode in range(2 if spread_latency[i] < one_core[i] else 1):
-            length, tc, vc = length_and_needs(i, mode, masks, latencies, cores, is_chip)
-            takes_core = mode == 1 or length > 0.0
-            begin = earliest_fit(earliest, placed, depth, end, needs, is_spread, tc, vc, cores, takes_core)
+        ready = last
+        for a in range(block.pred_ptr[i], block.pred_ptr[i + 1]):
+            ready = max(ready, end[block.pred_idx[a]])
+        for mode in range(2 if block.spread[i] < block.one_core[i] else 1):
+            length = block.spread[i] if mode == 1 else block.one_core[i]
+            begin = earliest_start(i, mode, length, ready, modes, end, partial.placed, depth, block.needs, block.cores)
             if begin >= dominated_at:
                 continue
-            bound = rest_bound(
-                i,
-                begin,
-                begin + length,
-                mode == 1,
-                done,
-                ready,
-                end,
-                is_spread,
-                shortest,
-                tails,
-                graph,
-                prices,
-                latencies,
-            )
+            finish = begin + length
+            bound = rest_bound(block, i, mode, begin, finish, partial, bounding)
             if bound * (1.0 + target) < upper:
                 insert_child(children, depth, found, 2 * i + mode, begin, bound, 1e-12 * upper)
                 found += 1
@@ -181,123 +186,91 @@ def expand(depth, graph, latencies, cores, is_chip, bounding, partial, children,
 
 
 @compiled
-def place(depth, operator, mode, begin, graph, latencies, cores, is_chip, partial):
+def place(block: BlockArrays, depth, operator, mode, begin, partial: Partial):
     """Place an operator as the ``depth``-th."""
-    masks, _, _, succ_ptr, succ_idx = graph
-    placed, done, is_spread, start, end, needs, waiting = partial
-    length, tc, vc = length_and_needs(operator, mode, masks, latencies, cores, is_chip)
-    is_spread[operator] = mode == 1
-    start[operator] = begin
-    end[operator] = begin + length
-    needs[operator, 0] = tc
-    needs[operator, 1] = vc
-    done[operator] = True
-    placed[depth] = operator
-    for a in range(succ_ptr[operator], succ_ptr[operator + 1]):
-        waiting[succ_idx[a]] -= 1
+    partial.modes[operator] = mode
+    partial.start[operator] = begin
+    partial.end[operator] = begin + (block.spread[operator] if mode == 1 else block.one_core[operator])
+    partial.placed[depth] = operator
+    for a in range(block.succ_ptr[operator], block.succ_ptr[operator + 1]):
+        partial.waiting[block.succ_idx[a]] -= 1
 
 
 @compiled
-def unplace(operator, graph, partial):
+def unplace(block: BlockArrays, operator, partial: Partial):
     """Take back the operator placed last."""
-    _, _, _, succ_ptr, succ_idx = graph
-    _, done, is_spread, _, _, _, waiting = partial
-    done[operator] = False
-    is_spread[operator] = False
-    for a in range(succ_ptr[operator], succ_ptr[operator + 1]):
-        waiting[succ_idx[a]] += 1
+    partial.modes[operator] = UNPLACED
+    for a in range(block.succ_ptr[operator], block.succ_ptr[operator + 1]):
+        partial.waiting[block.succ_idx[a]] += 1
 
 
 @compiled
-def shortest_tails(graph, shortest):
+def shortest_tails(block: BlockArrays, shortest):
     """Longest path of shortest latencies after each operator's end, shape (n,)."""
-    _, _, _, succ_ptr, succ_idx = graph
     tails = np.zeros(shortest.shape[0])
     for i in range(shortest.shape[0] - 1, -1, -1):
-        for a in range(succ_ptr[i], succ_ptr[i + 1]):
-            tails[i] = max(tails[i], tails[succ_idx[a]] + shortest[succ_idx[a]])
+        for a in range(block.succ_ptr[i], block.succ_ptr[i + 1]):
+            j = block.succ_idx[a]
+            tails[i] = max(tails[i], tails[j] + shortest[j])
     return tails
 
 
 @compiled
-def latest_end(placed, depth, end):
-    """Makespan of what is placed."""
-    makespan = 0.0
-    for k in range(depth):
-        makespan = max(makespan, end[placed[k]])
-    return makespan
-
-
-@compiled
-def empty_partial(graph, count):
-    """An empty partial schedule: placed, done, is_spread, start, end, needs, waiting."""
-    return (
-        np.empty(count, np.int64),
-        np.zeros(count, np.bool_),
-        np.zeros(count, np.bool_),
-        np.zeros(count),
-        np.zeros(count),
-        np.zeros((count, 2), np.int64),
-        graph[1][1:] - graph[1][:-1],
-    )
-
-
-@compiled
-def tree_search(
-    graph, one_core, spread_latency, cores, is_chip, prices, target, upper, best_start, best_spread, max_nodes
-):
+def tree_search(block: BlockArrays, prices, target, upper, best_start, best_spread, max_nodes):
     """Search one block; returns (upper, is_complete, nodes) and fills the best schedule found.
 
     When complete, no schedule is shorter than ``upper / (1 + target)``.
 
     Args:
-        prices: (spread_prices, one_core_prices) of dual vectors, each (num_vectors, n), cores included.
+        prices: (num_vectors, 2, n) of dual vectors, unspread (cores included) and spread.
         upper: makespan of the schedule in ``best_start`` and ``best_spread``.
     """
-    count = one_core.shape[0]
-    latencies = (one_core, spread_latency)
-    shortest = np.minimum(one_core, spread_latency)
-    bounding = (shortest, shortest_tails(graph, shortest), prices, np.zeros(count))
+    count = best_start.shape[0]
+    shortest = np.minimum(block.one_core, block.spread)
+    bounding = Bounding(shortest, shortest_tails(block, shortest), prices, np.zeros(count))
     table = (np.full(1 << TABLE_BITS, -1, np.int64), np.empty(1 << TABLE_BITS))
-    codes = np.empty((count + 1, 2 * count), np.int64)
-    children = (codes, np.empty((count + 1, 2 * count)), np.empty((count + 1, 2 * count)))
+    shape = (count + 1, 2 * count)
+    children = Children(np.empty(shape, np.int64), np.empty(shape), np.empty(shape))
     num_children = np.zeros(count + 1, np.int64)
     position = np.zeros(count + 1, np.int64)
-    partial = empty_partial(graph, count)
-    placed, end = partial[0], partial[4]
+    partial = Partial(
+        np.empty(count, np.int64),
+        np.full(count, UNPLACED, np.int8),
+        np.zeros(count),
+        np.zeros(count),
+        block.pred_ptr[1:] - block.pred_ptr[:-1],
+    )
     key = np.int64(0)
     # A numpy value, because numba compiles a kernel anew for every literal that it is called with.
     depth = np.int64(0)
-    num_children[0] = expand(
-        depth, graph, latencies, cores, is_chip, bounding, partial, children, np.inf, target, upper
-    )
+    num_children[0] = expand(block, depth, partial, bounding, children, np.inf, (target, upper))
     nodes = 1
     while depth >= 0:
         k = position[depth]
-        if k >= num_children[depth] or children[2][depth, k] * (1.0 + target) >= upper:
+        if k >= num_children[depth] or children.bounds[depth, k] * (1.0 + target) >= upper:
             depth -= 1
             if depth >= 0:
-                unplace(placed[depth], graph, partial)
-                key &= ~(np.int64(1) << placed[depth])
+                unplace(block, partial.placed[depth], partial)
+                key &= ~(np.int64(1) << partial.placed[depth])
             continue
         if nodes >= max_nodes:
             return upper, False, nodes
         nodes += 1
         position[depth] += 1
-        i = codes[depth, k] // 2
-        place(depth, i, codes[depth, k] % 2, children[1][depth, k], graph, latencies, cores, is_chip, partial)
-        key |= np.int64(1) << i
+        code = children.codes[depth, k]
+        place(block, depth, code // 2, code % 2, children.starts[depth, k], partial)
+        key |= np.int64(1) << code // 2
         depth += 1
-        makespan = latest_end(placed, depth, end)
+        makespan = 0.0
+        for p in range(depth):
+            makespan = max(makespan, partial.end[partial.placed[p]])
         position[depth] = 0
         num_children[depth] = 0
         if depth < count:
             earlier = dominance_time(table, key, makespan)
-            num_children[depth] = expand(
-                depth, graph, latencies, cores, is_chip, bounding, partial, children, earlier, target, upper
-            )
+            num_children[depth] = expand(block, depth, partial, bounding, children, earlier, (target, upper))
         elif makespan < upper * (1.0 - 1e-13):
             upper = makespan
-            best_start[:] = partial[3]
-            best_spread[:] = partial[2]
+            best_start[:] = partial.start
+            best_spread[:] = partial.modes == 1
     return upper, True, nodes

@@ -16,7 +16,6 @@ from phaze_opt.schedule.interchange import interchangeable_classes
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.set_bound import SetBound, SetPrices
 from phaze_opt.schedule.solve import ScheduleOptions, solve_schedule
-from phaze_opt.schedule.structure import pack_blocks
 from phaze_opt.schedule.verify import verify_schedule
 
 
@@ -25,7 +24,7 @@ def search(problem, *, width, cutoff=math.inf, with_prices=True):
     answers = []
     for block in blocks_of(problem):
         prices = [SetBound(block).prices()] if with_prices else [SetPrices(np.zeros(len(block)))]
-        beam = BeamSearch(block, pack_blocks((block.block,)), prices)
+        beam = BeamSearch(block, prices)
         answers.append(beam.run(cutoff=cutoff, width=width, deadline=time.monotonic() + 60.0))
     return answers
 
@@ -79,7 +78,7 @@ def test_cutoff_at_the_optimum_leaves_nothing():
     for seed in range(12):
         problem = random_problem(seed, num_operators=7)
         for block, whole in zip(blocks_of(problem), search(problem, width=100_000), strict=True):
-            beam = BeamSearch(block, pack_blocks((block.block,)), [SetBound(block).prices()])
+            beam = BeamSearch(block, [SetBound(block).prices()])
             answer = beam.run(cutoff=makespan(block, whole), width=100_000, deadline=math.inf)
             assert answer.start is None
             assert answer.is_complete
@@ -94,7 +93,7 @@ def test_bounds_never_cut_the_optimum(problem):
         sets = SetBound(block)
         heads = np.array(block.heads)
         prices = [sets.prices(), sets.prices((heads >= np.median(heads)).astype(np.float64))]
-        beam = BeamSearch(block, pack_blocks((block.block,)), prices)
+        beam = BeamSearch(block, prices)
         cutoff = optimum * (1 + 1e-9) + 1e-12
         answer = beam.run(cutoff=cutoff, width=100_000, deadline=math.inf)
         assert answer.is_complete
@@ -105,7 +104,7 @@ def test_bounds_never_cut_the_optimum(problem):
 
 def test_deadline_is_looked_at_on_every_level():
     block = max(blocks_of(random_problem(3, num_operators=12)), key=len)
-    beam = BeamSearch(block, pack_blocks((block.block,)), [SetBound(block).prices()])
+    beam = BeamSearch(block, [SetBound(block).prices()])
     answer = beam.run(cutoff=math.inf, width=10, deadline=time.monotonic() - 1.0)
     assert answer.is_timed_out
     assert not answer.is_complete

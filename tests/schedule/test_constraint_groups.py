@@ -10,9 +10,8 @@ from drawn_blocks import blocks_of
 from kits.schedulers import brute_force_makespan
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.core_rows import broken_core_rows
 from phaze_opt.schedule.highs import HighsSolver
-from phaze_opt.schedule.ordering_model import GROUPS, GroupRole, build_ordering_model
+from phaze_opt.schedule.mip_models import GROUPS, GroupRole, broken_core_rows, build_ordering_model
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 
 DATA = json.loads((Path(__file__).parent / "data" / "root_bounds.json").read_text())

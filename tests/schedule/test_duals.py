@@ -11,12 +11,12 @@ from kits.schedulers import brute_force_makespan, random_problem
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule import dual_program
-from phaze_opt.schedule.crash import build_crash_model
-from phaze_opt.schedule.crash_search import FREE, node_bound
 from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.schedule.dual_program import best_dual
 from phaze_opt.schedule.duals import dual_bound
 from phaze_opt.schedule.highs import HighsSolver
+from phaze_opt.schedule.mip_models import build_crash_model
+from phaze_opt.schedule.mode_search import FREE, node_bound
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.structure import compile_structure
 
@@ -43,14 +43,9 @@ def test_flow_bound_equals_the_best_path_dual(seed):
     """The numba flow solves the dual without core multipliers: same as the linear program with cores to spare."""
     problem = random_problem(seed, num_operators=8)
     rich = ScheduleProblem(problem.core_types, problem.one_core_s, problem.spread_s, problem.edges, Cores(99, 99))
-    structure = compile_structure(rich.core_types, rich.edges)
-    packed = structure.packed
-    graph = (packed.masks, packed.pred_ptr, packed.pred_idx, packed.succ_ptr, packed.succ_idx)
-    one_core, spread = (np.array(values)[structure.positions] for values in (rich.one_core_s, rich.spread_s))
-    scratch = tuple(np.zeros(len(one_core)) for _ in range(4))
-    for block, low, high in zip(blocks_of(rich), packed.offsets[:-1], packed.offsets[1:], strict=True):
-        modes = np.full(high - low, FREE, np.int8)
-        flow = node_bound(low, high, graph, one_core, spread, modes, 3, False, np.zeros(2), np.array([99, 99]), scratch)
+    for block in blocks_of(rich):
+        scratch = tuple(np.zeros(len(block)) for _ in range(4))
+        flow = node_bound(block.arrays, np.full(len(block), FREE, np.int8), 3, np.zeros(2), scratch)
         expected = dual_bound(block, best_dual(block)) if len(block) > 1 else min(block.one_core[0], block.spread[0])
         assert flow == pytest.approx(expected, rel=1e-7)
 

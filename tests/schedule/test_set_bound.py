@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from kits.schedulers import brute_force_makespan, random_problem
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.crash import build_crash_model
-from phaze_opt.schedule.feasible_sets import heaviest_set
 from phaze_opt.schedule.highs import HighsSolver
+from phaze_opt.schedule.mip_models import build_crash_model
 from phaze_opt.schedule.problem import Cores, ScheduleProblem
-from phaze_opt.schedule.set_bound import SetBound
+from phaze_opt.schedule.set_bound import SetBound, heaviest_set
 
 
 def feasible_sets(block):

@@ -10,13 +10,11 @@ import pytest
 from drawn_blocks import blocks_of
 from kits.schedulers import brute_force_makespan, random_problem, serial_sum
 
+from phaze_opt.schedule.block_data import BlockState, ScheduleCache
 from phaze_opt.schedule.block_solve import BlockSolver
-from phaze_opt.schedule.block_state import BlockState
-from phaze_opt.schedule.cache import ScheduleCache
-from phaze_opt.schedule.crash import solve_crash_bound
 from phaze_opt.schedule.highs import HighsSolver
+from phaze_opt.schedule.mip_models import GROUPS, GroupRole, build_ordering_model, solve_crash_bound
 from phaze_opt.schedule.options import ScheduleOptions
-from phaze_opt.schedule.ordering_model import GROUPS, GroupRole, build_ordering_model
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleStatus
 from phaze_opt.schedule.solve import solve_compiled, solve_schedule
 from phaze_opt.schedule.structure import compile_structure

@@ -1,7 +1,8 @@
-"""The exact model of one block in Pyomo (semantics 4, step 5), as a list of named constraint groups.
+"""The two models of one block in Pyomo: the exact ordering model, in named constraint groups, and the crash bound.
 
-Variables: y_i spread, s_i start, a_i,j operator i ends before j starts (only pairs that precedence leaves open and
-where the order can matter), c_i potentials of the crash rows, makespan T.
+The ordering model (semantics 4, step 5) has the variables y_i spread, s_i start, a_i,j operator i ends before j starts
+(only pairs that precedence leaves open and where the order can matter), c_i potentials of the crash rows, makespan T.
+The crash bound (step 3) leaves ordering out: y, c and T.
 
 Groups are functions so that a test can leave one out by name: without a defining group the answer is wrong, without a
 strengthening group the root bound falls.
@@ -12,16 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any
 
 from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.highs import HighsSolver, MipAnswer
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 
 # Core rows are all built at once where they are this few; else only Turan's, the others being lazy ...
 MAX_EAGER_ROWS = 60
 # ... until a first round has not closed the block, when this many are added.
 MAX_SECOND_ROWS = 400
+MAX_ROWS_PER_ROUND = 60
+# Latencies are scaled so that the makespan is this; suits HiGHS's absolute tolerances of 1e-9.
+SCALE = 100.0
 
 
 class GroupRole(StrEnum):
@@ -107,22 +112,24 @@ def core_row(model: Any, problem: BlockProblem, operators: Iterable[int], *, num
     return sum(terms) >= required
 
 
-def _precedence(model: Any, problem: BlockProblem, upper: float) -> None:
-    """s_j >= s_i + p_i on reduction edges."""
+def _add_rows(model: Any, name: str, rows: Iterable[Any]) -> None:
     import pyomo.environ as pyo
 
-    model.precedence = pyo.Constraint(
-        problem.block.edges, rule=lambda m, i, j: m.start[j] >= m.start[i] + duration(m, problem, i)
-    )
+    setattr(model, name, pyo.ConstraintList())
+    for row in rows:
+        getattr(model, name).add(row)
+
+
+def _precedence(model: Any, problem: BlockProblem, upper: float) -> None:
+    """s_j >= s_i + p_i on reduction edges."""
+    ends = ((j, model.start[i] + duration(model, problem, i)) for i, j in problem.block.edges)
+    _add_rows(model, "precedence", (model.start[j] >= end for j, end in ends))
 
 
 def _makespan(model: Any, problem: BlockProblem, upper: float) -> None:
     """T >= s_i + p_i."""
-    import pyomo.environ as pyo
-
-    model.ends = pyo.Constraint(
-        range(len(problem)), rule=lambda m, i: m.makespan >= m.start[i] + duration(m, problem, i)
-    )
+    ends = (model.start[i] + duration(model, problem, i) for i in range(len(problem)))
+    _add_rows(model, "ends", (model.makespan >= end for end in ends))
 
 
 def _big_m_ordering(model: Any, problem: BlockProblem, upper: float) -> None:
@@ -130,30 +137,25 @@ def _big_m_ordering(model: Any, problem: BlockProblem, upper: float) -> None:
 
     Tight M = (UB - tail_i) - head_j: i ends by UB - tail_i and j starts no earlier than head_j; loose M = UB.
     """
-    import pyomo.environ as pyo
 
-    def row(m: Any, i: int, j: int) -> Any:
-        big = upper - problem.tails[i] - problem.heads[j] if m.has_tight_big_m else upper
-        return m.start[j] >= m.start[i] + duration(m, problem, i) - max(0.0, big) * (1 - m.before[i, j])
+    def row(i: int, j: int) -> Any:
+        big = upper - problem.tails[i] - problem.heads[j] if model.has_tight_big_m else upper
+        return model.start[j] >= model.start[i] + duration(model, problem, i) - max(0.0, big) * (1 - model.before[i, j])
 
-    model.ordering = pyo.Constraint(list(model.before), rule=row)
+    _add_rows(model, "ordering", (row(*pair) for pair in model.before))
 
 
 def _exclusivity(model: Any, problem: BlockProblem, upper: float) -> None:
     """a_ij + a_ji >= y_i and >= y_j where i or j, spread, excludes the other."""
-    import pyomo.environ as pyo
-
     pairs = [pair for pair in problem.ordered_pairs if problem.excludes(*pair)]
     rows = [(i, j, k) for i, j in pairs for k in (i, j) if k in problem.spreadable]
-    model.exclusivity = pyo.Constraint(rows, rule=lambda m, i, j, k: m.before[i, j] + m.before[j, i] >= m.spread[k])
+    _add_rows(model, "exclusivity", (model.before[i, j] + model.before[j, i] >= model.spread[k] for i, j, k in rows))
 
 
 def _core_pairs(model: Any, problem: BlockProblem, upper: float) -> None:
     """Core rows of all antichains of one operator too many, where they are few; Turan's row over all of a type."""
     for bit in problem.scarce_types:
-        operators = problem.of_type(bit)
-        num_cores = problem.cores_of(bit)
-        model.core_rows.add(core_row(model, problem, operators, num_cores=num_cores))
+        model.core_rows.add(core_row(model, problem, problem.of_type(bit), num_cores=problem.cores_of(bit)))
     for row in antichain_rows(model, problem, limit=MAX_EAGER_ROWS):
         model.core_rows.add(row)
 
@@ -237,8 +239,6 @@ def _head_tail_fixings(model: Any, problem: BlockProblem, upper: float) -> None:
     head_i <= s_i <= UB - min_i - tail_i and T >= s_i + p_i + tail_i, where ``tail`` is what must follow the end of
     an operator and ``min`` the shorter of its latencies.
     """
-    import pyomo.environ as pyo
-
     heads, tails, shortest = problem.heads, problem.tails, problem.shortest
     slack = 1e-9 * upper
     for i, j in model.before:
@@ -247,29 +247,20 @@ def _head_tail_fixings(model: Any, problem: BlockProblem, upper: float) -> None:
     for i in range(len(problem)):
         model.start[i].setlb(heads[i])
         model.start[i].setub(max(heads[i], upper - shortest[i] - tails[i]))
-    model.finish = pyo.Constraint(
-        range(len(problem)), rule=lambda m, i: m.makespan >= m.start[i] + duration(m, problem, i) + tails[i]
-    )
+    ends = (model.start[i] + duration(model, problem, i) + tails[i] for i in range(len(problem)))
+    _add_rows(model, "finish", (model.makespan >= end for end in ends))
 
 
 def _antisymmetry(model: Any, problem: BlockProblem, upper: float) -> None:
     """a_ij + a_ji <= 1."""
-    import pyomo.environ as pyo
-
-    model.antisymmetry = pyo.Constraint(
-        list(problem.ordered_pairs), rule=lambda m, i, j: m.before[i, j] + m.before[j, i] <= 1
-    )
+    _add_rows(model, "antisymmetry", (model.before[i, j] + model.before[j, i] <= 1 for i, j in problem.ordered_pairs))
 
 
 def _no_rows(model: Any, problem: BlockProblem, upper: float) -> None:
     """``tight_big_m`` adds no rows of its own: it changes the M of ``big_m_ordering``."""
 
 
-def _groups(*groups: ConstraintGroup) -> Mapping[str, ConstraintGroup]:
-    return {group.name: group for group in groups}
-
-
-GROUPS: Mapping[str, ConstraintGroup] = _groups(
+_ALL_GROUPS = (
     ConstraintGroup("precedence", GroupRole.DEFINING, _precedence),
     ConstraintGroup("makespan", GroupRole.DEFINING, _makespan),
     ConstraintGroup("big_m_ordering", GroupRole.DEFINING, _big_m_ordering),
@@ -280,3 +271,77 @@ GROUPS: Mapping[str, ConstraintGroup] = _groups(
     ConstraintGroup("head_tail_fixings", GroupRole.STRENGTHENING, _head_tail_fixings),
     ConstraintGroup("tight_big_m", GroupRole.STRENGTHENING, _no_rows),
 )
+GROUPS: Mapping[str, ConstraintGroup] = {group.name: group for group in _ALL_GROUPS}
+
+
+def broken_core_rows(model: Any, problem: BlockProblem, answer: MipAnswer) -> list[Any]:
+    """Rows for the sets of operators that run at once on too few cores in a model's answer (lazy core rows)."""
+    rows: list[Any] = []
+    start = [answer.value(model.start[i]) for i in range(len(problem))]
+    is_spread = [i in problem.spreadable and answer.value(model.spread[i]) > 0.5 for i in range(len(problem))]
+    for bit in problem.scarce_types:
+        num_cores = problem.cores_of(bit)
+        for crowd in crowds(problem, start, is_spread, operators=problem.of_type(bit), num_cores=num_cores):
+            rows.append(core_row(model, problem, crowd, num_cores=num_cores))
+            chosen = islice(combinations(crowd, num_cores + 1), MAX_ROWS_PER_ROUND)
+            if len(crowd) > num_cores + 1:
+                rows.extend(core_row(model, problem, part, num_cores=num_cores) for part in chosen)
+    return rows
+
+
+def crowds(
+    problem: BlockProblem,
+    start: Sequence[float],
+    is_spread: Sequence[bool],
+    *,
+    operators: Sequence[int],
+    num_cores: int,
+) -> list[tuple[int, ...]]:
+    """Maximal sets of unspread operators that overlap at the start of one of them and exceed the cores."""
+    slack = 1e-7 * SCALE
+    found: list[tuple[int, ...]] = []
+    for probe in operators:
+        now = start[probe] + slack
+        crowd = tuple(
+            i
+            for i in operators
+            if not is_spread[i] and start[i] <= now and start[i] + problem.one_core[i] > now + slack
+        )
+        if len(crowd) > num_cores and crowd not in found:
+            found.append(crowd)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CrashAnswer:
+    """Lower bound of a block's makespan and the modes that attain it (None: no incumbent in time)."""
+
+    lower: float
+    is_spread: tuple[bool, ...] | None
+
+
+def build_crash_model(problem: BlockProblem) -> Any:
+    """Pyomo model of the crash bound: y binary, path potentials, makespan."""
+    import pyomo.environ as pyo
+
+    model = pyo.ConcreteModel()
+    operators = range(len(problem))
+    model.spread = pyo.Var(operators, domain=pyo.Binary)
+    model.potential = pyo.Var(operators, range(1 if problem.is_chip else 3), domain=pyo.NonNegativeReals)
+    model.makespan = pyo.Var(domain=pyo.NonNegativeReals)
+    model.objective = pyo.Objective(expr=model.makespan)
+    for i in operators:
+        if i not in problem.spreadable:
+            model.spread[i].fix(0)
+    add_crash_rows(model, problem)
+    return model
+
+
+def solve_crash_bound(problem: BlockProblem, *, time_limit_s: float, max_nodes: int = 0) -> CrashAnswer:
+    """Solve the crash MIP; the bound is valid however early the solver stops."""
+    model = build_crash_model(problem)
+    answer = HighsSolver(model).solve(time_limit_s=time_limit_s, max_nodes=max_nodes)
+    modes = None
+    if answer.has_solution:
+        modes = tuple(i in problem.spreadable and answer.value(model.spread[i]) > 0.5 for i in range(len(problem)))
+    return CrashAnswer(lower=max(0.0, answer.bound), is_spread=modes)
