@@ -12,7 +12,7 @@ from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.device import Device
-    from phaze_opt.objective.evaluation import Evaluation
+    from phaze_opt.hardware.template import DesignPoint
     from phaze_opt.report.content import TableContent
 
 NOTE = (
@@ -145,10 +145,6 @@ def _detail_table(row: dict[str, Any]) -> TableContent:
     return pairs_table(name, tuple((key, value) for key, value in facts if value))
 
 
-def inline_architecture(evaluation: Evaluation) -> str:
+def inline_architecture(point: DesignPoint) -> str:
     """The design as ``evaluate --arch`` takes it, with its micro-batch."""
-    from phaze_opt.objective.serialize import architecture_to_json
-
-    chip = architecture_to_json(evaluation.accelerator)
-    keys = (*CORES, "tc_width", "tc_depth", "glb_mb", "hbm_gb")
-    return ",".join(f"{key}={chip[key]}" for key in keys) + f" --micro-batch {evaluation.micro_batch}"
+    return f"{point.inline()} --micro-batch {point.micro_batch}"

@@ -103,7 +103,7 @@ def print_result(result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | Non
                 screen.print(sentence)
             if not runner_up.is_certain:
                 screen.print("It is the best of those looked at; bounds leave room for others between.")
-        screen.print(f"The best design again: --arch {inline_architecture(result.best[0].evaluation)}", soft_wrap=True)
+        screen.print(f"The best design again: --arch {inline_architecture(result.best[0].point)}", soft_wrap=True)
     infeasible = words.infeasible_sentence(result)
     if infeasible:
         screen.print(infeasible)

@@ -102,7 +102,8 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
         screen.print(limits_sentence(result.best))
         if answer.pipeline is not None:
             print_tables(*heterogeneous_contents(answer.pipeline))
-        screen.print(f"This design again: --arch {inline_architecture(result.best)}", soft_wrap=True)
+        best = result.trials[result.best_number].point
+        screen.print(f"This design again: --arch {inline_architecture(best)}", soft_wrap=True)
     print_notes(answer.notes)
 
 

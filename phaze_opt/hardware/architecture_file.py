@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.template import AXES
+from phaze_opt.hardware.template import CHIP_AXES
 from phaze_opt.record.document import Document, parse_json_object, parse_toml
 from phaze_opt.record.input_files import is_number, read_text_file, shorten, shorten_path
 from phaze_opt.record.spelling import suggest
@@ -29,17 +28,16 @@ class _Key:
     most: float
 
 
-_OF_CHIP = tuple(axis for axis in AXES if axis.name in {known.name for known in fields(Accelerator)})
 _KEYS: Mapping[str, _Key] = MappingProxyType(
     {
-        **{a.key: _Key(is_required=a.default is None, is_integer=a.unit is None, most=a.most) for a in _OF_CHIP},
+        **{a.key: _Key(is_required=a.default is None, is_integer=a.unit is None, most=a.most) for a in CHIP_AXES},
         "hbm_gb_per_s": _Key(is_required=False, is_integer=False, most=1e9),
         "clock_ghz": _Key(is_required=False, is_integer=False, most=1e3),
         "glb_bytes_per_cycle": _Key(is_required=False, is_integer=False, most=1e9),
         "l2_kb": _Key(is_required=False, is_integer=False, most=1 << 30),
         "dtype_bytes": _Key(is_required=False, is_integer=True, most=8),
         # Exact figures, as `search --json` and `evaluate --json` print them beside the friendly ones.
-        **{a.name: _Key(is_required=False, is_integer=True, most=a.most * a.unit) for a in _OF_CHIP if a.unit},
+        **{a.name: _Key(is_required=False, is_integer=True, most=a.most * a.unit) for a in CHIP_AXES if a.unit},
         "l2_bytes": _Key(is_required=False, is_integer=True, most=1 << 40),
         "clock_hz": _Key(is_required=False, is_integer=False, most=1e12),
         "hbm_bandwidth_bytes_per_s": _Key(is_required=False, is_integer=False, most=1e18),
@@ -48,7 +46,7 @@ _KEYS: Mapping[str, _Key] = MappingProxyType(
 )
 _FRIENDLY: Mapping[str, tuple[str, float]] = MappingProxyType(
     {
-        **{axis.name: (axis.key, axis.unit) for axis in _OF_CHIP if axis.unit},
+        **{axis.name: (axis.key, axis.unit) for axis in CHIP_AXES if axis.unit},
         "l2_bytes": ("l2_kb", KIBI),
         "clock_hz": ("clock_ghz", GIGA),
         "hbm_bandwidth_bytes_per_s": ("hbm_gb_per_s", GIGA),
@@ -81,7 +79,7 @@ def _unwrap(values: dict[str, Any]) -> dict[str, Any]:
     """The architecture inside an evaluation or a search result, else the values as they are."""
     for key in ("best", "architecture"):
         inner = values.get(key)
-        if isinstance(inner, dict) and AXES[0].key not in values:
+        if isinstance(inner, dict) and CHIP_AXES[0].key not in values:
             values = inner
     return values
 

@@ -31,12 +31,14 @@ class AxisRole(StrEnum):
 
     SIZE: sizes a core or a buffer, and with it the area. COUNT: tensor cores, whose number multiplies an area. RANGE:
     vector cores, of which a whole range fits the area. JOINED: enters no area; every kept chip takes every value.
+    PLAN: so too, and is no part of the chip.
     """
 
     SIZE = "size"
     COUNT = "count"
     RANGE = "range"
     JOINED = "joined"
+    PLAN = "plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class Design(Generic[T]):
         AxisRole.JOINED, "an HBM of {}", plural="GiB of HBM", key="hbm_gb", unit=GIBI, parquet="int64",
         searched=(32 * GIBI, 64 * GIBI, 80 * GIBI),
     )  # fmt: skip
-    micro_batch: T = axis(AxisRole.JOINED, "a micro-batch of {}", plural="micro-batches", searched=(1, 2, 4, 8))
+    micro_batch: T = axis(AxisRole.PLAN, "a micro-batch of {}", plural="micro-batches", searched=(1, 2, 4, 8))
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))
@@ -117,7 +119,8 @@ AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["ax
 AXIS: Mapping[str, Axis] = MappingProxyType({known.name: known for known in AXES})
 SIZE_AXES = tuple(sorted((a.name for a in AXES if a.role is AxisRole.SIZE), key=lambda name: name != "glb_bytes"))
 """What sizes cores and buffers; the global buffer varies slowest in the order of a space."""
-JOINED_AXES = tuple(known.name for known in AXES if known.role is AxisRole.JOINED)
+JOINED_AXES = tuple(known.name for known in AXES if known.role in (AxisRole.JOINED, AxisRole.PLAN))
+CHIP_AXES = tuple(known for known in AXES if known.role is not AxisRole.PLAN)
 
 
 def bind_fields(kind: object) -> Callable[[type[C]], type[C]]:
@@ -151,6 +154,26 @@ class DesignPoint(Design[int]):
             if value < 1:
                 message = f"{known.name} = {value} must be a positive integer"
                 raise InputError(message, key=known.name)
+
+    def inline(self) -> str:
+        """The chip as ``--arch`` takes it: ``key=value,key=value``, without what is at its default."""
+        parts = []
+        for known in CHIP_AXES:
+            value, default = getattr(self, known.name), known.default
+            if value != (getattr(self, default) if isinstance(default, str) else default):
+                parts.append(f"{known.key}={known.printed(value)}")
+        return ",".join(parts)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """As JSON: what stands at its default number is left out, so that older files stay as they are."""
+        from pydantic_core import core_schema
+
+        defaults = {(known.name, known.default) for known in _OPTIONAL}
+        as_dict = core_schema.wrap_serializer_function_ser_schema(
+            lambda point, write: {name: value for name, value in write(point).items() if (name, value) not in defaults}
+        )
+        return handler(source) | {"serialization": as_dict}
 
 
 _OPTIONAL = tuple(known for known in AXES if isinstance(known.default, int))

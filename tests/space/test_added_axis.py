@@ -1,0 +1,132 @@
+"""A parameter of the chip is added by its declaration and its meaning: all else follows."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phaze_opt
+
+TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
+SPACE = """
+name = "more"
+area_budget_mm2 = 900
+min_area_fraction = 0.0
+
+[axes]
+num_tc = [1, 4]
+num_vc = [16, 64]
+tc_width = [64]
+tc_depth = [64]
+glb_mb = [8]
+hbm_gb = [80]
+micro_batch = [1, 4]
+"""
+STUDY = """
+[study]
+name = "more"
+objective = "throughput"
+workloads = ["tiny"]
+strategies = ["random", "digamma", "wham"]
+seeds = 1
+budget = { evaluations = 8 }
+
+[cluster]
+devices = 16
+global_batch = 64
+
+[space]
+file = "space.toml"
+"""
+DECLARATION = (
+    '    clock_mhz: T = axis(AxisRole.JOINED, "a clock of {} MHz", plural="clocks", most=10_000, default=1050)\n'
+)
+MEANING = ('constants.value("design.clock_hz")', "points.clock_mhz * 1e6")
+
+
+@pytest.fixture(name="package", scope="module")
+def _package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package with a clock as one more parameter: one line declares it, one line says what it means."""
+    root = tmp_path_factory.mktemp("package")
+    shutil.copytree(Path(phaze_opt.__file__).parent, root / "phaze_opt")
+    template, design = (root / "phaze_opt" / "hardware" / name for name in ("template.py", "design.py"))
+    lines = template.read_text().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if line.startswith("    ") and ": T = axis(" in line)
+    template.write_text("".join([*lines[: last + 1], DECLARATION, *lines[last + 1 :]]))
+    before = design.read_text()
+    design.write_text(before.replace(*MEANING))
+    assert design.read_text() != before
+    return root
+
+
+def run(package: Path, folder: Path, commands: list[list[str]]) -> list[dict]:
+    """What commands print as JSON, one after the other in one process."""
+    script = "import json, sys\nfrom phaze_opt.cli.main import main\n" + (
+        "for command in json.loads(sys.argv[1]):\n    try:\n        main(command)\n    except SystemExit as end:\n"
+        "        assert not end.code, (command, end.code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps([[*command, "--json"] for command in commands])],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(package)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def work_on(package: Path, folder: Path, axis: str, strategies: list[str]) -> list[dict]:
+    """Answers over a space with one more axis: of searches, a proof, its check, a study and its report."""
+    (folder / "space.toml").write_text(SPACE + axis)
+    (folder / "study.toml").write_text(STUDY)
+    given = [*TASK, "--no-tracking", "--space", "space.toml"]
+    made = run(package, folder, [
+        *(["search", *given, "--strategy", name, "--trials", "8"] for name in strategies),
+        ["certify", *given], ["space", "--space", "space.toml"], ["study", "run", "study.toml", "--no-tracking"],
+    ])  # fmt: skip
+    made += run(package, folder, [["certify", "--check", made[len(strategies)]["file"]], ["report", "more"]])
+    return made
+
+
+def test_an_added_parameter_is_searched_proved_and_reported(package: Path, tmp_path: Path) -> None:
+    *searches, proof, space, study, check, _ = work_on(package, tmp_path, "clock_mhz = [700, 1050, 1400]\n", ["tpe"])
+    assert space["ranges"]["clock_mhz"]["values"] == [700, 1050, 1400]
+    assert proof["points"] == 24
+    assert proof["is_proved"]
+    assert check["valid"]
+    assert proof["architecture"]["clock_hz"] == 1.4e9
+    assert all(found["best"]["architecture"]["clock_hz"] in (0.7e9, 1.05e9, 1.4e9) for found in searches)
+    assert study["is_complete"]
+    winners = (tmp_path / study["directory"] / "report" / "winners.csv").read_text()
+    assert "clock_mhz" in winners
+    trials = [path.read_text() for path in tmp_path.rglob("trials.jsonl")]
+    assert any('"clock_mhz":' in text for text in trials)
+
+
+def test_without_it_all_is_as_it_was(package: Path, tmp_path: Path) -> None:
+    command = ["certify", *TASK, "--no-tracking", "--space", "space.toml"]
+    (tmp_path / "space.toml").write_text(SPACE)
+    old = run(Path(phaze_opt.__file__).parents[1], tmp_path, [command])
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")}
+    assert run(package, tmp_path, [["certify", "--check", old[0]["file"]]])[0]["valid"]
+    shutil.rmtree(tmp_path / old[0]["file"])
+    new = run(package, tmp_path, [command])
+    assert new[0]["file"] == old[0]["file"], "a digest has changed"
+    assert (new[0]["value"], new[0]["upper_bound"]) == (old[0]["value"], old[0]["upper_bound"])
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")} == files
+
+
+def test_vector_cores_of_their_own_width(tmp_path: Path) -> None:
+    """`vc_width` follows the arrays' width, until a space gives it values."""
+    own = Path(phaze_opt.__file__).parents[1]
+    strategies = ["digamma", "wham", "spotlight", "confuciux", "phaze", "grid"]
+    *searches, proof, space, _, check, _ = work_on(own, tmp_path, "vc_width = [32, 64, 128]\n", strategies)
+    assert space["ranges"]["vc_width"]["values"] == [32, 64, 128]
+    assert check["valid"]
+    assert proof["points"] == 24
+    assert proof["architecture"]["vc_width"] == 128
+    assert {found["best"]["architecture"]["vc_width"] for found in searches} <= {32, 64, 128}
+    best = max(found["best"]["throughput_samples_per_s"] for found in searches)
+    assert best <= proof["upper_bound_samples_per_s"]
