@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.certify.check.exact import Memory, exact_batch_time
-from phaze_opt.certify.check.pipelines import Batch
+from phaze_opt.certify.check.exact import exact_batch_time
+from phaze_opt.certify.check.pipelines import Batch, Memory
 from phaze_opt.certify.check.relaxed import list_choices, relaxed_batch_time, start_values
 from phaze_opt.certify.check.sharded import LayerSizes, Sharded
 from phaze_opt.hardware.constants import load_constants
@@ -29,13 +29,7 @@ class RandomChain:
 
     @property
     def choices(self):
-        return list_choices(
-            self.options,
-            self.problem.cluster,
-            batch=self.batch,
-            memory_bytes=self.memory.capacity_bytes,
-            policy=self.memory.policy,
-        )
+        return list_choices(self.options, self.problem.cluster, batch=self.batch, memory=self.memory)
 
     def relaxed(self):
         """Of every row; infinite where nothing fits."""

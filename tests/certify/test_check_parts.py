@@ -204,7 +204,7 @@ def test_cyclic_orders_prove_nothing_of_operators_without_length(length_s):
     chips = chips_of(PointColumns.of([POINT]), load_constants())
     seconds = np.full((1, 2), length_s)
     estimates = Estimates(seconds, seconds, seconds, np.zeros((1, 2)))
-    bounds = RowBounds(pool, estimates, chips, entries=np.zeros((1, 1), dtype=int), rows=np.array([42]))
+    bounds = RowBounds(pool, estimates, chips, np.zeros((1, 1), dtype=int), np.array([42]))
     if length_s > 0.0:
         assert bounds.layer_times(ModelData((), (option,)))[0] == pytest.approx(2.0)
         return

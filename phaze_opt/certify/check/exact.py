@@ -14,20 +14,12 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.check.pipelines import Pipeline, Replicas
+from phaze_opt.certify.check.pipelines import Memory, Pipeline, Replicas
 from phaze_opt.certify.check.relaxed import PipelineChoice, raised_value, sync_floor
 from phaze_opt.certify.check.sharded import Sharded
 from phaze_opt.placement.problem import RecomputePolicy
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What a stage must fit in, and when it recomputes."""
-
-    capacity_bytes: float
-    policy: RecomputePolicy
 
 
 def exact_batch_time(

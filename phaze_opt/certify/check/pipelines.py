@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -49,6 +50,14 @@ class Pipeline:
     boundaries: tuple[AffineCost, ...]
     replicas: tuple[Replicas, ...]
     min_micro_batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a stage must fit in, and when it recomputes."""
+
+    capacity_bytes: float
+    policy: RecomputePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,43 +168,37 @@ class StageRoom:
     recomputed: int
 
 
-def stage_rooms(
-    sharded: Sharded, pipeline: Pipeline, *, memory_bytes: float, policy: RecomputePolicy
-) -> tuple[StageRoom, ...]:
+def stage_rooms(sharded: Sharded, pipeline: Pipeline, memory: Memory) -> tuple[StageRoom, ...]:
     """Rooms of all stages of a pipeline, like ones joined; empty if the chain cannot be held."""
-    roles = roles_of(sharded)
+    roles, count = roles_of(sharded), pipeline.num_stages
+    # Whatever layer a stage ends with, its boundary carries at least the smallest output.
     output = float(sharded.sizes.output[sharded.chain[:-1]].min()) if len(sharded.chain) > 1 else 0.0
-    count = pipeline.num_stages
     boundary_s = [0.0, *(cost.seconds(output) for cost in pipeline.boundaries), 0.0]
-    alike: dict[tuple[tuple[int, ...], float, int], int] = {}
+    capacities: dict[tuple[tuple[int, ...], int], tuple[int, int]] = {}
+    kinds: Counter[tuple[tuple[int, ...], float, int, int]] = Counter()
     for from_end in range(1, count + 1):
         ends = (*(roles.first if from_end == count else ()), *(roles.last if from_end == 1 else ()))
-        transfer_s = boundary_s[from_end - 1] + boundary_s[from_end]
-        key = (ends, transfer_s, min(from_end, pipeline.min_micro_batches))
-        alike[key] = alike.get(key, 0) + 1
-    equal: dict[tuple[tuple[int, ...], float, int, int], int] = {}
-    for (ends, transfer_s, in_flight), number in alike.items():
-        stash, recomputed = _capacities(sharded, roles, ends, in_flight, memory_bytes=memory_bytes, count=count)
-        kind = (
-            ends,
-            transfer_s,
-            -1 if policy is RecomputePolicy.ALWAYS else stash,
-            -1 if policy is RecomputePolicy.NEVER else recomputed,
-        )
-        equal[kind] = equal.get(kind, 0) + number
-    rooms = [StageRoom(number, *kind) for kind, number in equal.items()]
+        held = (ends, min(from_end, pipeline.min_micro_batches))
+        if held not in capacities:
+            capacities[held] = _capacities(sharded, roles, *held, memory=memory, count=count)
+        kinds[ends, boundary_s[from_end - 1] + boundary_s[from_end], *capacities[held]] += 1
+    rooms = tuple(StageRoom(number, *kind) for kind, number in kinds.items())
     largest = [max(room.stash, room.recomputed) for room in rooms]
-    held = sum(room.num_stages * most for room, most in zip(rooms, largest, strict=True) if most >= 0)
-    is_held = held >= roles.num_main and all(most >= 0 for room, most in zip(rooms, largest, strict=True) if room.ends)
-    return tuple(rooms) if is_held else ()
+    total = sum(room.num_stages * most for room, most in zip(rooms, largest, strict=True) if most >= 0)
+    has_ends = all(most >= 0 for room, most in zip(rooms, largest, strict=True) if room.ends)
+    return rooms if total >= roles.num_main and has_ends else ()
 
 
 def _capacities(
-    sharded: Sharded, roles: Roles, ends: tuple[int, ...], in_flight: int, *, memory_bytes: float, count: int
+    sharded: Sharded, roles: Roles, ends: tuple[int, ...], in_flight: int, *, memory: Memory, count: int
 ) -> tuple[int, int]:
-    """Main layers that fit beside the ends without and with recomputation, at most n; -1 where the ends do not fit."""
+    """Main layers that fit beside the ends without and with recomputation, at most n.
+
+    -1 where the ends do not fit or the policy forbids it. ``in_flight`` micro-batches keep their activations, at least.
+    """
     sizes, chosen = sharded.sizes, list(ends)
-    room = memory_bytes * (1.0 + BOUND_SLACK)
+    # Sums of floats in another order than the solver's: what fits by rounding alone must be allowed.
+    room = memory.capacity_bytes * (1.0 + BOUND_SLACK)
     main = np.arange(roles.num_main + 1)
     state = sizes.state[chosen].sum() + main * sizes.state[roles.main]
     if count == 1:
@@ -204,4 +207,7 @@ def _capacities(
     inputs = state + in_flight * (sizes.inputs[chosen].sum() + main * sizes.inputs[roles.main])
     working = np.full(len(main), max(sizes.working_set[chosen], default=0.0))
     working[1:] = np.maximum(working[1:], sizes.working_set[roles.main])
-    return int(np.sum(stash <= room)) - 1, int(np.sum(inputs + working <= room)) - 1
+    return (
+        -1 if memory.policy is RecomputePolicy.ALWAYS else int(np.sum(stash <= room)) - 1,
+        -1 if memory.policy is RecomputePolicy.NEVER else int(np.sum(inputs + working <= room)) - 1,
+    )

@@ -15,7 +15,7 @@ from phaze_opt.certify.certificate import (
     PlacementBound,
     PointStatus,
 )
-from phaze_opt.certify.check.report import refuse
+from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.template import AXES, AXIS, PointColumns
 
@@ -173,21 +173,3 @@ def _check_agreement(points: PointsTable) -> None:
         points.is_solved == (attained > 0.0),
         "throughput_samples_per_s is above 0 where, and only where, the row is solved",
     )
-
-
-def demand(good: NDArray[np.bool_] | np.bool_, rule: Any, *, offset: int = 0) -> None:
-    """Refuse the first row that is not good.
-
-    Args:
-        good: of each row, shape (num_rows,).
-        rule: the sentence's end, or what makes it from the row's position.
-        offset: row of the first position.
-
-    Raises:
-        CertificateError: names the row.
-    """
-    if bool(np.all(good)):
-        return
-    row = int(np.argmin(good))
-    message = rule(row) if callable(rule) else rule
-    refuse(message, file=POINTS_FILE, row=row + offset)

@@ -8,10 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.check.pipelines import Batch, Pipeline, Roles, StageRoom, list_pipelines, roles_of, stage_rooms
+from phaze_opt.certify.check.pipelines import (
+    Batch,
+    Memory,
+    Pipeline,
+    Roles,
+    StageRoom,
+    list_pipelines,
+    roles_of,
+    stage_rooms,
+)
 from phaze_opt.certify.check.sharded import Sharded
 from phaze_opt.hardware.network import Cluster
-from phaze_opt.placement.problem import RecomputePolicy
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,14 +47,14 @@ class PipelineChoice:
 
 
 def list_choices(
-    options: Sequence[Sharded], cluster: Cluster, *, batch: Batch, memory_bytes: float, policy: RecomputePolicy
+    options: Sequence[Sharded], cluster: Cluster, *, batch: Batch, memory: Memory
 ) -> tuple[PipelineChoice, ...]:
     """Every (t, S) that memory has room for at some d; none if the point is infeasible."""
     choices = []
     for position, sharded in enumerate(options):
         roles = roles_of(sharded)
         for pipeline in list_pipelines(cluster, sharded.degree, len(sharded.chain), batch):
-            rooms = stage_rooms(sharded, pipeline, memory_bytes=memory_bytes, policy=policy)
+            rooms = stage_rooms(sharded, pipeline, memory)
             if rooms:
                 choices.append(PipelineChoice(position, sharded, pipeline, rooms, roles))
     return tuple(choices)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import SolvedModel, SolvedSchedule, SolvedStage
-from phaze_opt.certify.check.exact import Memory
-from phaze_opt.certify.check.pipelines import Batch, boundary_cost, sync_cost
+from phaze_opt.certify.check.pipelines import Batch, Memory, boundary_cost, sync_cost
 from phaze_opt.certify.check.sharded import PhaseGraph, Sharded
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.hardware.network import Cluster

@@ -8,7 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
 
-from phaze_opt.certify.certificate import Claim
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import POINTS_FILE, Claim
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.goals import Goal
 
@@ -71,10 +74,6 @@ class CheckReport:
     differences: tuple[str, ...] = ()
 
 
-def ignore_progress(progress: CheckProgress) -> None:
-    """Report nothing."""
-
-
 def refuse(rule: str, *, file: str, row: int | None = None, cause: Exception | None = None) -> NoReturn:
     """Refuse a certificate.
 
@@ -88,3 +87,23 @@ def refuse(rule: str, *, file: str, row: int | None = None, cause: Exception | N
         CertificateError: always.
     """
     raise CertificateError(rule, file=file, row=row) from cause
+
+
+def demand(
+    good: NDArray[np.bool_] | np.bool_, rule: str | Callable[..., str], *, rows: NDArray[np.int64] | None = None
+) -> None:
+    """Refuse the first row of ``points.parquet`` that is not good.
+
+    Args:
+        good: of each position, shape (num_positions,).
+        rule: the sentence's end, or what makes it from the position.
+        rows: the row of each position; the positions themselves by default.
+
+    Raises:
+        CertificateError: names the row.
+    """
+    if good.all():
+        return
+    position = int(np.argmin(good))
+    message = rule if isinstance(rule, str) else rule(position)
+    refuse(message, file=POINTS_FILE, row=position if rows is None else int(rows[position]))

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import POINTS_FILE, Infeasibility
-from phaze_opt.certify.check.points_table import PointsTable, demand
-from phaze_opt.certify.check.report import refuse
+from phaze_opt.certify.check.points_table import PointsTable
+from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.design import chips_of
@@ -111,11 +111,11 @@ def check_budgets(table: PointsTable, space: PointColumns, *, scenario: Scenario
 
 def _check_column(found: Floats, expected: Floats, name: str, *, first: int) -> None:
     """One column of the rows from ``first`` on."""
-    good = np.abs(found - expected) <= EXACT * np.abs(expected)
-    if not good.all():
-        at = int(np.argmin(good))
-        message = f"{name} is {found[at]:.6g} but the architecture gives {expected[at]:.6g}"
-        refuse(message, file=POINTS_FILE, row=first + at)
+    demand(
+        np.abs(found - expected) <= EXACT * np.abs(expected),
+        lambda at: f"{name} is {found[at]:.6g} but the architecture gives {expected[at]:.6g}",
+        rows=first + np.arange(len(found)),
+    )
 
 
 def _check_budget(reason: NDArray[np.object_], area: Floats, power: Floats, *, scenario: Scenario, first: int) -> None:
@@ -130,9 +130,11 @@ def _check_budget(reason: NDArray[np.object_], area: Floats, power: Floats, *, s
         # A design that takes its budget to the last bit keeps it: rounding may only count in favour of a design.
         surely_over = np.zeros_like(is_settled) if budget is None else value > budget * (1.0 + EXACT)
         may_be_over = np.zeros_like(is_settled) if budget is None else value > budget
-        good = np.where(says, may_be_over & ~is_settled, is_settled | ~surely_over)
-        if not good.all():
-            at = int(np.argmin(good))
-            message = f"reason is '{reason[at]}' but the design takes {value[at]:.6g} of a budget of {budget}"
-            refuse(message, file=POINTS_FILE, row=first + at)
+        demand(
+            np.where(says, may_be_over & ~is_settled, is_settled | ~surely_over),
+            lambda at, v=value, b=budget: (
+                f"reason is '{reason[at]}' but the design takes {v[at]:.6g} of a budget of {b}"
+            ),
+            rows=first + np.arange(len(reason)),
+        )
         is_settled |= says
