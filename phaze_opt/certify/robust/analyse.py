@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,18 +16,18 @@ from phaze_opt.certify.bench import Workers
 from phaze_opt.certify.pieces import Pieces, open_pieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file
-from phaze_opt.certify.robust.conclude import Evidence, conclude, optimal_within
-from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch, Restriction, find_minimax, measure_costs
+from phaze_opt.certify.robust.conclude import Evidence, conclude
+from phaze_opt.certify.robust.least_regret import KeptCost, Restriction, find_minimax, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
+from phaze_opt.certify.robust.objective_prover import ObjectiveProver
 from phaze_opt.certify.robust.prover import ProverBench, RobustProver
 from phaze_opt.certify.robust.result import (
-    NOT_IN_SPACE,
     RobustOptions,
     RobustProgress,
     RobustResult,
     RobustStage,
 )
-from phaze_opt.certify.robust.worlds import Assumptions, World, build_worlds, find_assumptions
+from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
 from phaze_opt.certify.writing import certificate_directory
 from phaze_opt.objective.references import REFERENCES
 from phaze_opt.record.lock import locked
@@ -118,18 +118,12 @@ def _directory(problem: CertifyProblem, options: CertifyOptions) -> Path:
 
 def _build_bench(problem: CertifyProblem, options: CertifyOptions) -> ProverBench:
     """The real prover, ready for work."""
-    from phaze_opt.certify.robust.objective_prover import ObjectiveProver
-
     return ProverBench(ObjectiveProver(problem, tolerance=options.tolerance, num_best=options.num_best))
 
 
 @dataclass(slots=True)
 class _Analysis:
-    """One run of `analyse_robustness`.
-
-    Attributes:
-        rows: of every world the position of its twin among the distinct ones.
-    """
+    """One run of `analyse_robustness`."""
 
     problem: CertifyProblem
     options: CertifyOptions
@@ -138,15 +132,9 @@ class _Analysis:
     prover: RobustProver
     workers: Workers
     pieces: Pieces = field(init=False)
-    assumptions: Assumptions = field(init=False)
-    worlds: tuple[World, ...] = field(init=False)
-    rows: tuple[int, ...] = field(init=False)
-    ledger: Ledger = field(init=False)
+    evidence: Evidence = field(init=False)
     _started: float = field(default_factory=time.perf_counter)
     _stage: RobustStage = RobustStage.WORLDS
-    _found: MinimaxSearch = field(default_factory=lambda: MinimaxSearch(NOT_IN_SPACE, 1.0, 0.0))
-    _costs: dict[tuple[int, str], KeptCost] = field(default_factory=dict)
-    _nominal_found: MinimaxSearch = field(default_factory=lambda: MinimaxSearch(NOT_IN_SPACE, 1.0, 0.0))
 
     def __post_init__(self) -> None:
         """Lay out the worlds and open the journal."""
@@ -154,86 +142,68 @@ class _Analysis:
         kept = hashlib.sha256(f"{self.problem.digest} {how}".encode()).hexdigest()
         place = _directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}"
         self.pieces = open_pieces(place, header={"of": "robustness"}, is_resumed=self.options.is_resumed)
-        self.assumptions = find_assumptions(self.problem)
-        self.worlds = build_worlds(
-            self.problem, self.assumptions, num_samples=self.robust.num_samples, seed=self.robust.seed
-        )
-        twins = self.prover.find_twins(self.worlds)
+        assumptions = find_assumptions(self.problem)
+        worlds = build_worlds(self.problem, assumptions, num_samples=self.robust.num_samples, seed=self.robust.seed)
+        # Worlds in which every point is worth the same are proved once.
+        twins = self.prover.find_twins(worlds)
         distinct = sorted(set(twins))
-        self.rows = tuple(distinct.index(twin) for twin in twins)
-        self.ledger = Ledger(
-            self.problem, [self.worlds[position] for position in distinct], self.workers, self.pieces, self._report
-        )
+        rows = tuple(distinct.index(twin) for twin in twins)
+        proved = [worlds[position] for position in distinct]
+        ledger = Ledger(self.problem, proved, self.workers, self.pieces, self._report)
+        self.evidence = Evidence(self.problem, self.options, self.robust, assumptions, worlds, rows, ledger)
 
     def run(self) -> RobustResult:
         """All steps in order; the last two again while an evaluation beats what a world's proof had found."""
-        nominal = self.ledger.prove_all()[0]
-        nominal_best = tuple(entry.index for entry in nominal.best[: self.options.num_best])
+        evidence, ledger, tolerance = self.evidence, self.evidence.ledger, self.options.tolerance
+        nominal = ledger.prove_all()[0]
+        evidence.nominal_best = tuple(entry.index for entry in nominal.best[: self.options.num_best])
         while True:
             self._stage = RobustStage.DESIGNS
-            good = self._good_points(nominal_best)
-            self.ledger.evaluate_all(good)
-            if good != self._good_points(nominal_best):
+            good = self._good_points()
+            ledger.evaluate_all(good)
+            if good != self._good_points():
                 continue
             self._stage = RobustStage.MINIMAX
-            self._found = find_minimax(self.ledger, good, tolerance=self.options.tolerance)
-            if self.ledger.best_index(0) >= 0:
-                within = optimal_within(self.options.tolerance)
-                self._nominal_found = find_minimax(
-                    self.ledger, good, tolerance=self.options.tolerance, nominal_within=within
-                )
-                self._costs = self._measure_costs()
-            if good == self._good_points(nominal_best):
+            evidence.found = find_minimax(ledger, good, tolerance=tolerance)
+            if ledger.best_index(0) >= 0:
+                within = evidence.optimal_within
+                evidence.nominal_found = find_minimax(ledger, good, tolerance=tolerance, nominal_within=within)
+                evidence.costs = self._measure_costs()
+            if good == self._good_points():
                 break
-        robust = {found.index for found in (self._found, self._nominal_found) if found.index >= 0}
-        self.ledger.evaluate_all(sorted(robust))
-        self.ledger.evaluate_references(REFERENCES)
-        return self._conclude(nominal_best)
+        robust = {found.index for found in (evidence.found, evidence.nominal_found) if found.index >= 0}
+        ledger.evaluate_all(sorted(robust))
+        ledger.evaluate_references(REFERENCES)
+        self._report()
+        return conclude(evidence, wall_s=time.perf_counter() - self._started)
 
-    def _good_points(self, nominal_best: Sequence[int]) -> tuple[int, ...]:
+    def _good_points(self) -> tuple[int, ...]:
         """Every world's best point, and the nominal best ones; each once."""
-        bests = [self.ledger.best_index(row) for row in range(len(self.ledger.worlds))]
-        return tuple(dict.fromkeys([*(index for index in bests if index >= 0), *nominal_best]))
+        ledger = self.evidence.ledger
+        bests = [ledger.best_index(row) for row in range(len(ledger.worlds))]
+        return tuple(dict.fromkeys([*(index for index in bests if index >= 0), *self.evidence.nominal_best]))
 
     def _measure_costs(self) -> dict[tuple[int, str], KeptCost]:
         """What keeping each parameter of the nominal best design costs in every world with a feasible point."""
-        space = self.problem.space
-        nominal = space.point(self.ledger.best_index(0))
+        space, ledger = self.problem.space, self.evidence.ledger
+        nominal = space.point(ledger.best_index(0))
         points = space.columns(np.arange(space.size))
         is_in = {axis: getattr(points, axis) == getattr(nominal, axis) for axis in space.varying_axes()}
-        rows = np.flatnonzero(self.ledger.optimum() > 0.0).tolist()
+        rows = np.flatnonzero(ledger.optimum() > 0.0).tolist()
         asked = [Restriction(row, axis, points) for axis, points in is_in.items() for row in rows]
-        return measure_costs(self.ledger, asked, tolerance=self.options.tolerance)
-
-    def _conclude(self, nominal_best: tuple[int, ...]) -> RobustResult:
-        """Everything that follows from what is known."""
-        evidence = Evidence(
-            problem=self.problem,
-            tolerance=self.options.tolerance,
-            assumptions=self.assumptions,
-            worlds=self.worlds,
-            rows=self.rows,
-            ledger=self.ledger,
-            nominal_best=nominal_best,
-            found=self._found,
-            nominal_found=self._nominal_found,
-            costs=self._costs,
-        )
-        self._report()
-        return conclude(
-            evidence, num_best=self.options.num_best, robust=self.robust, wall_s=time.perf_counter() - self._started
-        )
+        return measure_costs(ledger, asked, tolerance=self.options.tolerance)
 
     def _report(self) -> None:
         """Tell how far it is."""
+        ledger, found = self.evidence.ledger, self.evidence.found
         self.on_progress(
             RobustProgress(
                 stage=self._stage,
-                num_worlds=self.ledger.num_proved,
-                num_all_worlds=len(self.ledger.worlds),
-                num_evaluations=self.ledger.num_evaluations,
-                regret=self._found.regret,
-                regret_lower=self._found.regret_lower,
+                num_worlds=ledger.num_proved,
+                num_all_worlds=len(ledger.worlds),
+                num_evaluations=ledger.num_evaluations,
+                regret=found.regret,
+                regret_lower=found.regret_lower,
                 wall_s=time.perf_counter() - self._started,
             )
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from phaze_opt.certify.certificate import BOUND_SLACK
 from phaze_opt.certify.closing import PROOF_SLACK
-from phaze_opt.certify.problem import CertifyProblem
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.conclusions import Findings, draw_conclusions
 from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch
 from phaze_opt.certify.robust.ledger import Ledger
@@ -30,14 +30,15 @@ NO_COST = KeptCost(0.0, 0.0)
 """Of keeping a parameter where nothing is feasible."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Evidence:
-    """All that the steps of an analysis found.
+    """All that the steps of an analysis find.
 
     Attributes:
         problem: nominal.
-        tolerance: of optima and regrets.
-        assumptions, worlds: what was varied, and how.
+        options: tolerance of optima and regrets, and how many nominal best designs are compared.
+        robust: which worlds were asked for.
+        assumptions, worlds: what is varied, and how.
         rows: of every world its place among the distinct ones in ``ledger``.
         ledger: worths of all good designs in all worlds.
         nominal_best: the best points of the nominal world, best first.
@@ -46,32 +47,33 @@ class Evidence:
     """
 
     problem: CertifyProblem
-    tolerance: float
+    options: CertifyOptions
+    robust: RobustOptions
     assumptions: Assumptions
     worlds: Sequence[World]
     rows: Sequence[int]
     ledger: Ledger
-    nominal_best: Sequence[int]
-    found: MinimaxSearch
-    nominal_found: MinimaxSearch
-    costs: Mapping[tuple[int, str], KeptCost]
+    nominal_best: Sequence[int] = ()
+    found: MinimaxSearch = MinimaxSearch(NOT_IN_SPACE, 1.0, 0.0)
+    nominal_found: MinimaxSearch = MinimaxSearch(NOT_IN_SPACE, 1.0, 0.0)
+    costs: Mapping[tuple[int, str], KeptCost] = field(default_factory=dict)
+
+    @property
+    def optimal_within(self) -> float:
+        """Regret up to which a design counts as optimal: bounds cannot tell closer ones apart."""
+        return max(self.options.tolerance, PROOF_SLACK)
 
 
-def optimal_within(tolerance: float) -> float:
-    """Regret up to which a design counts as optimal: bounds cannot tell closer ones apart."""
-    return max(tolerance, PROOF_SLACK)
-
-
-def conclude(evidence: Evidence, *, num_best: int, robust: RobustOptions, wall_s: float) -> RobustResult:
+def conclude(evidence: Evidence, *, wall_s: float) -> RobustResult:
     """The result of an analysis whose steps are all done."""
     optima = tuple(_optimum(evidence, row) for row in evidence.rows)
     designs = _designs(evidence, optima)
     return RobustResult(
         problem_digest=evidence.problem.digest,
         goal=evidence.problem.goal.value,
-        tolerance=evidence.tolerance,
-        num_best=num_best,
-        options=robust,
+        tolerance=evidence.options.tolerance,
+        num_best=evidence.options.num_best,
+        options=evidence.robust,
         assumptions=evidence.assumptions,
         worlds=tuple(evidence.worlds),
         optima=optima,
@@ -79,13 +81,7 @@ def conclude(evidence: Evidence, *, num_best: int, robust: RobustOptions, wall_s
         minimax=_minimax(evidence, evidence.found, designs),
         nominal_minimax=_minimax(evidence, evidence.nominal_found, designs),
         conclusions=_conclusions(evidence, optima, designs),
-        effects=measure_effects(
-            evidence.assumptions,
-            evidence.worlds,
-            optima,
-            designs=designs,
-            tolerance=optimal_within(evidence.tolerance),
-        ),
+        effects=_effects(evidence, optima, designs),
         num_distinct_worlds=len(evidence.ledger.worlds),
         wall_s=wall_s,
     )
@@ -167,7 +163,7 @@ def _minimax(evidence: Evidence, found: MinimaxSearch, designs: Sequence[RobustD
         regret_upper=max(design.regrets_upper),
         worst_world=design.worst_world,
         regret_lower=found.regret_lower,
-        is_proved=found.regret - found.regret_lower <= evidence.tolerance + BOUND_SLACK,
+        is_proved=found.regret - found.regret_lower <= evidence.options.tolerance + BOUND_SLACK,
         num_points=size,
         num_points_evaluated=len(set().union(*known)),
         num_evaluations=sum(map(len, known)),
@@ -187,47 +183,35 @@ def _conclusions(
     }
     return draw_conclusions(
         Findings(
-            problem=evidence.problem,
             optima=optima,
             nominal_best=by_index[optima[0].index],
             minimax=by_index[evidence.found.index],
             references=[design for design in designs if design.index < 0],
             costs=costs,
-            tolerance=optimal_within(evidence.tolerance),
+            tolerance=evidence.optimal_within,
         )
     )
 
 
-def measure_effects(
-    assumptions: Assumptions,
-    worlds: Sequence[World],
-    optima: Sequence[WorldOptimum],
-    *,
-    designs: Sequence[RobustDesign],
-    tolerance: float,
+def _effects(
+    evidence: Evidence, optima: Sequence[WorldOptimum], designs: Sequence[RobustDesign]
 ) -> tuple[GroupEffect, ...]:
-    """One effect a group, over all pairs of corners that differ in that group alone; none if no pair is feasible.
-
-    Args:
-        assumptions: the groups.
-        worlds: corners among them.
-        optima: one a world.
-        designs: every world's best among them.
-        tolerance: on the regret of a design that counts as optimal.
-    """
+    """One a group, over all pairs of corners that differ in that group alone; none if no pair is feasible."""
     regrets = {design.index: design.regrets for design in designs}
     corners = {
         world.ends: row
-        for row, (world, optimum) in enumerate(zip(worlds, optima, strict=True))
+        for row, (world, optimum) in enumerate(zip(evidence.worlds, optima, strict=True))
         if world.kind is WorldKind.CORNER and optimum.is_feasible
     }
     effects = []
-    for position, group in enumerate(assumptions.groups):
-        pairs = [(corners[low], corners[high]) for low, high in _opposites(corners, position)]
+    for position, group in enumerate(evidence.assumptions.groups):
+        # Ends of each pair: low in this group, high in it, and the same in all others.
+        opposites = [(ends, (*ends[:position], End.HIGH, *ends[position + 1 :])) for ends in corners]
+        pairs = [(corners[low], corners[high]) for low, high in opposites if low != high and high in corners]
         if pairs:
             ratios = [math.log(optima[high].value / optima[low].value) for low, high in pairs]
             shared = [
-                min(regrets[optima[low].index][high], regrets[optima[high].index][low]) <= tolerance
+                min(regrets[optima[low].index][high], regrets[optima[high].index][low]) <= evidence.optimal_within
                 for low, high in pairs
             ]
             effects.append(
@@ -241,12 +225,3 @@ def measure_effects(
                 )
             )
     return tuple(effects)
-
-
-def _opposites(corners: Iterable[tuple[End, ...]], position: int) -> Iterator[tuple[tuple[End, ...], tuple[End, ...]]]:
-    """Pairs of feasible corners that differ in one group alone, its low end first."""
-    known = set(corners)
-    for ends in corners:
-        other = (*ends[:position], End.HIGH, *ends[position + 1 :])
-        if ends[position] is End.LOW and other in known:
-            yield ends, other

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.least_regret import KeptCost
 from phaze_opt.certify.robust.prover import ModelFacts
 from phaze_opt.certify.robust.result import Conclusion, ConclusionKind, RobustDesign, WorldOptimum
@@ -29,7 +28,6 @@ class Findings:
     """What conclusions are drawn from; one entry a world throughout.
 
     Attributes:
-        problem: nominal.
         optima: of all worlds, the nominal one first.
         nominal_best: the design of ``optima[0]``.
         minimax: the design of least largest regret.
@@ -38,7 +36,6 @@ class Findings:
         tolerance: within which a design counts as optimal.
     """
 
-    problem: CertifyProblem
     optima: Sequence[WorldOptimum]
     nominal_best: RobustDesign
     minimax: RobustDesign
@@ -108,39 +105,47 @@ def _shapes(findings: Findings) -> Iterator[Conclusion]:
 
 def _placements(findings: Findings) -> Iterator[Conclusion]:
     """Degrees of every model on the best design of every world."""
-    nominal, worlds = findings.optima[0].models, findings.worlds
+    nominal = findings.optima[0].models
     for position, facts in enumerate(nominal):
         of = f" of {facts.model}" if len(nominal) > 1 else ""
         for name, degree in _DEGREES.items():
-            found = tuple(degree(findings.optima[row].models[position]) for row in worlds)
-            expected = degree(facts)
-            yield Conclusion(
-                kind=ConclusionKind.PLACEMENT,
-                statement=f"{name}-parallel degree{of} on the best design: {expected}",
-                holds=tuple(value == expected for value in found),
-                found=found,
-                worlds=worlds,
-                worst_world=_furthest(worlds, [abs(math.log(value / expected)) for value in found]),
-                is_proved=(False,) * len(worlds),
-            )
+            statement = f"{name}-parallel degree{of} on the best design: {degree(facts)}"
+            yield _of_best_designs(findings, ConclusionKind.PLACEMENT, statement, position, degree)
 
 
 def _causes(findings: Findings) -> Iterator[Conclusion]:
     """What takes the most time of every model on the best design of every world."""
-    nominal, worlds = findings.optima[0].models, findings.worlds
+    nominal = findings.optima[0].models
     for position, facts in enumerate(nominal):
         of = facts.model if len(nominal) > 1 else "training"
-        found = tuple(findings.optima[row].models[position].cause.value for row in worlds)
-        holds = tuple(cause == facts.cause.value for cause in found)
-        yield Conclusion(
-            kind=ConclusionKind.CAUSE,
-            statement=f"{of} spends most time on {facts.cause}",
-            holds=holds,
-            found=found,
-            worlds=worlds,
-            worst_world=_furthest(worlds, [float(not held) for held in holds]),
-            is_proved=(False,) * len(worlds),
-        )
+        statement = f"{of} spends most time on {facts.cause}"
+        yield _of_best_designs(findings, ConclusionKind.CAUSE, statement, position, lambda known: known.cause.value)
+
+
+def _of_best_designs(
+    findings: Findings, kind: ConclusionKind, statement: str, position: int, fact: Callable[[ModelFacts], int | str]
+) -> Conclusion:
+    """Whether one fact of a model is the same on the best designs found; nothing is proved of all that tie."""
+    worlds = findings.worlds
+    expected = fact(findings.optima[0].models[position])
+    found = tuple(fact(findings.optima[row].models[position]) for row in worlds)
+    distances = [_distance(value, expected) for value in found]
+    return Conclusion(
+        kind=kind,
+        statement=statement,
+        holds=tuple(value == expected for value in found),
+        found=found,
+        worlds=worlds,
+        worst_world=worlds[int(np.argmax(distances))] if max(distances) > 0.0 else NO_WORST_WORLD,
+        is_proved=(False,) * len(worlds),
+    )
+
+
+def _distance(value: int | str, expected: int | str) -> float:
+    """Degrees lie apart by their ratio; of words any other is as far."""
+    if isinstance(value, int) and isinstance(expected, int):
+        return abs(math.log(value / expected))
+    return float(value != expected)
 
 
 def _beats(findings: Findings, design: RobustDesign, name: str) -> Iterator[Conclusion]:
@@ -158,8 +163,3 @@ def _beats(findings: Findings, design: RobustDesign, name: str) -> Iterator[Conc
                 worst_world=worlds[int(np.argmin(ratios))],
                 is_proved=(False,) * len(worlds),
             )
-
-
-def _furthest(worlds: Sequence[int], distances: Sequence[float]) -> int:
-    """The first of the worlds that are furthest from a conclusion; none if it holds in all."""
-    return worlds[int(np.argmax(distances))] if max(distances) > 0.0 else NO_WORST_WORLD
