@@ -97,10 +97,6 @@ class ClosingLoop:
         rows = np.flatnonzero(is_open)
         return rows[np.argsort(-values[rows], kind="stable")]
 
-    def start_with(self, indices: Sequence[int]) -> None:
-        """Solve given points first: an incumbent from elsewhere."""
-        self._run_round([self._work(index, is_solved_at_once=True) for index in indices])
-
     def close(self, on_round: Callable[[], None]) -> None:
         """Run rounds until nothing is open."""
         size = FIRST_ROUND

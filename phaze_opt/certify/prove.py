@@ -1,23 +1,40 @@
-"""`certify`: prove the optimum of a space and write the certificate; continue a proof that was interrupted."""
+"""`certify`: prove the optimum of a space and write the certificate; go on with a proof, or read a finished one."""
 
 from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, JOURNAL_DIRECTORY, Certificate
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.certify.certificate import (
+    CERTIFICATE_FILE,
+    JOURNAL_DIRECTORY,
+    POINTS_FILE,
+    Certificate,
+    Claim,
+    PointStatus,
+)
 from phaze_opt.certify.check.files import read_claimed
 from phaze_opt.certify.pieces import ProofPieces, open_pieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.proving import CHUNK_POINTS, OnProgress, prove_problem
-from phaze_opt.certify.reading import finished_progress, read_result
-from phaze_opt.certify.result import CertifyResult
-from phaze_opt.certify.state import measure_flatness
+from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage
+from phaze_opt.certify.solving import NUM_EFFORTS, SolvedPoint, solve_point
+from phaze_opt.certify.state import flatness_of, rank_solved, solved_value
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.goals import goal_denominators
 from phaze_opt.record.lock import locked
 
+Floats = NDArray[np.float64]
+_REPRODUCED = 1e-9
+"""Relative shortfall of a design solved again that is rounding."""
 _LOGGER = logging.getLogger(__name__)
 BUSY = "another process is proving this problem; wait for it, or work in another directory"
 
@@ -80,13 +97,14 @@ def _prove(
         pieces=pieces,
         on_progress=on_progress,
     )
+    attained = [solved_value(problem, solved) for solved in proof.state.solved.values()]
     wall_s = time.perf_counter() - started_s
     on_progress(finished_progress(proof.claim, wall_s))
     return CertifyResult(
         certificate=write_certificate(proof, directory, wall_s=wall_s),
         directory=directory,
         best=proof.best,
-        flatness=measure_flatness(proof.state),
+        flatness=flatness_of(proof.claim.value, attained, proof.state.values_upper),
         history=proof.history,
         wall_s=wall_s,
     )
@@ -106,3 +124,91 @@ def _is_enough(finished: Certificate, problem: CertifyProblem, options: CertifyO
     """Whether a certificate at hand proves what is asked for."""
     claim = finished.claim
     return finished.problem_digest == problem.digest and claim.is_proved and claim.tolerance <= options.tolerance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointValues:
+    """What a certificate's table says of every point, of its goal.
+
+    Attributes:
+        values: attained; 0 where a point was not solved; shape (num_points,).
+        values_upper: bounds; 0 where a point is infeasible; shape (num_points,).
+    """
+
+    values: Floats
+    values_upper: Floats
+
+
+def read_values(certificate: Certificate, directory: Path) -> PointValues:
+    """Values of all points.
+
+    Raises:
+        InputError: the table of points is missing or broken.
+    """
+    names = ("throughput_samples_per_s", "throughput_upper_samples_per_s", "tdp_w")
+    attained, rate_upper, tdp_w = _columns(directory, names)
+    num_devices = certificate.scenario.cluster.num_devices
+    denominators = goal_denominators(certificate.goal, tdp_w, num_devices=num_devices)
+    return PointValues(attained / denominators, rate_upper / denominators)
+
+
+def read_result(
+    certificate: Certificate, problem: CertifyProblem, options: CertifyOptions, directory: Path
+) -> CertifyResult:
+    """What `certify` returned when it wrote a certificate; its best designs are solved again for their evaluations.
+
+    Raises:
+        InputError: the table of points is missing or broken.
+    """
+    known = read_values(certificate, directory)
+    status, area_mm2, tdp_w = _columns(directory, ("status", "area_mm2", "tdp_w"))
+    rows = np.flatnonzero(status == PointStatus.SOLVED.value)
+    order = np.lexsort((rows, tdp_w[rows], area_mm2[rows], -known.values[rows]))
+    solved = _solved_again(problem, rows[order][: options.num_best].tolist(), known.values)
+    claim, wall_s = certificate.claim, certificate.provenance.wall_s
+    return CertifyResult(
+        certificate=certificate,
+        directory=directory,
+        best=rank_solved(problem, solved, known.values_upper, options.num_best),
+        flatness=flatness_of(claim.value, known.values[rows].tolist(), known.values_upper),
+        history=(finished_progress(claim, wall_s),),
+        wall_s=wall_s,
+    )
+
+
+def _columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
+    """Columns of the table of points."""
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(directory / POINTS_FILE, columns=list(names))
+        return [table.column(name).to_numpy() for name in names]
+    except (OSError, ValueError, KeyError) as error:
+        message = f"is not a table of points ({error}); certify again without --resume"
+        raise InputError(message, source=str(directory / POINTS_FILE)) from error
+
+
+def finished_progress(claim: Claim, wall_s: float) -> CertifyProgress:
+    """Progress once everything is proved and only files are left."""
+    return CertifyProgress(
+        stage=CertifyStage.WRITING,
+        num_bounded=claim.num_points,
+        num_points=claim.num_points,
+        num_solved=claim.num_solved,
+        num_open=0,
+        value=claim.value,
+        value_upper=claim.value_upper,
+        wall_s=wall_s,
+    )
+
+
+def _solved_again(problem: CertifyProblem, indices: list[int], values: NDArray[np.float64]) -> dict[int, SolvedPoint]:
+    """Solve designs as thoroughly as it takes to attain what the certificate says."""
+    objective = Objective(problem.scenario, constants=problem.constants)
+    solved: dict[int, SolvedPoint] = {}
+    for index in indices:
+        for effort in range(NUM_EFFORTS):
+            solved[index] = solve_point(objective, problem.space, index, effort=effort)
+            if solved_value(problem, solved[index]) >= values[index] * (1.0 - _REPRODUCED):
+                break
+    return solved

@@ -16,7 +16,7 @@ from phaze_opt.certify.pieces import ProofPieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.refining import PointOutcome
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, RankedDesign
-from phaze_opt.certify.state import MultiplierTable, ProofState, rank_best
+from phaze_opt.certify.state import MultiplierTable, ProofState, rank_solved
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 
@@ -73,7 +73,7 @@ class _Proving:
             self.state.fill(work.start, chunk.rows, chunk.row_of)
             self._tell(CertifyStage.BOUNDING, num_bounded=work.stop, num_open=0)
 
-    def close(self, *, tolerance: float, starts: Sequence[int], num_best: int) -> ProofEffort:
+    def close(self, *, tolerance: float, num_best: int) -> ProofEffort:
         """Run the loop until nothing is open and the best designs are known; the work that it took."""
         loop = ClosingLoop(self.state, self.bench, refine=self._refine, tolerance=tolerance)
 
@@ -81,7 +81,6 @@ class _Proving:
             num_points, num_open = self.state.problem.space.size, len(loop.open_points())
             self._tell(CertifyStage.CLOSING, num_bounded=num_points, num_open=num_open)
 
-        loop.start_with(starts)
         loop.close(on_round)
         loop.solve_best(num_best, on_round)
         return loop.effort
@@ -122,7 +121,6 @@ def prove_problem(
     jobs: int = 1,
     objective: Objective | None = None,
     pools: PhasePools | None = None,
-    starts: Sequence[int] = (),
     pieces: ProofPieces | None = None,
     on_progress: OnProgress | None = None,
 ) -> Proof:
@@ -135,7 +133,6 @@ def prove_problem(
         jobs: processes; more than one only without ``objective`` and ``pools``.
         objective: shares its graphs; of the problem's scenario and constants.
         pools: dual vectors of earlier proofs, which grow here; they hold whatever the constants are.
-        starts: points to be solved first, as one of them may be the best.
         pieces: keeps what is finished; nothing is kept unless given.
         on_progress: told of every chunk and round.
     """
@@ -147,12 +144,12 @@ def prove_problem(
     with Workers(BenchBuilder(problem), jobs=jobs, here=bench) as workers:
         proving = _Proving(state, bench, workers, pieces, on_progress or (lambda _: None), since_s)
         proving.bound_all()
-        effort = proving.close(tolerance=tolerance, starts=starts, num_best=num_best)
+        effort = proving.close(tolerance=tolerance, num_best=num_best)
     return Proof(
         state=state,
         bounder=bench.bounder,
         claim=_claim(state, tolerance),
-        best=rank_best(state, num_best),
+        best=rank_solved(problem, state.solved, state.values_upper, num_best),
         history=tuple(proving.history),
         effort=effort,
     )

@@ -191,14 +191,9 @@ class _Refining:
         return self._outcome(solved)
 
     def _outcome(self, solved: SolvedPoint | None) -> PointOutcome:
-        return PointOutcome(
-            self._index,
-            tuple(self._entries),
-            None if solved is None else solved.evaluation,
-            None if solved is None else solved.solution,
-            self._num_placements,
-            self._num_ilp_solves,
-        )
+        evaluation, solution = (None, None) if solved is None else (solved.evaluation, solved.solution)
+        counts = self._num_placements, self._num_ilp_solves
+        return PointOutcome(self._index, tuple(self._entries), evaluation, solution, *counts)
 
     def _open(self, index: int) -> _Model:
         """One model with the bounds of the pools."""

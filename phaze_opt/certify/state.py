@@ -172,11 +172,6 @@ def _rank(entry: Incumbent) -> tuple[float, float, float, int]:
     return (-entry.value, evaluation.area_mm2, evaluation.tdp_w, entry.index)
 
 
-def rank_best(state: ProofState, num_best: int) -> tuple[RankedDesign, ...]:
-    """The best solved points of a proof."""
-    return rank_solved(state.problem, state.solved, state.values_upper, num_best)
-
-
 def rank_solved(
     problem: CertifyProblem, solved: Mapping[int, SolvedPoint], values_upper: NDArray[np.float64], num_best: int
 ) -> tuple[RankedDesign, ...]:
@@ -207,12 +202,6 @@ def rank_solved(
             )
         )
     return tuple(designs)
-
-
-def measure_flatness(state: ProofState) -> tuple[Flatness, ...]:
-    """How many points come near the incumbent of a proof, at least and at most."""
-    attained = [solved_value(state.problem, solved) for solved in state.solved.values()]
-    return flatness_of(0.0 if state.best is None else state.best.value, attained, state.values_upper)
 
 
 def flatness_of(best: float, attained: Sequence[float], values_upper: NDArray[np.float64]) -> tuple[Flatness, ...]:

@@ -259,7 +259,7 @@ def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[Ran
     """The best point below the optimum, and whether no other can be between."""
     import numpy as np
 
-    from phaze_opt.certify.reading import read_values
+    from phaze_opt.certify.prove import read_values
     from phaze_opt.certify.result import RankedDesign
     from phaze_opt.objective.evaluate import Objective
     from phaze_opt.objective.goals import goal_values

@@ -12,7 +12,7 @@ import numpy as np
 
 from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Claim
 from phaze_opt.certify.check.report import CheckReport
-from phaze_opt.certify.reading import read_values
+from phaze_opt.certify.prove import read_values
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal

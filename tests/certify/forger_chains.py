@@ -6,8 +6,8 @@ import numpy as np
 
 from phaze_opt.certify.check.exact import exact_batch_time
 from phaze_opt.certify.check.pipelines import Batch, Memory
+from phaze_opt.certify.check.problem_data import LayerSizes, Sharded
 from phaze_opt.certify.check.relaxed import list_choices, relaxed_batch_time, start_values
-from phaze_opt.certify.check.sharded import LayerSizes, Sharded
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network

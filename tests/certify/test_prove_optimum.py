@@ -118,14 +118,6 @@ def test_nothing_feasible_is_proved_too():
     assert {reasons[code] for code in proof.state.reason.tolist()} == {Infeasibility.OUT_OF_MEMORY}
 
 
-def test_points_given_first_are_solved_and_change_no_claim():
-    problem = small_problem()
-    plain = prove_problem(problem, tolerance=0.0)
-    started = prove_problem(problem, tolerance=0.0, starts=(3, 5))
-    assert {3, 5} <= set(started.state.solved)
-    assert (started.claim.incumbent, started.claim.value) == (plain.claim.incumbent, plain.claim.value)
-
-
 def test_vectors_of_other_constants_hold_as_well():
     problem = small_problem(small_scenario(attention=AttentionForm.UNFUSED))
     pools = PhasePools(problem.scenario.exclusivity)

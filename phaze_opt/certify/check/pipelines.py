@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK
-from phaze_opt.certify.check.sharded import Sharded
+from phaze_opt.certify.check.problem_data import Sharded
 from phaze_opt.estimate.collectives import (
     AffineCost,
     collective_coefficients,

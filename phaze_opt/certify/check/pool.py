@@ -25,8 +25,8 @@ from phaze_opt.certify.check.prices import (
     fault_of_arcs,
     price_vector,
 )
+from phaze_opt.certify.check.problem_data import PHASES, ModelData, PhaseGraph
 from phaze_opt.certify.check.report import refuse
-from phaze_opt.certify.check.sharded import PHASES, ModelData, PhaseGraph
 from phaze_opt.certify.check.trees import PricedTree, price_tree
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.schedule.problem import Exclusivity

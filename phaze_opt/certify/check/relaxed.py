@@ -18,7 +18,7 @@ from phaze_opt.certify.check.pipelines import (
     roles_of,
     stage_rooms,
 )
-from phaze_opt.certify.check.sharded import Sharded
+from phaze_opt.certify.check.problem_data import Sharded
 from phaze_opt.hardware.network import Cluster
 
 Floats = NDArray[np.float64]

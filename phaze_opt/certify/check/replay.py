@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import SolvedModel, SolvedSchedule, SolvedStage
 from phaze_opt.certify.check.pipelines import Batch, Memory, boundary_cost, sync_cost
-from phaze_opt.certify.check.sharded import PhaseGraph, Sharded
+from phaze_opt.certify.check.problem_data import PhaseGraph, Sharded
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import RecomputePolicy

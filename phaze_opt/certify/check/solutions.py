@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from phaze_opt.certify.certificate import SOLUTIONS_FILE, Solution, SolvedModel
 from phaze_opt.certify.check.files import CertificateFiles
 from phaze_opt.certify.check.pipelines import Batch, Memory
-from phaze_opt.certify.check.problem_data import CheckedProblem, PreparedModel, throughput
+from phaze_opt.certify.check.problem_data import PHASES, CheckedProblem, PreparedModel, Sharded, throughput
 from phaze_opt.certify.check.replay import PhaseLatencies, placed_batch_time, replay
 from phaze_opt.certify.check.report import demand, refuse
-from phaze_opt.certify.check.sharded import PHASES, Sharded
 from phaze_opt.certify.check.space_rows import EXACT
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
