@@ -18,6 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from phaze_opt.report.study.findings import describe_findings
+from phaze_opt.report.study.limits import describe_ranking_limits
 from phaze_opt.study.disk.directory import list_studies
 from phaze_opt.study.load import load_study
 from phaze_opt.study.result import StudyResult
@@ -55,8 +57,8 @@ def record(result: StudyResult) -> dict[str, Any]:
         "contenders": [_contender(score) for score in summary.contenders],
         "by_condition": [_contender(score) for score in summary.by_condition],
         "prices": [_price(price, result) for price in summary.prices],
-        "findings": list(summary.findings),
-        "ranking": _ranking(summary),
+        "findings": list(describe_findings(result, summary)),
+        "ranking": _ranking(summary, result.config.judgement.confidence),
     }
 
 
@@ -73,13 +75,13 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def _ranking(summary: StudySummary) -> dict[str, Any]:
+def _ranking(summary: StudySummary, confidence: float) -> dict[str, Any]:
     ranking = summary.ranking
     return {
         "contenders": list(ranking.contenders),
         "mean_ranks": [_rounded(rank) for rank in ranking.mean_ranks],
         "friedman_p": _rounded(ranking.friedman_p),
-        "note": ranking.note,
+        "note": describe_ranking_limits(ranking, confidence),
     }
 
 

@@ -60,7 +60,7 @@ def report(
     if json:
         print_json(_to_json(inputs, paths))
         return
-    for finding in inputs.summary.findings:
+    for finding in inputs.findings:
         output().print(finding)
     output().print(f"\nreport: {next(iter(paths.values()))}", soft_wrap=True)
 
@@ -74,6 +74,6 @@ def _to_json(inputs: ReportInputs, paths: Mapping[str, Path]) -> dict[str, objec
         "finished_searches": len(result.cells),
         "planned_searches": result.num_cells,
         "named_runs": len(inputs.run_ids),
-        "findings": list(inputs.summary.findings),
+        "findings": list(inputs.findings),
         "files": {name: str(path) for name, path in paths.items()},
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,6 +101,7 @@ def run(
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
     from phaze_opt.cli.study_output import print_record, print_study, study_to_json
+    from phaze_opt.report.study.findings import describe_findings
     from phaze_opt.study.files.study_file import read_study
     from phaze_opt.study.run import run_study
     from phaze_opt.study.running.engine import shared_engine
@@ -130,6 +131,7 @@ def run(
                 on_progress=show,
                 engine=engine,
                 is_worker=worker,
+                describe=describe_findings,
             )
         wall_s = time.monotonic() - started
         if not json:
@@ -214,6 +216,7 @@ def compare(
 ) -> None:
     """Hold two studies side by side: the contenders and conditions that both have."""
     from phaze_opt.cli.study_output import print_comparison
+    from phaze_opt.report.study.comparison import comparison_to_json
     from phaze_opt.study.compare import compare_studies
     from phaze_opt.study.disk.directory import find_study
     from phaze_opt.study.load import load_study
@@ -221,6 +224,6 @@ def compare(
     studies = [load_study(find_study(name, work_dir=work_dir).path) for name in (first, second)]
     comparison = compare_studies(*studies)
     if json:
-        print_json(asdict(comparison))
+        print_json(comparison_to_json(comparison))
     else:
         print_comparison(comparison)

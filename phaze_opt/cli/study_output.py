@@ -24,6 +24,7 @@ _COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "place
 def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s: float) -> dict[str, Any]:
     """The line that ``--json`` prints; ``best`` is that of the first condition, counts are of all searches together."""
     from phaze_opt.objective.serialize import evaluation_to_json
+    from phaze_opt.report.study.findings import describe_findings
     from phaze_opt.study.judging.best import best_evaluation
     from phaze_opt.study.summary import summarise
 
@@ -46,7 +47,7 @@ def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s:
         "regret": _regret(summary),
         "regret_reference": {} if summary is None else {key: value.kind for key, value in summary.truths.items()},
         "contenders": [] if summary is None else [asdict(score) for score in summary.contenders],
-        "findings": [] if summary is None else list(summary.findings),
+        "findings": [] if summary is None else list(describe_findings(result, summary)),
         "tracking_uri": session.tracking_uri,
         "run_id": session.run_id,
     }
@@ -68,13 +69,14 @@ def _regret(summary: StudySummary | None) -> dict[str, float] | None:
 
 def print_study(result: StudyResult) -> None:
     """What was found, in a table and in sentences."""
+    from phaze_opt.report.study.findings import describe_findings
     from phaze_opt.study.summary import summarise
 
     screen = out()
     if result.cells:
         summary = summarise(result)
         print_tables(contenders_table(summary, result))
-        for finding in summary.findings:
+        for finding in describe_findings(result, summary):
             screen.print(finding)
     screen.print(f"Study: {result.study_id} in {result.directory}", soft_wrap=True)
 
@@ -178,6 +180,7 @@ def describe_age(age_s: float) -> str:
 def print_comparison(comparison: StudyComparison) -> None:
     """What both studies have, side by side, then what it says and what only one of them has."""
     from phaze_opt.report.content import Column, TableContent
+    from phaze_opt.report.study.comparison import describe_changes, describe_unmatched
 
     screen = out()
     headings = ["first", "second", "difference", "p", "evaluations"]
@@ -195,6 +198,7 @@ def print_comparison(comparison: StudyComparison) -> None:
     if rows:
         note = "Mean regret in either study and its change (* significant); mean distinct evaluations of a search."
         columns = (Column("strategy"), *(Column(heading, is_number=True) for heading in headings))
-        print_tables(TableContent(f"{comparison.first} against {comparison.second}", columns, rows, note))
-    for sentence in (*comparison.findings, *comparison.unmatched):
+        title = f"{comparison.first.study_id} against {comparison.second.study_id}"
+        print_tables(TableContent(title, columns, rows, note))
+    for sentence in (*describe_changes(comparison), *describe_unmatched(comparison)):
         screen.print(sentence)

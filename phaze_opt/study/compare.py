@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from phaze_opt.study.config import Contender
-from phaze_opt.study.judging.findings.wording import counted, figure, listed, percent
-from phaze_opt.study.judging.judged_condition import Sample, budget_of, judge_sample
-from phaze_opt.study.judging.scoring import Yardstick, by_condition_and_contender, yardstick_of
+from phaze_opt.study.judging.scoring import (
+    Sample,
+    Yardstick,
+    budget_of,
+    by_condition_and_contender,
+    judge_sample,
+    yardstick_of,
+)
 from phaze_opt.study.judging.significance import NO_TEST, seed_test
-from phaze_opt.study.judging.statistics.effects import vargha_delaney
-from phaze_opt.study.judging.statistics.rank_tests import holm_adjust
+from phaze_opt.study.judging.statistics.rank_tests import holm_adjust, vargha_delaney
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, StudyResult, Truth, TruthKind
 
@@ -46,6 +49,15 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """A circumstance that was not the same in two studies, and what it was in either."""
+
+    what: str
+    first: object
+    second: object
+
+
+@dataclass(frozen=True, slots=True)
 class ComparisonRow:
     """One contender on one problem, in both studies.
 
@@ -59,7 +71,7 @@ class ComparisonRow:
         p_value: after Holm's correction over all rows.
         effect: Vargha-Delaney A of the second over the first, 1 if always better.
         is_significant: at the confidence of the first study.
-        note: how the contender, the budget or the starts differ between the studies; empty if they do not.
+        differences: of the contender, the budget or the starts between the studies.
     """
 
     contender: str
@@ -71,7 +83,53 @@ class ComparisonRow:
     p_value: float
     effect: float
     is_significant: bool
-    note: str
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One contender over all shared problems; means are over problems.
+
+    Attributes:
+        contender: its name.
+        num_problems: shared ones in which both studies have searches of it.
+        num_better, num_worse: of them, by mean regret in the second study.
+        num_claimed: of them, significant.
+        first_regret, second_regret: mean regrets in either study.
+        first_evaluations, second_evaluations: distinct ones of a search.
+    """
+
+    contender: str
+    num_problems: int
+    num_better: int
+    num_worse: int
+    num_claimed: int
+    first_regret: float
+    second_regret: float
+    first_evaluations: float
+    second_evaluations: float
+
+
+@dataclass(frozen=True, slots=True)
+class OneStudy:
+    """What one of two studies has and the other lacks, and how far it is.
+
+    Attributes:
+        study_id: which one.
+        conditions: keys of those whose problem is in no condition of the other.
+        contenders: names that the other has not.
+        unranked: contenders with failed searches.
+        num_finished, num_planned: searches.
+        has_ended: every planned search is finished or has failed.
+    """
+
+    study_id: str
+    conditions: tuple[str, ...]
+    contenders: tuple[str, ...]
+    unranked: tuple[str, ...]
+    num_finished: int
+    num_planned: int
+    has_ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +137,19 @@ class StudyComparison:
     """Two studies compared.
 
     Attributes:
-        first, second: their ids.
+        first, second: either of them.
+        num_problems: that both have.
         rows: by problem and contender, in the order of the first study.
-        unmatched: what only one of them has, in sentences.
-        findings: what the rows say, in sentences.
+        changes: by contender, in the same order.
+        namesakes: keys of conditions that are in both, of different problems.
     """
 
-    first: str
-    second: str
+    first: OneStudy
+    second: OneStudy
+    num_problems: int
     rows: tuple[ComparisonRow, ...]
-    unmatched: tuple[str, ...]
-    findings: tuple[str, ...]
+    changes: tuple[Change, ...]
+    namesakes: tuple[str, ...]
 
 
 def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
@@ -110,12 +170,19 @@ def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
     corrected = iter(holm_adjust([draft.p_value for draft in drafts if draft.test != NO_TEST]))
     p_values = [1.0 if draft.test == NO_TEST else next(corrected) for draft in drafts]
     rows = tuple(replace(one, p_value=p, is_significant=p < level) for one, p in zip(drafts, p_values, strict=True))
+    digests = {one.problem_digest for one, _ in pairs}
+    others = {condition.key: condition.problem_digest for condition in second.conditions}
     return StudyComparison(
-        first=first.study_id,
-        second=second.study_id,
+        first=_one_study(first, second, digests),
+        second=_one_study(second, first, digests),
+        num_problems=len(pairs),
         rows=rows,
-        unmatched=_unmatched(first, second, pairs),
-        findings=_findings(rows, pairs),
+        changes=tuple(_change(name, rows) for name in dict.fromkeys(row.contender for row in rows)),
+        namesakes=tuple(
+            condition.key
+            for condition in first.conditions
+            if others.get(condition.key, condition.problem_digest) != condition.problem_digest
+        ),
     )
 
 
@@ -176,7 +243,7 @@ def _draft_row(
         p_value=p_value,
         effect=vargha_delaney(second.regrets, first.regrets),
         is_significant=False,
-        note=_differences(studies[0], studies[1], name),
+        differences=_differences(studies[0], studies[1], name),
     )
 
 
@@ -203,88 +270,52 @@ def _side(condition: str, sample: Sample) -> Side:
     )
 
 
-def _differences(first: StudyResult, second: StudyResult, name: str) -> str:
+def _differences(first: StudyResult, second: StudyResult, name: str) -> tuple[Difference, ...]:
     """How a contender's circumstances differ between studies."""
-    mine, yours = (_contender(result, name) for result in (first, second))
-    parts = [
-        f"{label} {_shown(a)} against {_shown(b)}"
-        for label, a, b in (
-            ("strategy", mine.strategy, yours.strategy),
-            ("options", dict(mine.options), dict(yours.options)),
-            ("pruner", mine.pruner, yours.pruner),
-            ("pruner options", dict(mine.pruner_options), dict(yours.pruner_options)),
-            ("budget of evaluations", first.config.budget.evaluations, second.config.budget.evaluations),
-            ("budget of seconds", first.config.budget.seconds, second.config.budget.seconds),
-            ("batch", first.config.batch, second.config.batch),
-            ("starts", first.config.num_starts, second.config.num_starts),
-            ("package version", first.provenance.get(_PACKAGE), second.provenance.get(_PACKAGE)),
-        )
-        if a != b
-    ]
-    return "; ".join(parts)
+    mine, yours = (_circumstances(result, name) for result in (first, second))
+    return tuple(Difference(what, mine[what], yours[what]) for what in mine if mine[what] != yours[what])
 
 
-def _shown(value: object) -> str:
-    return "none" if value in ("", None, {}) else str(value)
+def _circumstances(result: StudyResult, name: str) -> dict[str, object]:
+    contender = next(contender for contender in result.config.contenders if contender.name == name)
+    return {
+        "strategy": contender.strategy,
+        "options": dict(contender.options),
+        "pruner": contender.pruner,
+        "pruner options": dict(contender.pruner_options),
+        "budget of evaluations": result.config.budget.evaluations,
+        "budget of seconds": result.config.budget.seconds,
+        "batch": result.config.batch,
+        "starts": result.config.num_starts,
+        "package version": result.provenance.get(_PACKAGE),
+    }
 
 
-def _contender(result: StudyResult, name: str) -> Contender:
-    return next(contender for contender in result.config.contenders if contender.name == name)
-
-
-def _unmatched(
-    first: StudyResult, second: StudyResult, pairs: Sequence[tuple[Condition, Condition]]
-) -> tuple[str, ...]:
-    """What only one study has, what is unfinished, and what only shares a name."""
-    digests = {one.problem_digest for one, _ in pairs}
-    sentences = [*_only_in(first, second, digests), *_only_in(second, first, digests)]
-    others = {condition.key: condition.problem_digest for condition in second.conditions}
-    namesakes = [
-        condition.key
-        for condition in first.conditions
-        if others.get(condition.key, condition.problem_digest) != condition.problem_digest
-    ]
-    if namesakes:
-        sentences.append(f"{listed(namesakes)}: the name is in both studies, but the problems differ.")
-    return tuple(sentences)
-
-
-def _only_in(result: StudyResult, other: StudyResult, digests: Set[str]) -> list[str]:
-    """What one study has and the other lacks."""
-    sentences = []
-    conditions = [one.key for one in result.conditions if one.problem_digest not in digests]
+def _one_study(result: StudyResult, other: StudyResult, shared: Set[str]) -> OneStudy:
+    """What one study has and the other lacks; ``shared`` are digests of the problems of both."""
     theirs = {contender.name for contender in other.config.contenders}
-    contenders = [one.name for one in result.config.contenders if one.name not in theirs]
-    for noun, names in (("problem", conditions), ("contender", contenders)):
-        if names:
-            sentences.append(f"Only {result.study_id} has the {noun}{'s' * (len(names) > 1)} {listed(names)}.")
-    if result.unranked:
-        sentences.append(f"{result.study_id} ranks no {listed(list(result.unranked))}: searches of it failed.")
-    if not result.has_ended:
-        sentences.append(f"{result.study_id} is not finished: {len(result.cells)} of {result.num_cells} searches are.")
-    return sentences
+    return OneStudy(
+        study_id=result.study_id,
+        conditions=tuple(one.key for one in result.conditions if one.problem_digest not in shared),
+        contenders=tuple(one.name for one in result.config.contenders if one.name not in theirs),
+        unranked=result.unranked,
+        num_finished=len(result.cells),
+        num_planned=result.num_cells,
+        has_ended=result.has_ended,
+    )
 
 
-def _findings(rows: Sequence[ComparisonRow], pairs: Sequence[tuple[Condition, Condition]]) -> tuple[str, ...]:
-    """What the rows say, contender by contender."""
-    if not pairs:
-        return ("The studies share no problem (scenario, constants, space and goal): nothing to compare.",)
-    if not rows:
-        return ("No contender has finished searches of a shared problem in both studies: nothing to compare.",)
-    sentences = []
-    for name in dict.fromkeys(row.contender for row in rows):
-        mine = [row for row in rows if row.contender == name]
-        better = sum(row.difference < 0.0 for row in mine)
-        worse = sum(row.difference > 0.0 for row in mine)
-        claimed = sum(row.is_significant for row in mine)
-        mean = [float(np.mean([getattr(row, side).mean_regret for row in mine])) for side in ("first", "second")]
-        cost = [float(np.mean([getattr(row, side).mean_evaluations for row in mine])) for side in ("first", "second")]
-        claims = f"{claimed} of them beyond chance (Holm)" if claimed else "none of them beyond chance"
-        change = "no difference" if not better + worse else f"better in {better}, worse in {worse}, {claims}"
-        sentences.append(
-            f"{name}: mean regret {percent(mean[0])} in the first study and {percent(mean[1])} in the second over "
-            f"{counted(len(mine), 'shared problem')} ({change}), with {figure(cost[0])} and {figure(cost[1])} distinct "
-            "evaluations a search."
-        )
-        sentences += [f"{name} was not run alike: {note}." for note in dict.fromkeys(row.note for row in mine) if note]
-    return tuple(sentences)
+def _change(name: str, rows: Sequence[ComparisonRow]) -> Change:
+    mine = [row for row in rows if row.contender == name]
+    sides = ([row.first for row in mine], [row.second for row in mine])
+    regrets = [float(np.mean([side.mean_regret for side in one])) for one in sides]
+    evaluations = [float(np.mean([side.mean_evaluations for side in one])) for one in sides]
+    return Change(
+        name,
+        len(mine),
+        sum(row.difference < 0.0 for row in mine),
+        sum(row.difference > 0.0 for row in mine),
+        sum(row.is_significant for row in mine),
+        *regrets,
+        *evaluations,
+    )

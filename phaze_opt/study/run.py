@@ -27,7 +27,7 @@ from phaze_opt.study.running.conclude import Conclusion
 from phaze_opt.study.running.contender_code import check_restart, drop_searches, refuse_changed_code
 from phaze_opt.study.running.engine import StudyEngine
 from phaze_opt.study.running.evaluator_source import open_evaluator_source
-from phaze_opt.study.running.narrate import Narrator
+from phaze_opt.study.running.narrate import Describe, Narrator
 from phaze_opt.study.running.workers import run_in_workers
 from phaze_opt.study.stores.local_store import LocalStore
 
@@ -45,6 +45,7 @@ def run_study(
     engine: StudyEngine | None = None,
     is_worker: bool = False,
     restart: Sequence[str] = (),
+    describe: Describe = lambda *_: (),
 ) -> StudyResult:
     """Run a study to its end or until Ctrl-C; everything finished is kept and returned.
 
@@ -65,6 +66,8 @@ def run_study(
         engine: what it runs on; the package's own objective, bounds and local files unless given.
         is_worker: run the searches only, and leave references, true optima and chip tables to another machine.
         restart: contenders whose searches are all run again, as after a change of their code; implies ``is_resumed``.
+        describe: puts what was found into the sentences that observers are told at the end
+            (`report.study.findings.describe_findings`); none unless given.
 
     Raises:
         InputError: the plan is faulty (nothing is written then), the directory cannot be written, or the code of a
@@ -86,7 +89,7 @@ def run_study(
         refuse_changed_code(config, directory, [cell for cell in run.cells if cell.contender.name not in restart])
         drop_searches(directory, run.cells, restart)
         plan = write_plan(directory, config, conditions)
-        narrator = Narrator(observers, directory, run.cells, evaluations)
+        narrator = Narrator(observers, directory, run.cells, evaluations, describe)
         narrator.start(config, plan)
         is_interrupted = False
         try:

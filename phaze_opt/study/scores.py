@@ -1,4 +1,4 @@
-"""A finished study judged, as values: scores, ranks, tests, prices and findings."""
+"""A finished study judged, as values: scores, ranks, tests, prices, and what all of them stand on."""
 
 from __future__ import annotations
 
@@ -123,16 +123,102 @@ class Ranking:
     Attributes:
         contenders: best mean rank first.
         mean_ranks: of each.
-        friedman_p: that all are alike; 1 if it cannot be tested.
+        friedman_p: that all are alike; 1 if it cannot be tested (`is_tested`).
         cliques: groups of contenders that no test tells apart, as index pairs (first, last) into ``contenders``.
-        note: what is too few or tied, in words; empty if nothing is.
+        num_conditions: with finished searches.
+        num_blocks: of them, those in which every contender has a finished search.
+        num_tied: blocks in which all contenders tie.
+        num_settings: of the blocks.
+        smallest_p: that Wilcoxon's test can give over so many blocks, before correction.
     """
 
     contenders: tuple[str, ...]
     mean_ranks: tuple[float, ...]
     friedman_p: float
     cliques: tuple[tuple[int, int], ...]
-    note: str = ""
+    num_conditions: int
+    num_blocks: int
+    num_tied: int = 0
+    num_settings: int = 1
+    smallest_p: float = 1.0
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs of contenders, over which p-values are corrected."""
+        return len(self.contenders) * (len(self.contenders) - 1) // 2
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether Friedman's test says anything: of three contenders on."""
+        return self.num_blocks > 1 and len(self.contenders) > 2
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the figures of one condition stand on, and what they cannot tell.
+
+    Attributes:
+        condition: its key.
+        truth: what regret is against; None of several objectives, or if nothing feasible is known.
+        beaten_truth: the certified or enumerated optimum, if a search did better: then it was none.
+        has_front: several objectives: regret is of the hypervolume.
+        num_contenders: with finished searches.
+        infeasible: searches that found nothing feasible, by contender; only where others found something.
+        deterministic: seeds that all gave one search, by contender.
+        smallest_p: the least p-value, after correction, that tests over seeds can give.
+        is_tied: all searches of several contenders end with the same regret.
+        num_observations: of the contender that has fewest, among those whose regret varies over seeds; 0 without any.
+    """
+
+    condition: str
+    truth: Truth | None
+    beaten_truth: Truth | None
+    has_front: bool
+    num_contenders: int
+    infeasible: Mapping[str, int]
+    deterministic: Mapping[str, int]
+    smallest_p: float
+    is_tied: bool
+    num_observations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """How much more of the best value the second contender loses than the first, an interval of the mean regret.
+
+    Attributes:
+        low, high: bootstrap interval over seeds in the conditions that both have searches in; negative for less.
+    """
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class EqualQuality:
+    """What one contender needs to do as well as another one ends.
+
+    Attributes:
+        first, second: contenders; half of the second one's searches end with the quality that both are measured at, in
+            every condition for itself.
+        num_conditions: conditions that both have searches in.
+        num_reached: of these, those in which half of the searches of ``first`` get there.
+        ratio: evaluations of second over those of first, weighted geometric mean over conditions; 0 if ``first`` does
+            not get there in all of them.
+        low, high: bootstrap interval over seeds.
+        first_evaluations, second_evaluations, regret: of a single condition; 0 for several.
+    """
+
+    first: str
+    second: str
+    num_conditions: int
+    num_reached: int
+    ratio: float
+    low: float
+    high: float
+    first_evaluations: float = 0.0
+    second_evaluations: float = 0.0
+    regret: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,21 +270,28 @@ class StudySummary:
     """A study judged.
 
     Attributes:
-        truths: what regret is against, by key of the condition (the best known where nothing better is had).
+        standings: of every condition with a finished search of a ranked contender, in the study's order.
         cells: finished searches.
         contenders: over all conditions, best first.
         by_condition: per condition, best first.
         ranking: over conditions as blocks.
         tests: all pairs, over all conditions and per condition.
         prices: of the generality question, by setting; empty if it was not asked.
-        findings: who wins, where, by how much, and what cannot be claimed: sentences.
+        lead: of the best contender over the next; None if they share no condition.
+        equal_quality: the best contender against the next ones.
     """
 
-    truths: Mapping[str, Truth]
+    standings: tuple[Standing, ...]
     cells: tuple[CellScore, ...]
     contenders: tuple[ContenderScore, ...]
     by_condition: tuple[ContenderScore, ...]
     ranking: Ranking
     tests: tuple[PairTest, ...]
-    prices: tuple[PriceOfGenerality, ...]
-    findings: tuple[str, ...]
+    prices: tuple[PriceOfGenerality, ...] = ()
+    lead: Lead | None = None
+    equal_quality: tuple[EqualQuality, ...] = ()
+
+    @property
+    def truths(self) -> Mapping[str, Truth]:
+        """What regret is against, by key of the condition (the best known where nothing better is had)."""
+        return {one.condition: one.truth for one in self.standings if one.truth is not None}

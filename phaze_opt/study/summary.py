@@ -1,14 +1,21 @@
-"""A study judged: regret of every search, ranks, tests, the price of generality and findings in words."""
+"""A study judged: regret of every search, ranks, tests, the price of generality, and what all of it stands on."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.generality.price import price_of_generality
 from phaze_opt.study.judging.contender_scores import condition_scores, overall_scores
-from phaze_opt.study.judging.findings.write import write_findings
-from phaze_opt.study.judging.judged_condition import judge_conditions
-from phaze_opt.study.judging.significance import condition_tests, rank_over_conditions
+from phaze_opt.study.judging.equal_quality import equal_quality
+from phaze_opt.study.judging.scoring import JudgedCondition, judge_conditions
+from phaze_opt.study.judging.significance import condition_tests, rank_over_conditions, smallest_seed_p
+from phaze_opt.study.judging.statistics.bootstrap import difference_interval
 from phaze_opt.study.result import StudyResult
-from phaze_opt.study.scores import StudySummary
+from phaze_opt.study.scores import ContenderScore, Lead, Standing, StudySummary
+
+MAX_COMPARED = 8
+"""Contenders whose cost is told one by one; of more, the tables tell."""
 
 
 def summarise(result: StudyResult) -> StudySummary:
@@ -16,24 +23,64 @@ def summarise(result: StudyResult) -> StudySummary:
 
     Contenders with a failed search are left out; what their other searches found still counts for the best known.
     """
-    judgement = result.config.judgement
+    config, judgement = result.config, result.config.judgement
     judged = judge_conditions(result)
     scores = {score.key: score for one in judged for sample in one.samples.values() for score in sample.scores}
     finished = {score.contender for score in scores.values()}
-    names = [contender.name for contender in result.config.contenders if contender.name in finished]
+    names = [contender.name for contender in config.contenders if contender.name in finished]
     ranking, block_tests = rank_over_conditions(judged, names, confidence=judgement.confidence)
     seed_tests = tuple(test for one in judged for test in condition_tests(one, confidence=judgement.confidence))
-    generality = result.config.generality
-    means = generality.means if generality is not None else ()
+    means = config.generality.means if config.generality is not None else ()
     prices = tuple(price_of_generality(table, means) for table in result.chip_tables)
-    summary = StudySummary(
-        truths={one.key: one.yardstick.truth for one in judged if one.yardstick.truth is not None},
-        cells=tuple(scores[cell.cell.key] for cell in result.cells if cell.cell.key in scores),
-        contenders=overall_scores(judged, names, judgement),
+    cells = tuple(scores[cell.cell.key] for cell in result.cells if cell.cell.key in scores)
+    contenders = overall_scores(judged, names, judgement)
+    rivals = [score.contender for score in contenders[1:MAX_COMPARED]]
+    compared = [equal_quality(cells, config, contenders[0].contender, rival) for rival in rivals]
+    return StudySummary(
+        standings=tuple(_standing(one) for one in judged),
+        cells=cells,
+        contenders=contenders,
         by_condition=tuple(score for one in judged for score in condition_scores(one, judgement)),
         ranking=ranking,
         tests=(*block_tests, *seed_tests),
         prices=tuple(price for price in prices if price.models),
-        findings=(),
+        lead=_lead(contenders, judged, config),
+        equal_quality=tuple(one for one in compared if one is not None),
     )
-    return write_findings(summary, judged, result)
+
+
+def _standing(judged: JudgedCondition) -> Standing:
+    yardstick, samples = judged.yardstick, judged.samples
+    fruitless = {
+        name: sum(bool((score.curve == 1.0).all()) for score in sample.scores) for name, sample in samples.items()
+    }
+    varying = [len(sample.regrets) for sample in samples.values() if len(set(sample.regrets)) > 1]
+    return Standing(
+        condition=judged.key,
+        truth=yardstick.truth,
+        beaten_truth=yardstick.beaten_truth,
+        has_front=yardstick.box is not None,
+        num_contenders=len(samples),
+        infeasible={name: count for name, count in fruitless.items() if count and yardstick.truth is not None},
+        deterministic={name: len(sample.scores) for name, sample in samples.items() if sample.is_deterministic},
+        smallest_p=smallest_seed_p(judged),
+        is_tied=len(samples) > 1 and len({score.regret for sample in samples.values() for score in sample.scores}) == 1,
+        num_observations=min(varying, default=0),
+    )
+
+
+def _lead(contenders: Sequence[ContenderScore], judged: Sequence[JudgedCondition], config: StudyConfig) -> Lead | None:
+    """How much more the second contender loses than the first, over the conditions of both."""
+    first_two = [score.contender for score in contenders[:2]]
+    shared = [one for one in judged if set(first_two) <= set(one.samples)]
+    if len(first_two) < 2 or not shared:
+        return None
+    first, second = ([one.samples[name].regrets for one in shared] for name in first_two)
+    low, high = difference_interval(
+        first,
+        second,
+        [one.weight for one in shared],
+        confidence=config.judgement.confidence,
+        num_resamples=config.judgement.num_bootstrap,
+    )
+    return Lead(low, high)

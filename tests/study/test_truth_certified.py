@@ -195,7 +195,6 @@ def test_a_study_is_judged_by_a_certificate_made_after_it(tmp_path):
     }
     summary = summarise(load_study(result.directory))
     assert min(score.regret for score in summary.cells if score.workload == condition.workload.name) >= 0.5
-    assert any("no design exceeds by more than 0.05 %" in sentence for sentence in summary.findings)
 
 
 def test_a_study_that_asks_for_truths_keeps_a_copy_and_enumerates_nothing(tmp_path):

@@ -37,7 +37,7 @@ def build_document(inputs: ReportInputs, drawings: Mapping[str, Drawings] | None
     return Document(
         title=f"Study {config.name}",
         description=config.description,
-        findings=inputs.summary.findings,
+        findings=inputs.findings,
         notices=notices(inputs),
         sections=tuple(section for section in sections if section is not None),
         footer=provenance_rows(inputs),

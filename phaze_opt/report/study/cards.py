@@ -21,9 +21,8 @@ from phaze_opt.report.study.document import Block, Choice, FigureBlock, Option, 
 from phaze_opt.report.study.drawings import Drawings, DrawnDesign
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import finish_figure
-from phaze_opt.report.study.percent import format_percent
-from phaze_opt.report.study.points import describe_point
 from phaze_opt.report.study.winners import FoundDesign, best_of
+from phaze_opt.report.study.wording import describe_point, format_percent
 from phaze_opt.report.text import format_number, format_ratio, format_share
 from phaze_opt.study.plan import Condition
 

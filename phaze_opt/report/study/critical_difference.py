@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.study.document import Block, Choice, FigureBlock, Folded, Option, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.limits import describe_ranking_limits
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
-from phaze_opt.report.study.percent import format_p
+from phaze_opt.report.study.wording import format_p
 from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR
 from phaze_opt.study.scores import PairTest, Ranking
 
@@ -36,8 +37,9 @@ def ranks_section(inputs: ReportInputs) -> Section:
         p_value = format_p(ranking.friedman_p)
         equals = "" if p_value.startswith("<") else "= "
         blocks.append(Paragraph(f"Friedman's test that all contenders are alike: p {equals}{p_value}."))
-    if ranking.note:
-        blocks.append(Paragraph(ranking.note))
+    limits = describe_ranking_limits(ranking, inputs.result.config.judgement.confidence)
+    if limits:
+        blocks.append(Paragraph(limits))
     overall = [test for test in tests if not test.condition]
     if overall:
         table = TableBlock(tests_table(overall, "conditions as blocks"), EXPORT)

@@ -11,8 +11,8 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.pipeline import pipeline_figure
 from phaze_opt.report.study.inputs import ReportInputs
-from phaze_opt.report.study.percent import format_percent
 from phaze_opt.report.study.winners import best_of
+from phaze_opt.report.study.wording import format_percent
 from phaze_opt.report.text import format_time
 from phaze_opt.study.plan import Condition
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from phaze_opt.objective.goals import goal_values
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.study.inputs import ReportInputs
-from phaze_opt.report.study.points import mean_name
+from phaze_opt.report.study.wording import mean_name
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.scores import PriceOfGenerality
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
+from phaze_opt.report.study.findings import describe_findings
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.scores import ContenderScore, StudySummary
@@ -28,6 +29,11 @@ class ReportInputs:
     summary: StudySummary
     evaluations: Mapping[str, Mapping[DesignPoint, Evaluation]] = field(default_factory=dict)
     run_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What the study found, in sentences."""
+        return describe_findings(self.result, self.summary)
 
     @property
     def contenders(self) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.study.document import Block, Choice, FigureBlock, Option, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
-from phaze_opt.report.study.points import describe_chip, describe_point
 from phaze_opt.report.study.winners import FoundDesign, all_of, front_of
+from phaze_opt.report.study.wording import describe_chip, describe_point
 from phaze_opt.report.style import BEST_COLOUR, SCALE
 from phaze_opt.report.text import format_number
 from phaze_opt.study.plan import Condition

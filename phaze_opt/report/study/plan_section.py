@@ -10,10 +10,9 @@ from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.study.cards import describe_value
 from phaze_opt.report.study.document import Block, Folded, Listing, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
-from phaze_opt.report.study.percent import format_percent
-from phaze_opt.report.study.points import describe_point
+from phaze_opt.report.study.limits import describe_failure
+from phaze_opt.report.study.wording import describe_point, format_percent
 from phaze_opt.study.config import Budget, Setting, StudyConfig, Workload
-from phaze_opt.study.judging.findings.limits import failure_finding
 from phaze_opt.study.result import ROUNDING
 
 MAX_MISSING = 30
@@ -37,7 +36,7 @@ def notices(inputs: ReportInputs) -> tuple[str, ...]:
     """What a reader must know first, whatever the findings say: unfinished, a budget in seconds."""
     result, config = inputs.result, inputs.result.config
     found = []
-    found += [failure_finding(result, name) for name in result.unranked]
+    found += [describe_failure(result, name) for name in result.unranked]
     if not result.has_ended:
         found.append(
             f"This study is not finished: {len(result.cells)} of {result.num_cells} searches are. Figures below are of "

@@ -10,8 +10,7 @@ from phaze_opt.report.study.document import Block, Choice, FigureBlock, Option, 
 from phaze_opt.report.study.gains import gains_table
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import finish_figure, plot_text
-from phaze_opt.report.study.percent import SPACE, format_percent
-from phaze_opt.report.study.points import describe_chip, mean_name
+from phaze_opt.report.study.wording import SPACE, describe_chip, format_percent, mean_name
 from phaze_opt.report.style import MUTED_COLOUR
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.scores import CommonDesign, PriceOfGenerality

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from phaze_opt.report.study.document import Choice, FigureBlock, Option, Paragraph, Section, View
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
-from phaze_opt.report.study.percent import format_percent, format_target
+from phaze_opt.report.study.wording import format_percent, format_target
 from phaze_opt.report.style import MUTED_COLOUR
 from phaze_opt.study.scores import CellScore
 

@@ -1,1 +1,1 @@
-"""Judging finished searches: regret, ranks, tests, intervals, and findings in words."""
+"""Judging finished searches: regret, ranks, tests, intervals; sentences about them are `report.study`'s."""

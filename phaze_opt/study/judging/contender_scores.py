@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from phaze_opt.study.config import Judgement
-from phaze_opt.study.judging.judged_condition import JudgedCondition, Sample
+from phaze_opt.study.judging.scoring import JudgedCondition, Sample
 from phaze_opt.study.judging.statistics.bootstrap import mean_interval
 from phaze_opt.study.judging.statistics.rank_tests import mean_ranks
 from phaze_opt.study.judging.statistics.regret import half_reached_by, weighted_median

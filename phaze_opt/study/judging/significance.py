@@ -8,19 +8,19 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.study.judging.findings.wording import counted, percent
-from phaze_opt.study.judging.judged_condition import JudgedCondition, Sample
-from phaze_opt.study.judging.statistics.effects import paired_superiority, vargha_delaney
+from phaze_opt.study.judging.scoring import JudgedCondition, Sample
 from phaze_opt.study.judging.statistics.rank_tests import (
     cliques,
     friedman_p,
     holm_adjust,
     mann_whitney_p,
     mean_ranks,
+    paired_superiority,
     sign_p,
     signed_rank_lead,
     smallest_mann_whitney_p,
     smallest_sign_p,
+    vargha_delaney,
     wilcoxon_p,
 )
 from phaze_opt.study.scores import PairTest, Ranking
@@ -102,9 +102,8 @@ def rank_over_conditions(
     blocks = [one for one in judged if all(name in one.samples for name in names)]
     medians = np.array([[one.samples[name].median_regret for name in names] for one in blocks], dtype=np.float64)
     if len(names) < 2 or not blocks:
-        note = "one contender: nothing to rank" if len(names) == 1 else "no condition has every contender finished"
         even = 0.5 * (len(names) + 1)
-        return Ranking(tuple(names), (even,) * len(names), 1.0, (), note if names else "no search is finished"), ()
+        return Ranking(tuple(names), (even,) * len(names), 1.0, (), len(judged), len(blocks)), ()
     ranks = mean_ranks(medians)
     order = np.argsort(ranks, kind="stable")
     ordered = [names[index] for index in order]
@@ -118,7 +117,11 @@ def rank_over_conditions(
         mean_ranks=tuple(float(ranks[index]) for index in order),
         friedman_p=1.0 if overall_p is None else overall_p,
         cliques=cliques(is_different),
-        note=" ".join(_notes(judged, blocks, medians, overall_p=overall_p, level=level)),
+        num_conditions=len(judged),
+        num_blocks=len(blocks),
+        num_tied=int((np.ptp(medians, axis=1) == 0.0).sum()),
+        num_settings=len({one.condition.setting.name for one in blocks}),
+        smallest_p=smallest_sign_p(len(blocks)),
     )
     return ranking, tests
 
@@ -148,37 +151,3 @@ def _differences(tests: Sequence[PairTest], names: Sequence[str]) -> NDArray[np.
             first, second = names.index(test.first), names.index(test.second)
             is_different[first, second] = is_different[second, first] = True
     return is_different
-
-
-def _notes(
-    judged: Sequence[JudgedCondition],
-    blocks: Sequence[JudgedCondition],
-    medians: NDArray[np.float64],
-    *,
-    overall_p: float | None,
-    level: float,
-) -> list[str]:
-    """What hinders claims over conditions, a sentence each."""
-    num_blocks, num_names = medians.shape
-    if len(judged) == 1:
-        return ["There is one condition: ranks are of its medians, and tests over its seeds tell what can be claimed."]
-    notes = []
-    if len(blocks) < len(judged):
-        notes.append(f"{len(judged) - len(blocks)} of {len(judged)} conditions lack a contender and are left out.")
-    num_tied = int((np.ptp(medians, axis=1) == 0.0).sum())
-    if num_tied:
-        notes.append(f"All contenders tie in {num_tied} of {num_blocks} conditions.")
-    num_pairs = num_names * (num_names - 1) // 2
-    least = smallest_sign_p(num_blocks)
-    if least * num_pairs >= level:
-        correction = f", {min(1.0, least * num_pairs):.2g} after Holm's correction over {num_pairs} pairs"
-        notes.append(
-            f"With {counted(num_blocks, 'condition')} Wilcoxon's test cannot go below p = {least:.2g}"
-            f"{correction if num_pairs > 1 else ''}: too few for a claim at {percent(1.0 - level)} confidence."
-        )
-    elif overall_p is not None and overall_p >= level:
-        notes.append(f"Friedman's test finds no difference (p = {overall_p:.2g}), so no pair is claimed.")
-    settings = {one.condition.setting.name for one in blocks}
-    if len(settings) > 1 and len(settings) < num_blocks:
-        notes.append("Conditions that share a workload are not independent: p-values over conditions are optimistic.")
-    return notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from phaze_opt.errors import InputError
@@ -17,10 +17,13 @@ from phaze_opt.study.events import CellFinished, StudyFinished, StudyObserver, S
 from phaze_opt.study.judging.metrics import cell_metrics, contender_metrics
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyResult
+from phaze_opt.study.scores import StudySummary
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.summary import summarise
 
 PERCENT = 100.0
+Describe = Callable[[StudyResult, StudySummary], Sequence[str]]
+"""Puts what a study found into sentences, such as `report.study.findings.describe_findings`."""
 
 
 @dataclass(slots=True)
@@ -32,12 +35,14 @@ class Narrator:
         directory: of the study.
         cells: planned searches.
         store: evaluations of the directory.
+        describe: for the notes of the last event.
     """
 
     observers: Sequence[StudyObserver]
     directory: StudyDirectory
     cells: Sequence[Cell]
     store: LocalStore
+    describe: Describe = lambda *_: ()
     _num_told: int = 0
     _told: Observers = field(init=False)
 
@@ -76,7 +81,7 @@ class Narrator:
         if not self.observers:
             return
         self.tell_rest()
-        self._told.notify(_finished_event(result))
+        self._told.notify(_finished_event(result, self.describe))
 
     def tell_rest(self) -> None:
         """Tell of all searches that are finished, also of those that come after an unfinished one in the plan."""
@@ -120,7 +125,7 @@ def best_number(result: CellResult, evaluations: Mapping[DesignPoint, Evaluation
     return min(records, key=rank).number if records else -1
 
 
-def _finished_event(result: StudyResult) -> StudyFinished:
+def _finished_event(result: StudyResult, describe: Describe) -> StudyFinished:
     """The closing event, with the metrics of the summary once there is something to judge."""
     if not result.cells:
         return StudyFinished(study_id=result.study_id, is_complete=result.is_complete)
@@ -130,6 +135,6 @@ def _finished_event(result: StudyResult) -> StudyFinished:
         is_complete=result.is_complete,
         contender_metrics=contender_metrics(summary),
         cell_metrics=cell_metrics(summary),
-        notes="\n".join(f"- {finding}" for finding in summary.findings),
+        notes="\n".join(f"- {finding}" for finding in describe(result, summary)),
         cell_regrets_pct={score.key: tuple((PERCENT * score.curve).tolist()) for score in summary.cells},
     )

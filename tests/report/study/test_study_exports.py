@@ -13,7 +13,7 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.report.study.build import build_document
 from phaze_opt.report.study.exports import render_exports
 from phaze_opt.report.study.markdown import escape, render_markdown
-from phaze_opt.report.study.percent import format_percent
+from phaze_opt.report.study.wording import format_percent
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_prices_and_portfolios(tables, inputs) -> None:
         assert losses == [[1.0 - row[place] for row in price.matrix] for place in range(len(price.models))]
         rows = [row for row in tables["portfolios.csv"] if row["setting"] == price.setting]
         assert len(rows) == len(price.models) * len(price.portfolios)
-        assert {float(row["price"]) for row in rows if row["num_chips"] == "1"} == {0.031}
+        assert {float(row["price"]) for row in rows if row["num_chips"] == "1"} == {price.common[0].price}
 
 
 def test_front_is_not_dominated(tables, inputs) -> None:
@@ -117,7 +117,7 @@ def test_markdown_has_the_tables_of_the_page(inputs) -> None:
         assert any(line.startswith(starts) and format_percent(score.mean_regret) in line for line in lines)
     for price in inputs.summary.prices:
         assert f"### Setting: {escape(price.setting)}" in lines
-    for finding in inputs.summary.findings:
+    for finding in inputs.findings:
         assert f"- {escape(finding)}" in lines
     assert "example-0123456789ab" in text
     assert sum(line.startswith("*Figure: ") for line in lines) > 5

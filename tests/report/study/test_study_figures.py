@@ -16,11 +16,10 @@ from phaze_opt.report.study.cards import describe_value, metrics_table
 from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure, ranks_section
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.pareto import pareto_figure
-from phaze_opt.report.study.percent import format_mean, format_p, format_percent, format_target
-from phaze_opt.report.study.points import mean_name
 from phaze_opt.report.study.price_matrix import describe_matrix, matrix_figure
 from phaze_opt.report.study.regret_curves import FLOOR, band_views, describe_curves, regret_figure, summarise_curves
 from phaze_opt.report.study.winners import all_of, best_of, front_of
+from phaze_opt.report.study.wording import format_mean, format_p, format_percent, format_target, mean_name
 from phaze_opt.schedule.problem import Cores, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.study.scores import Ranking
@@ -96,7 +95,8 @@ def test_looks_differ_by_more_than_colour() -> None:
 
 
 def test_ranks_and_groups(inputs) -> None:
-    ranking = Ranking(("tpe", "wham", "random"), (1.2, 1.8, 3.0), 0.01, ((0, 1), (2, 2)))
+    ranks, groups = (1.2, 1.8, 3.0), ((0, 1), (2, 2))
+    ranking = Ranking(("tpe", "wham", "random"), ranks, 0.01, groups, num_conditions=8, num_blocks=8)
     figure = ranking_figure(ranking, inputs)
     marks = {trace.name: trace.x[0] for trace in figure.data if trace.mode == "markers+text"}
     assert marks == {"tpe": 1.2, "wham": 1.8, "random": 3.0}
@@ -138,8 +138,8 @@ def test_heat_map_carries_every_loss(inputs) -> None:
     assert len(figure.layout.annotations) == len(price.models) * (len(price.models) + 1)
     words = describe_matrix(price)
     assert format_percent(max(max(row) for row in expected)) in words
-    assert "3.10" in words
-    assert "6.20" in words
+    assert format_percent(price.common[0].price) in words
+    assert format_percent(price.common[0].worst_price) in words
 
 
 def test_winner_is_the_best_trial_of_the_better_contender(inputs) -> None:

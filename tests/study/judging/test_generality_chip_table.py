@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_studies import build_study, make_condition
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
@@ -19,7 +20,7 @@ from phaze_opt.search.probe import PointBound
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
 from phaze_opt.study.generality.price import price_of_generality
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.result import ChipTable, StudyResult
+from phaze_opt.study.result import ChipTable
 from phaze_opt.testing.events import example_evaluation
 
 BASE = example_evaluation(DesignPoint(8, 2, 128, 128, 128, 1 << 24, 1 << 35, 1))
@@ -77,12 +78,10 @@ def full_table(conditions: Sequence[Condition], bench: Bench, num_chips: int) ->
 @pytest.mark.parametrize("goal", [Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP])
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_dropped_chips_change_no_own_best_and_no_portfolio(
-    goal: Goal, condition: Callable[..., Condition], data: st.DataObject
-) -> None:
+def test_dropped_chips_change_no_own_best_and_no_portfolio(goal: Goal, data: st.DataObject) -> None:
     """Against the table of all chips: same own bests, same score of the best set of k chips by every mean."""
     num_models, num_chips = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 12))
-    conditions = [condition(name, goal=goal, weight=1.0 + row) for row, name in enumerate("abc"[:num_models])]
+    conditions = [make_condition(name, goal=goal, weight=1.0 + row) for row, name in enumerate("abc"[:num_models])]
     keys = [(name, index, size) for name in "abc"[:num_models] for index in range(1, num_chips + 1) for size in (1, 2)]
     values = {key: data.draw(st.sampled_from([0.0, 50.0, 80.0, 90.0, 99.0, 100.0])) for key in keys}
     slack = {key: data.draw(st.sampled_from([0.0, 0.01, 0.2])) for key in keys}
@@ -108,29 +107,29 @@ def test_dropped_chips_change_no_own_best_and_no_portfolio(
         assert mine.score == pytest.approx(all_of_it.score, abs=1e-12)
 
 
-def test_tight_bounds_save_evaluations(condition: Callable[..., Condition]) -> None:
+def test_tight_bounds_save_evaluations() -> None:
     """One chip is best everywhere: with exact bounds nothing else is evaluated, at one micro-batch a model."""
     names = "abcd"
     values = {(n, i, s): 100.0 - i - 0.1 * s for n in names for i in range(1, 41) for s in (1, 2)}
     bench = Bench(values, dict.fromkeys(values, 0.0))
     chips = [chip(index) for index in range(1, 41)]
-    table = build_chip_table([condition(n) for n in names], chips, evaluate=bench.evaluate, bound=bench.bound)
+    table = build_chip_table([make_condition(n) for n in names], chips, evaluate=bench.evaluate, bound=bench.bound)
     assert chip(1) in table.chips
     assert len(table.chips) <= 8, "the first batch only"
     assert sum(bench.asked.values()) == 4 * len(table.chips)
     assert {key[2] for key in bench.asked} == {1}
 
 
-def test_without_bounds_every_chip_is_evaluated(condition: Callable[..., Condition]) -> None:
+def test_without_bounds_every_chip_is_evaluated() -> None:
     values = {(n, i, s): 100.0 - i for n in "ab" for i in range(1, 21) for s in (1, 2)}
     bench = Bench(values, dict.fromkeys(values, math.inf))
     chips = [chip(index) for index in range(1, 21)]
-    table = build_chip_table([condition(n) for n in "ab"], chips, evaluate=bench.evaluate, bound=bench.bound)
+    table = build_chip_table([make_condition(n) for n in "ab"], chips, evaluate=bench.evaluate, bound=bench.bound)
     assert table.chips == tuple(chips)
     assert set(bench.asked) == set(values)
 
 
-def test_order_and_repeats_of_candidates_do_not_matter(condition: Callable[..., Condition]) -> None:
+def test_order_and_repeats_of_candidates_do_not_matter() -> None:
     rng = np.random.default_rng(0)
     values = {(n, i, s): float(rng.uniform(50, 100)) for n in "ab" for i in range(1, 31) for s in (1, 2)}
     slack = dict.fromkeys(values, 0.05)
@@ -138,7 +137,7 @@ def test_order_and_repeats_of_candidates_do_not_matter(condition: Callable[..., 
     shuffled = [replace(chips[index], micro_batch=2) for index in rng.permutation(30)] + chips[:3]
     tables = [
         build_chip_table(
-            [condition("a"), condition("b")],
+            [make_condition("a"), make_condition("b")],
             order,
             evaluate=Bench(values, slack).evaluate,
             bound=Bench(values, slack).bound,
@@ -148,17 +147,17 @@ def test_order_and_repeats_of_candidates_do_not_matter(condition: Callable[..., 
     assert tables[0] == tables[1]
 
 
-def test_no_candidate_and_several_objectives(condition: Callable[..., Condition]) -> None:
+def test_no_candidate_and_several_objectives() -> None:
     bench = Bench({}, {})
-    empty = build_chip_table([condition("a")], [], evaluate=bench.evaluate, bound=bench.bound)
+    empty = build_chip_table([make_condition("a")], [], evaluate=bench.evaluate, bound=bench.bound)
     assert empty.chips == ()
     assert empty.values == ((),)
     with pytest.raises(InputError, match="goal 'pareto'"):
-        build_chip_table([condition("a", goal=Goal.PARETO)], [], evaluate=bench.evaluate, bound=bench.bound)
+        build_chip_table([make_condition("a", goal=Goal.PARETO)], [], evaluate=bench.evaluate, bound=bench.bound)
 
 
-def test_candidates_are_the_feasible_chips_of_a_setting(study: Callable[..., StudyResult]) -> None:
-    result = study({"a": {"x": [[1.0, None, 3.0]]}, "b": {"x": [[2.0, 2.5, None]]}})
+def test_candidates_are_the_feasible_chips_of_a_setting() -> None:
+    result = build_study({"a": {"x": [[1.0, None, 3.0]]}, "b": {"x": [[2.0, 2.5, None]]}})
     chips = candidate_chips(result.cells, "default")
     assert len(chips) == 4
     assert list(chips) == sorted(chips)

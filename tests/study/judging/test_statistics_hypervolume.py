@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from phaze_opt.study.judging.statistics.hypervolume import hypervolume, hypervolume_curve, normalise_gains
+from phaze_opt.study.judging.statistics.regret import hypervolume, hypervolume_curve, normalise_gains
 
 
 def by_inclusion_exclusion(gains: NDArray[np.float64]) -> float:

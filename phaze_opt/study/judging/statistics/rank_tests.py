@@ -1,4 +1,4 @@
-"""Tests on ranks, by scipy: of two samples, of two treatments over blocks, of many; Holm's correction; cliques."""
+"""Tests on ranks, by scipy, of samples and of treatments over blocks; Holm's correction; effects; cliques."""
 
 from __future__ import annotations
 
@@ -135,6 +135,22 @@ def holm_adjust(p_values: Sequence[float]) -> tuple[float, ...]:
         largest = max(largest, min(1.0, (len(p_values) - position) * p_values[index]))
         adjusted[index] = largest
     return tuple(adjusted)
+
+
+def vargha_delaney(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Probability that a value of ``first`` is lower (better) than one of ``second``, ties counted half.
+
+    Vargha and Delaney, "A critique and improvement of the CL common language effect size statistics" (2000), for a
+    quantity where less is better: 1 is always better, 0.5 no difference.
+    """
+    difference = np.asarray(second)[None, :] - np.asarray(first)[:, None]
+    return float((np.count_nonzero(difference > 0) + 0.5 * np.count_nonzero(difference == 0)) / difference.size)
+
+
+def paired_superiority(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Share of blocks in which ``first`` is lower (better), ties counted half; the paired form of A."""
+    difference = np.asarray(second) - np.asarray(first)
+    return float((np.count_nonzero(difference > 0) + 0.5 * np.count_nonzero(difference == 0)) / difference.size)
 
 
 def cliques(is_different: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-
-import pytest
 
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.template import DesignPoint
@@ -139,21 +137,3 @@ def build_study(
         },
         chip_tables=chip_tables,
     )
-
-
-@pytest.fixture(scope="session")
-def study() -> Callable[..., StudyResult]:
-    """Builds a synthetic study; see `build_study`."""
-    return build_study
-
-
-@pytest.fixture(scope="session")
-def point() -> Callable[..., DesignPoint]:
-    """Builds a point that stands for up to three numbers."""
-    return make_point
-
-
-@pytest.fixture(scope="session")
-def condition() -> Callable[..., Condition]:
-    """Builds a condition; see `make_condition`."""
-    return make_condition

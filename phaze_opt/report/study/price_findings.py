@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.report.study.wording import counted, listed, mean_name, percent
 from phaze_opt.study.config import Setting
-from phaze_opt.study.judging.findings.wording import counted, listed, percent
-from phaze_opt.study.result import ChipTable, StudyResult, TruthKind
+from phaze_opt.study.result import ROUNDING, ChipTable, StudyResult
 from phaze_opt.study.scores import CommonDesign, PriceOfGenerality, StudySummary
 
 SMALL_PRICE = 0.01
 """A worst price up to which a set of chips is called as good as own ones."""
-ROUNDING = 1e-9
-"""Relative difference below which a value is the optimum."""
 
 
-def price_findings(summary: StudySummary, result: StudyResult) -> tuple[str, ...]:
+def price_findings(summary: StudySummary, result: StudyResult) -> list[str]:
     """For every setting what one chip for all models costs, on average and at worst, and how many chips end that."""
+    tables = {table.setting: table for table in result.chip_tables}
+    settings = {setting.name: setting for setting in result.config.settings}
     sentences = []
     for price in summary.prices:
-        table = next(table for table in result.chip_tables if table.setting == price.setting)
-        setting = next(setting for setting in result.config.settings if setting.name == price.setting)
-        sentences += [_price(price, table, setting), *_shortfall(price, table, summary)]
+        table = tables[price.setting]
+        sentences += [_price(price, table, settings[price.setting]), *_shortfall(price, table, summary)]
     for table in result.chip_tables:
         left_out = [
             model for model, values in zip(table.models, table.values, strict=True) if max(values, default=0.0) <= 0.0
         ]
         if left_out:
             sentences.append(f"In setting {table.setting} no chip found can train {', '.join(left_out)}: left out.")
-    return tuple(sentences)
+    return sentences
 
 
 def _price(price: PriceOfGenerality, table: ChipTable, setting: Setting) -> str:
-    num_models = len(price.models)
+    num_models, num_own = len(price.models), len(set(price.own_best))
     where = f"In setting {price.setting} ({setting.goal.value.replace('_', ' ')})"
     if num_models == 1:
         return f"{where} there is one model, {price.models[0]}: a common design is its own."
-    num_own = len(set(price.own_best))
-    own = f"the {num_models} models have {counted(num_own, 'best chip')}" + (
-        "" if num_own < num_models else ", all different"
-    )
+    differ = "" if num_own < num_models else ", all different"
+    own = f"{where} the {num_models} models have {counted(num_own, 'best chip')}{differ}"
     if num_own == 1:
-        return f"{where} {own}: generality costs nothing among these. {_basis(table)}{_unproven(price, setting)}"
-    return f"{where} {own}. {_common(price)} {_how_many(price)} {_basis(table)}{_unproven(price, setting)}"
+        return f"{own}: generality costs nothing among these. {_basis(table)}{_unproven(price, setting)}"
+    return f"{own}. {_common(price)} {_how_many(price)} {_basis(table)}{_unproven(price, setting)}"
 
 
 def _common(price: PriceOfGenerality) -> str:
@@ -53,34 +49,29 @@ def _common(price: PriceOfGenerality) -> str:
     for designs in by_chip.values():
         shares = designs[0].shares
         worst = f"{percent(designs[0].worst_price)} at worst ({price.models[shares.index(min(shares))]})"
-        means = listed([_named(design.mean) for design in designs])
+        means = listed([mean_name(design.mean) for design in designs])
         costs.append(f"chosen by {means} it costs {percent(designs[0].price)} on average and {worst}")
     return f"Of one chip for all, {'; '.join(costs)}."
-
-
-def _named(mean: str) -> str:
-    return "worst case" if mean == CommonMean.WORST else f"{mean} mean"
 
 
 def _how_many(price: PriceOfGenerality) -> str:
     """The least number of chips with which no model loses more than a percent, by the first mean."""
     first_mean = price.common[0].mean
-    for size, design in enumerate((d for d in price.portfolios if d.mean == first_mean), start=1):
-        if design.worst_price <= SMALL_PRICE:
-            kept = f"one chip keeps every model within {percent(SMALL_PRICE)}"
-            if size > 1:
-                kept = f"{size} chips keep every model within {percent(SMALL_PRICE)} of its own best"
-            return f"Chosen by {_named(first_mean)}, {kept}."
-    return ""
+    sets = [design for design in price.portfolios if design.mean == first_mean]
+    size = next((size for size, design in enumerate(sets, start=1) if design.worst_price <= SMALL_PRICE), 0)
+    if not size:
+        return ""
+    kept = f"one chip keeps every model within {percent(SMALL_PRICE)}"
+    if size > 1:
+        kept = f"{size} chips keep every model within {percent(SMALL_PRICE)} of its own best"
+    return f"Chosen by {mean_name(first_mean)}, {kept}."
 
 
 def _unproven(price: PriceOfGenerality, setting: Setting) -> str:
     """A warning where the price is within what schedules leave open."""
-    if any(0.0 < design.worst_price < setting.schedule_gap for design in price.common):
-        return (
-            f" Schedules are proved to {percent(setting.schedule_gap)} only, and prices below that may come from them."
-        )
-    return ""
+    if not any(0.0 < design.worst_price < setting.schedule_gap for design in price.common):
+        return ""
+    return f" Schedules are proved to {percent(setting.schedule_gap)} only, and prices below that may come from them."
 
 
 def _shortfall(price: PriceOfGenerality, table: ChipTable, summary: StudySummary) -> list[str]:
@@ -88,7 +79,7 @@ def _shortfall(price: PriceOfGenerality, table: ChipTable, summary: StudySummary
     gaps = []
     for model, chip in zip(price.models, price.own_best, strict=True):
         truth = summary.truths.get(f"{price.setting}.{model}")
-        if truth is not None and truth.kind is not TruthKind.BEST_KNOWN:
+        if truth is not None and truth.kind.is_proved:
             gaps.append(max(0.0, 1.0 - table.values[table.models.index(model)][chip] / truth.value))
     if not gaps:
         return []
