@@ -17,8 +17,7 @@ from phaze_opt.hardware.design import chips_of
 from phaze_opt.hardware.template import JOINED_AXES, SIZE_AXES, DesignPoint, PointColumns
 from phaze_opt.search.options import option
 from phaze_opt.space.axes import ROW_AXES
-from phaze_opt.space.band import compile_band
-from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS, Codec, Parameter, axis_parameters
+from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS, Codec, Parameter, axis_parameters, compile_band
 from phaze_opt.space.search_space import Positions, SearchSpace
 
 if TYPE_CHECKING:

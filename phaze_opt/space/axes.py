@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import AXES, JOINED_AXES, SIZE_AXES, Design, bind_fields
+from phaze_opt.hardware.template import AXES, JOINED_AXES, SIZE_AXES, AxisRole, Design, bind_fields
 
 MAX_AXIS_VALUES = 4096
 """Most values an axis may have; finer steps than this say nothing about a chip."""
-ROW_AXES = (*SIZE_AXES, "num_tc")
+ROW_AXES = (*SIZE_AXES, *(axis.name for axis in AXES if axis.role is AxisRole.COUNT))
 """Axes of a row of `kept.KeptRows`, the slowest first: all that enters the area but the number of vector cores."""
 
 

@@ -87,8 +87,9 @@ def compile_kept_rows(axes: Axes, *, band_um2: float, cap_um2: float) -> KeptRow
         high += area_um2 <= cap_um2
         low += area_um2 < band_um2
     low = np.minimum(low, high)
-    if axes.num_tc[0] == 1:
-        low[:: len(axes.num_tc)] = 0
+    if getattr(axes, ROW_AXES[-1])[0] == 1:
+        # One tensor core is kept although it lies under the band: the first row of each block.
+        low[:: axes.shape[-1]] = 0
     has_single = (low > 0) & (axes.num_vc[0] == 1)
     starts = np.zeros(num_rows + 1, dtype=np.int64)
     np.cumsum(high - low + has_single, out=starts[1:])

@@ -34,8 +34,8 @@ def read_space_file(path: Path) -> SpaceFile:
     """Read a space.
 
     Top level: ``name``, ``area_budget_mm2`` (the Phaze budget by default), ``min_area_fraction`` (0.3 by default) and a
-    table ``axes`` with the keys of `template.AXES`: num_tc, num_vc, tc_width, tc_depth, glb_mb (MiB) and optionally
-    vc_width (that of the arrays by default), hbm_gb (GiB) and micro_batch.
+    table ``axes`` with the keys of `template.AXES`; those with a default or with values that are searched unless others
+    are given may be left out.
     An axis is a list of values, ``{low, high, step}`` or ``{low, high, factor}``; the high end is included if met.
 
     Raises:

@@ -86,7 +86,7 @@ def test_every_proposal_is_kept_and_scalar_equals_table(params: dict[str, int]) 
 
 @given(proposals_of(CODEC))
 def test_halvings_follow_their_definition(params: dict[str, int]) -> None:
-    """The definition of space/band.py, enumerated naively over the kept points of the block."""
+    """The definition of space/codec.py, enumerated naively over the kept points of the block."""
     glb, width, depth = (2 ** params[f"log2_{name}"] for name in ("glb_mb", "tc_width", "tc_depth"))
     columns = PHAZE.architecture_columns
     in_block = (columns.glb_bytes == glb << 20) & (columns.tc_width == width) & (columns.tc_depth == depth)
