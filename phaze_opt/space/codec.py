@@ -3,9 +3,9 @@
 The distributions are fixed, never conditional, so that samplers that model all parameters jointly (TPE with
 multivariate kernels, CMA-ES, Gaussian processes, QMC, NSGA-II) see one space.
 
-The inner half, for one block (a GLB size, a width and a depth): ``vc_halvings`` at its last value means one vector core,
+Inner half: for a block (a GLB size, a width and a depth): ``vc_halvings`` at its last value means one vector core,
 and ``tc_halvings`` then shares its range equally among all numbers of tensor cores that fit. Otherwise ``tc_halvings``
-shares it among those that have any design with two or more vector cores in the area band, and ``vc_halvings`` shares the
+shares it among those with any design of two or more vector cores in the area band, and ``vc_halvings`` shares the
 rest of its range among those numbers of vector cores; both count down from the largest. Where the axis of vector cores
 does not begin with one, there is no last value apart. No proposal falls outside the kept designs, so nothing is lifted
 (docs/decisions/0023).
