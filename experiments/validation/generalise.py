@@ -23,8 +23,7 @@ import phaze_opt
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.baselines import Baseline, fit_baselines, measured_seconds
-from phaze_opt.validation.calibrate import calibrate
-from phaze_opt.validation.calibration_figures import FitFigure, FitFigures, SetFit
+from phaze_opt.validation.calibrate import FitFigure, FitFigures, SetFit, calibrate
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.held_out import without_groups

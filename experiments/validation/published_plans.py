@@ -26,8 +26,8 @@ from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.placement.plan_memory import RESERVE_SHARE
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.training.compiled import CompiledTraining, TrainingEntry
+from phaze_opt.validation.training.compiled import TrainingEntry
+from phaze_opt.validation.training.family import read_entry
 from phaze_opt.workload.plan import ParallelPlan
 
 OUT = Path(__file__).with_name("published_plans.json")
@@ -45,10 +45,8 @@ def main() -> None:
     fitted = load_fitted()
     rows: list[dict[str, Any]] = []
     for data in read_datasets(None, SETS)[0]:
-        family = next(each for each in load_families([]) if data.name in each.datasets)
-        compiled = family.compile(data.rows)
-        assert isinstance(compiled, CompiledTraining)
-        for entry in compiled.entries:
+        for entry in map(read_entry, data.rows):
+            assert not isinstance(entry, str)
             rows.append({"dataset": data.name, **rank_row(entry, fitted)})
             print(describe(rows[-1]), flush=True)
     record = {

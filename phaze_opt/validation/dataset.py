@@ -92,46 +92,42 @@ def read_dataset(path: Path, *, like: str | None = None, machines: DeviceCatalog
         raise InputError(message, source=source)
     stem = path.stem
     schema = DATASET_SCHEMAS.get(like or stem) or guess_schema(header)
-    _check_header(header, schema, source=source, line=line)
+    _refuse(_header_fault(header, schema), source, line)
     # A number blank in a published set was not published, which leaves its row unscored; in others it was forgotten.
     may_lack = stem in DATASET_SCHEMAS
-    parsed = [
-        (number, _values(header, fields, schema, may_lack=may_lack, source=source, line=number))
-        for number, fields in records
-    ]
-    if not parsed:
-        message = f"has a header but no rows; give {KIND}"
-        raise InputError(message, source=source, line=line)
     chosen = like or (stem if may_lack else None)
-    rows = tuple(
-        Row(_like(schema, values, chosen, machines, source=source, line=number), source, number, values, machines)
-        for number, values in parsed
-    )
+    found = []
+    for number, fields in records:
+        _refuse(_row_fault(header, fields, schema, may_lack=may_lack), source, number)
+        found.append((number, MappingProxyType(dict(zip(header, fields, strict=True)))))
+    if not found:
+        _refuse(f"has a header but no rows; give {KIND}", source, line)
+    rows = []
+    for number, values in found:
+        try:
+            rows.append(Row(_like(schema, values, chosen, machines), source, number, values, machines))
+        except InputError as error:
+            raise InputError(str(error), source=source, line=number) from None
     if not may_lack:
         # Ids of the published sets are hashes of key columns of their own, which need not tell all rows apart.
         _check_ids(rows, schema)
         if schema.kind == TRAINING.kind:
             check_training_rows(rows)
         check_times(rows, schema.kind)
-    return Dataset(name=stem, schema=schema, rows=rows)
+    return Dataset(name=stem, schema=schema, rows=tuple(rows))
 
 
-def _like(
-    schema: Schema,
-    values: Mapping[str, str],
-    chosen: str | None,
-    machines: DeviceCatalogue | None,
-    *,
-    source: str,
-    line: int,
-) -> str:
+def _refuse(rule: str, source: str, line: int) -> None:
+    """Raise what is wrong with a line, if anything is."""
+    if rule:
+        raise InputError(rule, source=source, line=line)
+
+
+def _like(schema: Schema, values: Mapping[str, str], chosen: str | None, machines: DeviceCatalogue | None) -> str:
     """The published set of one row: of the software that it states, else the one chosen, else a guess."""
-    try:
-        if chosen is not None:
-            return (like_software(values) if schema is TRAINING else "") or chosen
+    if chosen is None:
         return guess_like(schema, values, machines)
-    except InputError as error:
-        raise InputError(str(error), source=source, line=line) from None
+    return (like_software(values) if schema is TRAINING else "") or chosen
 
 
 def read_datasets(
@@ -217,44 +213,34 @@ def _records(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
             yield line, [field.strip() for field in fields]
 
 
-def _check_header(header: Sequence[str], schema: Schema, *, source: str, line: int) -> None:
+def _header_fault(header: Sequence[str], schema: Schema) -> str:
+    """What is wrong with the names of columns; empty if nothing is."""
     for number, name in enumerate(header, 1):
         if not name:
-            message = f"column {number} has no name; name every column"
-            raise InputError(message, source=source, line=line)
+            return f"column {number} has no name; name every column"
         if header.index(name) != number - 1:
-            message = f"column '{_short(name)}' is there twice; leave one out"
-            raise InputError(message, source=source, line=line)
+            return f"column '{_short(name)}' is there twice; leave one out"
         if any(mark in name for mark in ";\t|"):
-            message = f"column '{_short(name)}' is not one column; separate columns by commas"
-            raise InputError(message, source=source, line=line)
+            return f"column '{_short(name)}' is not one column; separate columns by commas"
         if name not in schema.columns:
-            message = f"column '{_short(name)}' is unknown in a file of {schema.kind}; {suggest_column(name, schema)}"
-            raise InputError(message, source=source, line=line)
+            return f"column '{_short(name)}' is unknown in a file of {schema.kind}; {suggest_column(name, schema)}"
     missing = [name for name in schema.required if name not in header]
     if missing:
-        message = f"column '{missing[0]}' is missing; a file of {schema.kind} needs {', '.join(schema.required)}"
-        raise InputError(message, source=source, line=line)
+        return f"column '{missing[0]}' is missing; a file of {schema.kind} needs {', '.join(schema.required)}"
+    return ""
 
 
-def _values(
-    header: Sequence[str], fields: Sequence[str], schema: Schema, *, may_lack: bool, source: str, line: int
-) -> Mapping[str, str]:
+def _row_fault(header: Sequence[str], fields: Sequence[str], schema: Schema, *, may_lack: bool) -> str:
+    """What is wrong with a line; empty if nothing is."""
     if len(fields) != len(header):
         at = header[len(fields)] if len(fields) < len(header) else header[-1]
         word = "missing from" if len(fields) < len(header) else "after"
-        message = f"row has {len(fields)} fields and the header {len(header)}: fields are {word} column '{at}' on"
-        raise InputError(message, source=source, line=line)
-    values = dict(zip(header, fields, strict=True))
-    for name, text in values.items():
-        rule = _fault(text, schema.columns[name], may_lack=may_lack)
-        if rule:
-            message = f"column '{name}': {rule}"
-            raise InputError(message, source=source, line=line)
-    return MappingProxyType(values)
+        return f"row has {len(fields)} fields and the header {len(header)}: fields are {word} column '{at}' on"
+    faults = ((name, _fault(text, schema.columns[name], may_lack)) for name, text in zip(header, fields, strict=True))
+    return next((f"column '{name}': {rule}" for name, rule in faults if rule), "")
 
 
-def _fault(text: str, column: MeasuredColumn, *, may_lack: bool) -> str:
+def _fault(text: str, column: MeasuredColumn, may_lack: bool) -> str:
     """What is wrong with a value; empty if nothing is."""
     if not text:
         is_needed = column.is_required and (column.type is ColumnType.TEXT or not may_lack)

@@ -50,37 +50,6 @@ def write_fitted_file(path: Path, file: FittedFile) -> None:
     replace_file(path, text + "\n")
 
 
-def build_groups(
-    parameters: Sequence[FitParameter],
-    fitted: FittedConstants,
-    *,
-    datasets: Mapping[str, Mapping[str, Sequence[str]]],
-    residuals: Mapping[str, Mapping[str, float]],
-    source: str,
-) -> dict[str, FittedGroup]:
-    """Groups of the file from fitted parameters.
-
-    Args:
-        parameters: what was fitted, with bounds, units and meanings.
-        fitted: holds their values.
-        datasets: by group, ids of the rows used by data set.
-        residuals: by group, figures of the fit in per cent by name.
-        source: what fitted them.
-    """
-    constants: dict[str, dict[str, FittedValue]] = {}
-    for parameter in parameters:
-        constants.setdefault(parameter.group, {})[parameter.name] = _written(parameter, fitted)
-    return {
-        name: FittedGroup(
-            constants=values,
-            datasets={key: sorted(ids) for key, ids in datasets.get(name, {}).items()},
-            residuals={key: rounded(value) for key, value in residuals.get(name, {}).items() if math.isfinite(value)},
-            source=source,
-        )
-        for name, values in constants.items()
-    }
-
-
 def as_written(parameters: Sequence[FitParameter], fitted: FittedConstants) -> FittedConstants:
     """The constants, with the values that these parameters have in them as the file holds them."""
     groups: dict[str, dict[str, float]] = {}
@@ -95,7 +64,8 @@ def _value(parameter: FitParameter, fitted: FittedConstants) -> float:
     return min(max(value, parameter.low), parameter.high)
 
 
-def _written(parameter: FitParameter, fitted: FittedConstants) -> FittedValue:
+def written_value(parameter: FitParameter, fitted: FittedConstants) -> FittedValue:
+    """A fitted constant as the file holds it, with bounds, unit and meaning."""
     return FittedValue(
         value=_value(parameter, fitted),
         low=parameter.low,

@@ -10,8 +10,7 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.held_out import cells_of, fold_by_cell, leave_one_out, predict_held_out, without_groups
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.training.family import MODERN_TRAINING
-from phaze_opt.validation.training.sets import LLM_FOUNDRY, MAXTEXT, MEGATRON, NEMO, read_row
+from phaze_opt.validation.training.family import LLM_FOUNDRY, MAXTEXT, MEGATRON, MODERN_TRAINING, NEMO, read_row
 
 FAMILY = MODERN_TRAINING
 

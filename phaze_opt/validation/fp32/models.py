@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import cache, partial
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fp32_machine import power_demand
@@ -16,22 +14,19 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.compiled_step import BACKWARD, HEAD, UPDATE, CompiledStep, compile_step
 from phaze_opt.objective.step.device_seconds import SerialSteps
-from phaze_opt.objective.step.price_step import StackColumns, price_batch
-from phaze_opt.objective.step.step_batch import StepBatch, build_batch
-from phaze_opt.placement.step_time import StepTimes
+from phaze_opt.objective.step.price_step import StackColumns
+from phaze_opt.objective.step.step_batch import build_batch
 from phaze_opt.units import MILLI
-from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fp32.eager_kernels import EagerModel, eager_kernels
 from phaze_opt.validation.fp32.kernels import DTYPES, ELEMENT_BYTES, KernelTable, PlacedKernel, device_refusal
 from phaze_opt.validation.row import Row
-from phaze_opt.validation.training.compiled import CurvedBatch
+from phaze_opt.validation.training.compiled import DeviceTimes, StepRows
 from phaze_opt.validation.training.row import read_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.stack import FusionLevel, TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
-
-Floats = NDArray[np.float64]
 
 FUSED_OPTION = "fusion"
 NO_NETWORK = "dgx-a100"
@@ -146,68 +141,46 @@ def _read_plan(row: Row) -> tuple[ParallelPlan, TrainingSpec]:
     return plan, training
 
 
-class CompiledModels:
-    """Whole models, predicted again and again under other constants.
+def _compile(rows: Sequence[Row]) -> StepRows:
+    """Graphs and their kernels.
 
-    Attributes:
-        measured_s: measured time of every row, shape (num_rows,), s.
-        unscored: why a row is not predicted, by its index.
+    Raises:
+        InputError: a malformed value, by file, line and column.
     """
+    unscored: dict[int, str] = {}
+    runs: list[ModelRun] = []
+    steps: list[CompiledStep] = []
+    for index, row in enumerate(rows):
+        try:
+            run = read_run(row)
+            step = compile_step(run.model, run.training, run.plan, stack=run.stack)
+        except InputError as error:
+            if error.line is not None:
+                raise
+            unscored[index] = str(error)
+            continue
+        runs.append(run)
+        steps.append(step)
+    return StepRows(
+        [row.number("e2e_ms") * MILLI for row in rows],
+        unscored,
+        build=lambda fitted: build_batch(steps, [run.network_under(fitted) for run in runs]),
+        device_times=partial(_device_times, runs, cache(partial(SerialSteps, steps)), _kernel_table(runs, steps)),
+    )
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        """Build graphs and their kernels.
 
-        Raises:
-            InputError: a malformed value, by file, line and column.
-        """
-        self.measured_s = np.array([row.number("e2e_ms") * MILLI for row in rows])
-        self.unscored: dict[int, str] = {}
-        self._indices: list[int] = []
-        self._runs: list[ModelRun] = []
-        self._steps: list[CompiledStep] = []
-        for index, row in enumerate(rows):
-            try:
-                run = read_run(row)
-                step = compile_step(run.model, run.training, run.plan, stack=run.stack)
-            except InputError as error:
-                if error.line is not None:
-                    raise
-                self.unscored[index] = str(error)
-                continue
-            self._indices.append(index)
-            self._runs.append(run)
-            self._steps.append(step)
-        if self._steps:
-            self._sums = SerialSteps(self._steps)
-            self._batch = CurvedBatch(self._build_batch)
-            self._table = _kernel_table(self._runs, self._steps)
-
-    def seconds(self, fitted: FittedConstants) -> Floats:
-        """Predicted time, shape (num_rows,), s."""
-        seconds = np.full(len(self.measured_s), np.nan)
-        if self._runs:
-            seconds[self._indices] = self._times(fitted).seconds
-        return seconds
-
-    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
-        """Parts of the predicted time."""
-        parts = self._times(fitted).one(self._indices.index(index)).parts
-        return tuple(Part(name.removesuffix("_s"), seconds) for name, seconds in parts.items())
-
-    def _build_batch(self, fitted: FittedConstants) -> StepBatch:
-        return build_batch(self._steps, [run.network_under(fitted) for run in self._runs])
-
-    def _times(self, fitted: FittedConstants) -> StepTimes:
-        streaming = [streaming_share(device, fitted) for device in self._table.devices]
-        classes_s, attention_s = self._sums.add_up(self._table.seconds(fitted, streaming=streaming))
-        classes_s[:, :, UPDATE] = 0.0
-        for place, run in enumerate(self._runs):
-            if not run.is_training:
-                classes_s[place, :, BACKWARD] = 0.0
-            if not run.has_head:
-                classes_s[place, HEAD] = 0.0
-        stacks = StackColumns([run.stack for run in self._runs])
-        return price_batch(self._batch.under(fitted), classes_s, attention_s, stacks)
+def _device_times(
+    runs: Sequence[ModelRun], steps: Callable[[], SerialSteps], table: KernelTable, fitted: FittedConstants
+) -> DeviceTimes:
+    streaming = [streaming_share(device, fitted) for device in table.devices]
+    classes_s, attention_s = steps().add_up(table.seconds(fitted, streaming=streaming))
+    classes_s[:, :, UPDATE] = 0.0
+    for place, run in enumerate(runs):
+        if not run.is_training:
+            classes_s[place, :, BACKWARD] = 0.0
+        if not run.has_head:
+            classes_s[place, HEAD] = 0.0
+    return DeviceTimes(classes_s, attention_s, StackColumns([run.stack for run in runs]))
 
 
 def _kernel_table(runs: Sequence[ModelRun], steps: Sequence[CompiledStep]) -> KernelTable:
@@ -236,7 +209,7 @@ FP32_MODELS = Family(
     name="fp32_models",
     datasets=("e2e_neusight_fp32",),
     parameters=lambda rows: (STREAMING_POWER,) if rows else (),
-    compile=CompiledModels,
+    compile=_compile,
     regime=lambda row: f"{row.text('mode', 'train')}, {row.text('option', 'one device')}",
     cell=lambda row: row.joined("model", "mode", "seq", "batch", "option"),
 )

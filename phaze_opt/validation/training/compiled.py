@@ -26,7 +26,6 @@ from phaze_opt.objective.step.step_traffic import Traffic
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.training.row import TrainingRow
-from phaze_opt.workload.stack import TrainingStack
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -71,22 +70,64 @@ class TrainingEntry:
         return plan_network(load_network(self.network, num_devices=plan.num_devices, fitted=fitted), plan)
 
 
-class CurvedBatch:
-    """A batch of steps that is built again whenever the collectives' constants change, and kept while they do not.
+@dataclass(frozen=True, slots=True)
+class DeviceTimes:
+    """What devices and software take for the rows of a batch; see `price_batch`."""
 
-    A fit of other constants asks for the same curves thousands of times.
+    classes_s: Floats
+    attention_s: Floats
+    stacks: StackColumns
 
-    Args:
-        build: the batch, with networks under some constants.
+
+class StepRows:
+    """Rows that are steps, priced together again and again under other constants.
+
+    Attributes:
+        measured_s: measured time of every row, shape (num_rows,), s.
+        unscored: why a row is not predicted, by its index.
     """
 
-    def __init__(self, build: Callable[[FittedConstants], StepBatch]) -> None:
-        """Nothing is built before constants are known."""
-        self._build = build
+    def __init__(
+        self,
+        measured_s: Sequence[float],
+        unscored: Mapping[int, str],
+        *,
+        build: Callable[[FittedConstants], StepBatch],
+        device_times: Callable[[FittedConstants], DeviceTimes],
+    ) -> None:
+        """Nothing is built before constants are known.
+
+        Args:
+            measured_s: of every row.
+            unscored: why a row is not predicted, by its index.
+            build: the batch of the other rows, in order, on networks with the curves of some constants.
+            device_times: of the same rows.
+        """
+        self.measured_s = np.array(measured_s, float)
+        self.unscored = dict(unscored)
+        self._scored = [index for index in range(len(measured_s)) if index not in unscored]
+        self._build, self._device_times = build, device_times
         self._known: tuple[Curves, StepBatch] | None = None
 
-    def under(self, fitted: FittedConstants) -> StepBatch:
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
+        seconds = np.full(len(self.measured_s), np.nan)
+        if self._scored:
+            seconds[self._scored] = self._times(fitted).seconds
+        return seconds
+
+    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
+        """Parts of the predicted time of one row."""
+        parts = self._times(fitted).one(self._scored.index(index)).parts
+        return tuple(Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds) for name, seconds in parts.items())
+
+    def _times(self, fitted: FittedConstants) -> StepTimes:
+        times = self._device_times(fitted)
+        return price_batch(self._batch_under(fitted), times.classes_s, times.attention_s, times.stacks)
+
+    def _batch_under(self, fitted: FittedConstants) -> StepBatch:
         """The batch on networks whose measured curves are those of ``fitted``."""
+        # A fit of other constants asks for the same curves thousands of times.
         curves = {name: values for name, values in fitted.groups.items() if name.startswith(GROUP_PREFIX)}
         if self._known is None or self._known[0] != curves:
             self._known = (curves, self._build(fitted))
@@ -104,68 +145,45 @@ class _Group:
     rows: Indices
 
 
-class CompiledTraining:
-    """Rows of training sets, predicted again and again under other constants.
+def compile_training(entries: Sequence[TrainingEntry | str]) -> StepRows:
+    """Compile the graphs; an entry that is a sentence, or whose model cannot be sharded, stays unscored.
 
-    Attributes:
-        measured_s: measured time of every row, shape (num_rows,), s.
-        unscored: why a row is not predicted, by its index.
+    Args:
+        entries: one for each row, or why there is none.
     """
+    unscored = {index: each for index, each in enumerate(entries) if isinstance(each, str)}
+    compiler = StepCompiler()
+    scored: list[tuple[TrainingEntry, CompiledStep]] = []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, str):
+            continue
+        try:
+            row, stack = entry.row, load_stack(entry.stack, FittedConstants({}))
+            scored.append((entry, compiler.compile(row.model, row.training, row.plan, stack=stack)))
+        except InputError as error:
+            unscored[index] = str(error)
+    return StepRows(
+        [np.nan if isinstance(each, str) else each.row.measured_s for each in entries],
+        unscored,
+        build=partial(_build, scored),
+        device_times=partial(_all_device_times, [entry for entry, _ in scored], _build_groups(scored)),
+    )
 
-    def __init__(self, entries: Sequence[TrainingEntry | str]) -> None:
-        """Compile the graphs; an entry that is a sentence, or whose model cannot be sharded, stays unscored.
 
-        Args:
-            entries: one for each row, or why there is none.
-        """
-        self.measured_s = np.array([np.nan if isinstance(each, str) else each.row.measured_s for each in entries])
-        self.unscored = {index: each for index, each in enumerate(entries) if isinstance(each, str)}
-        compiler = StepCompiler()
-        scored: list[tuple[int, TrainingEntry, CompiledStep]] = []
-        for index, entry in enumerate(entries):
-            if isinstance(entry, str):
-                continue
-            try:
-                row, stack = entry.row, load_stack(entry.stack, FittedConstants({}))
-                step = compiler.compile(row.model, row.training, row.plan, stack=stack)
-                scored.append((index, entry, step))
-            except InputError as error:
-                self.unscored[index] = str(error)
-        self._indices = np.array([index for index, _, _ in scored], np.intp)
-        self._entries = [entry for _, entry, _ in scored]
-        self._groups = _build_groups([(entry, step) for _, entry, step in scored])
-        self._batch = CurvedBatch(partial(_build, self._entries, [step for _, _, step in scored]))
-
-    @property
-    def entries(self) -> tuple[TrainingEntry, ...]:
-        """The rows that are predicted, in order."""
-        return tuple(self._entries)
-
-    def seconds(self, fitted: FittedConstants) -> Floats:
-        """Predicted time of every row, shape (num_rows,), s; nan where unscored."""
-        seconds = np.full(len(self.measured_s), np.nan)
-        if self._entries:
-            seconds[self._indices] = self.times(fitted).seconds
-        return seconds
-
-    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
-        """Parts of the predicted time of one row."""
-        place = int(np.flatnonzero(self._indices == index)[0])
-        parts = self.times(fitted).one(place).parts
-        return tuple(Part(_PART_NAMES.get(name, name.removesuffix("_s")), seconds) for name, seconds in parts.items())
-
-    def times(self, fitted: FittedConstants) -> StepTimes:
-        """Times of all scored rows and their parts, in the rows' order."""
-        assert self._entries, "no row is scored"
-        stacks = {name: load_stack(name, fitted) for name in {entry.stack for entry in self._entries}}
-        classes_s = np.zeros((len(self._entries), NUM_LAYERS, 3, 3))
-        attention_s = np.zeros((len(self._entries), NUM_LAYERS))
-        for group in self._groups:
-            classes_s[group.rows], attention_s[group.rows] = group.steps.times(
-                group.device, path=group.path, stack=stacks[group.stack], fitted=fitted
-            )
-        columns = StackColumns([_without_overhead(stacks[entry.stack], entry) for entry in self._entries])
-        return price_batch(self._batch.under(fitted), classes_s, attention_s, columns)
+def _all_device_times(
+    entries: Sequence[TrainingEntry], groups: Sequence[_Group], fitted: FittedConstants
+) -> DeviceTimes:
+    stacks = {name: load_stack(name, fitted) for name in {entry.stack for entry in entries}}
+    classes_s = np.zeros((len(entries), NUM_LAYERS, 3, 3))
+    attention_s = np.zeros((len(entries), NUM_LAYERS))
+    for group in groups:
+        classes_s[group.rows], attention_s[group.rows] = group.steps.times(
+            group.device, path=group.path, stack=stacks[group.stack], fitted=fitted
+        )
+    # A lone block has no step around it.
+    lone = {name: replace(stack, step_overhead_s=0.0) for name, stack in stacks.items()}
+    columns = StackColumns([(lone if entry.is_lone_block else stacks)[entry.stack] for entry in entries])
+    return DeviceTimes(classes_s, attention_s, columns)
 
 
 def _build_groups(scored: Sequence[tuple[TrainingEntry, CompiledStep]]) -> tuple[_Group, ...]:
@@ -184,10 +202,10 @@ def _build_groups(scored: Sequence[tuple[TrainingEntry, CompiledStep]]) -> tuple
     )
 
 
-def _build(entries: Sequence[TrainingEntry], steps: Sequence[CompiledStep], fitted: FittedConstants) -> StepBatch:
+def _build(scored: Sequence[tuple[TrainingEntry, CompiledStep]], fitted: FittedConstants) -> StepBatch:
     """The batch; rows of lone blocks are left with one block, one micro-batch and nothing once a step."""
-    batch = build_batch(steps, [entry.network_under(fitted) for entry in entries])
-    alone = np.array([entry.is_lone_block for entry in entries], np.bool_)
+    batch = build_batch([step for _, step in scored], [entry.network_under(fitted) for entry, _ in scored])
+    alone = np.array([entry.is_lone_block for entry, _ in scored], np.bool_)
     if not alone.any():
         return batch
     layers = batch.layers.copy()
@@ -203,8 +221,3 @@ def _build(entries: Sequence[TrainingEntry], steps: Sequence[CompiledStep], fitt
         update_shards=shards,
         gradients=gradients,
     )
-
-
-def _without_overhead(stack: TrainingStack, entry: TrainingEntry) -> TrainingStack:
-    """A lone block has no step around it."""
-    return replace(stack, step_overhead_s=0.0) if entry.is_lone_block else stack

@@ -22,8 +22,8 @@ from phaze_opt.objective.step.measured_software import (
 )
 from phaze_opt.objective.step.stacks import list_stacks
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.training.compiled import CompiledTraining, TrainingEntry
+from phaze_opt.validation.training.compiled import TrainingEntry
+from phaze_opt.validation.training.family import read_entry
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 SETS = [
@@ -46,10 +46,8 @@ def entries() -> dict[str, list[tuple[TrainingEntry, str]]]:
     """Public rows by the software that predicts them."""
     found: dict[str, list[tuple[TrainingEntry, str]]] = {}
     for data in read_datasets(None, SETS)[0]:
-        family = next(each for each in load_families([]) if data.name in each.datasets)
-        compiled = family.compile(data.rows)
-        assert isinstance(compiled, CompiledTraining)
-        for entry in compiled.entries:
+        for entry in map(read_entry, data.rows):
+            assert not isinstance(entry, str)
             found.setdefault(entry.stack, []).append((entry, data.name))
     return found
 

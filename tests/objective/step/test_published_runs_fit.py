@@ -14,8 +14,8 @@ from phaze_opt.objective.step.plan_search import step_memory
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.placement.plan_memory import RESERVE_SHARE
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.training.compiled import CompiledTraining, TrainingEntry
+from phaze_opt.validation.training.compiled import TrainingEntry
+from phaze_opt.validation.training.family import read_entry
 
 MISFITS = {
     "train_megatron_sc21": {"GPT-529.6B": 1},
@@ -29,10 +29,8 @@ MISFITS = {
 def entries(dataset: str) -> tuple[TrainingEntry, ...]:
     """Rows with the software that they are predicted with."""
     (found,), _ = read_datasets(None, [dataset])
-    family = next(each for each in load_families([]) if dataset in each.datasets)
-    compiled = family.compile(found.rows)
-    assert isinstance(compiled, CompiledTraining)
-    return compiled.entries
+    read = (read_entry(row) for row in found.rows)
+    return tuple(entry for entry in read if not isinstance(entry, str))
 
 
 def share(entry: TrainingEntry, *, times: int = 1) -> float:
