@@ -73,9 +73,9 @@ def _parse(document: Document, name: str) -> ModelSpec:
     schema = FAMILY_CONFIGS[family]
     _refuse_near_misses(document, schema, family=family)
     parsed = document.validate(schema, advice=f"correct it, or model_type, which is {family}")
-    _check_heads(parsed, document, family=family)
+    _check_heads(parsed, document)
     origin = document.values.get("_source")
-    return parsed.to_spec(name, origin if isinstance(origin, str) else document.source)
+    return parsed.to_spec(name, origin if isinstance(origin, str) else document.source, family=family)
 
 
 def _refuse_name(given: str) -> NoReturn:
@@ -114,18 +114,12 @@ def _refuse_other_architecture(document: Document, *, family: ModelFamily) -> No
             raise document.fault(rule, "architectures")
 
 
-def _key_names(schema: type[FamilyConfig]) -> list[str]:
-    """The keys that a family's config is read from."""
-    fields = schema.model_fields.items()
-    return [field if info.validation_alias is None else str(info.validation_alias) for field, info in fields]
-
-
 def _refuse_near_misses(document: Document, schema: type[FamilyConfig], *, family: ModelFamily) -> None:
     """An unknown key that almost spells an absent known one would be ignored silently: refuse it."""
     if len(document.values) > MAX_KEYS:
         rule = f"has {len(document.values)} keys, which no model's config has; give {_KIND}"
         raise document.fault(rule)
-    known = _key_names(schema)
+    known = list(schema.fields_by_key())
     absent = [key for key in known if key not in document.values]
     for key in document.values:
         meant = [] if key in known else near(key, absent, likeness=NEAR_KEY)
@@ -134,20 +128,19 @@ def _refuse_near_misses(document: Document, schema: type[FamilyConfig], *, famil
             raise document.fault(rule, key)
 
 
-def _check_heads(parsed: FamilyConfig, document: Document, *, family: ModelFamily) -> None:
+def _check_heads(parsed: FamilyConfig, document: Document) -> None:
     """Rules that join two keys."""
-    values = parsed.model_dump()
-    heads_key = "n_head" if family is ModelFamily.GPT2 else "num_attention_heads"
-    hidden_key = "n_embd" if family is ModelFamily.GPT2 else "hidden_size"
-    heads, hidden = values[heads_key], values[hidden_key]
-    if values.get("head_dim") is None and hidden % heads:
-        message = f"{heads} heads must divide {hidden_key} = {hidden}; correct one of them"
-        raise document.fault(message, heads_key)
-    kv_heads = values.get("num_key_value_heads")
+    keys = {field: key for key, field in parsed.fields_by_key().items()}
+    heads, hidden = parsed.num_heads, parsed.hidden_size
+    values = dict(parsed)
+    if values.get("head_size") is None and hidden % heads:
+        message = f"{heads} heads must divide {keys['hidden_size']} = {hidden}; correct one of them"
+        raise document.fault(message, keys["num_heads"])
+    kv_heads = values.get("num_kv_heads")
     if kv_heads is not None and heads % kv_heads:
-        message = f"{kv_heads} must divide {heads_key} = {heads}; correct one of them"
-        raise document.fault(message, "num_key_value_heads")
-    if values.get("num_experts_per_tok", 0) > values.get("num_local_experts", 1):
-        chosen, experts = values["num_experts_per_tok"], values["num_local_experts"]
-        message = f"{chosen} must not exceed num_local_experts = {experts}; correct one of them"
-        raise document.fault(message, "num_experts_per_tok")
+        message = f"{kv_heads} must divide {keys['num_heads']} = {heads}; correct one of them"
+        raise document.fault(message, keys["num_kv_heads"])
+    chosen, experts = values.get("num_active_experts", 0), values.get("num_experts", 1)
+    if chosen > experts:
+        message = f"{chosen} must not exceed {keys['num_experts']} = {experts}; correct one of them"
+        raise document.fault(message, keys["num_active_experts"])
