@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -20,7 +20,9 @@ from phaze_opt.record.input_files import is_number, shorten
 from phaze_opt.record.spelling import suggest
 
 _OPTIONS_TABLE = "estimator_options"
+_OPTION = "estimator option"
 _VECTOR_CYCLES = "vector_cycles"
+_T = TypeVar("_T")
 _VECTOR_CYCLES_FACTOR = MappingProxyType({"nominal": 1.0, "halved": 0.5, "doubled": 2.0})
 
 
@@ -37,7 +39,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class EstimatorOption:
     """One named choice of the estimator, what else it could be, and where the alternatives come from."""
 
     choice: str
@@ -56,7 +58,7 @@ class Constants:
     """
 
     entries: Mapping[str, Constant]
-    options: Mapping[str, Option]
+    options: Mapping[str, EstimatorOption]
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +70,7 @@ class Constants:
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
         object.__setattr__(self, "digest", hashlib.sha256(canonical.encode()).hexdigest())
 
-    def __reduce__(self) -> tuple[type[Constants], tuple[dict[str, Constant], dict[str, Option]]]:
+    def __reduce__(self) -> tuple[type[Constants], tuple[dict[str, Constant], dict[str, EstimatorOption]]]:
         """Pickle as plain dictionaries: a mapping proxy does not pickle."""
         return Constants, (dict(self.entries), dict(self.options))
 
@@ -86,10 +88,7 @@ class Constants:
         Raises:
             InputError: no constant has this key.
         """
-        try:
-            return self.entries[key].value
-        except KeyError as error:
-            raise _unknown_constant(key, self.entries) from error
+        return _known(self.entries, key).value
 
     def option(self, name: str) -> str:
         """The choice in force for an estimator option.
@@ -97,10 +96,7 @@ class Constants:
         Raises:
             InputError: no option has this name.
         """
-        try:
-            return self.options[name].choice
-        except KeyError as error:
-            raise _unknown_option(name, self.options) from error
+        return _known(self.options, name, kind=_OPTION).choice
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -120,9 +116,7 @@ class Constants:
         """
         entries = dict(self.entries)
         for key, value in overrides.items():
-            if key not in entries:
-                raise _unknown_constant(key, entries)
-            rule = _number_fault(value, may_be_zero=entries[key].low == 0)
+            rule = _number_fault(value, may_be_zero=_known(entries, key).low == 0)
             if rule:
                 raise InputError(rule, key=key)
             entries[key] = replace(entries[key], value=float(value))
@@ -138,9 +132,7 @@ class Constants:
         """
         entries, options = dict(self.entries), dict(self.options)
         for name, choice in choices.items():
-            if name not in options:
-                raise _unknown_option(name, options)
-            if choice not in options[name].alternatives:
+            if choice not in _known(options, name, kind=_OPTION).alternatives:
                 hint = suggest(str(choice), options[name].alternatives)
                 message = f"estimator option {name} cannot be {shorten(choice)}; {hint}"
                 raise InputError(message)
@@ -187,8 +179,8 @@ class _OptionTable(BaseModel):
     alternatives: list[str]
     source: str
 
-    def to_option(self) -> Option:
-        return Option(self.choice, tuple(self.alternatives), self.source)
+    def to_option(self) -> EstimatorOption:
+        return EstimatorOption(self.choice, tuple(self.alternatives), self.source)
 
 
 def load_constants(path: Path | str | None = None) -> Constants:
@@ -262,11 +254,9 @@ def _number_fault(value: float, *, may_be_zero: bool) -> str:
 
 def _check_same_keys(constants: Constants, packaged: Constants, *, source: str) -> None:
     for key in constants.entries:
-        if key not in packaged.entries:
-            raise _unknown_constant(key, packaged.entries, source=source)
+        _known(packaged.entries, key, source=source)
     for name in constants.options:
-        if name not in packaged.options:
-            raise _unknown_option(name, packaged.options, source=source)
+        _known(packaged.options, name, kind=_OPTION, source=source)
     for key in (*packaged.entries, *packaged.options):
         if key not in constants.entries and key not in constants.options:
             message = "is missing; start from a copy of the package's constants.toml"
@@ -280,11 +270,13 @@ def _scale_group(entries: Mapping[str, Constant], *, prefix: str, factor: float)
     }
 
 
-def _unknown_constant(key: str, known: Mapping[str, object], *, source: str | None = None) -> InputError:
-    message = f"no constant is named {shorten(key)}; {suggest(str(key), known)}"
-    return InputError(message, source=source)
+def _known(known: Mapping[str, _T], name: str, *, kind: str = "constant", source: str | None = None) -> _T:
+    """What has a name.
 
-
-def _unknown_option(name: str, known: Mapping[str, object], *, source: str | None = None) -> InputError:
-    message = f"no estimator option is named {shorten(name)}; {suggest(str(name), known)}"
-    return InputError(message, source=source)
+    Raises:
+        InputError: nothing has.
+    """
+    if name in known:
+        return known[name]
+    message = f"no {kind} is named {shorten(name)}; {suggest(str(name), known)}"
+    raise InputError(message, source=source)

@@ -71,17 +71,11 @@ class Fabric:
         else:
             share = known["bandwidth_bytes_per_s"] / self.bandwidth_bytes_per_s
             curve = CollectiveCurve(share * specified, known["doubling_s"], known["ramp_s"])
-        return replace(
-            curve,
-            endpoint_share=self.endpoint_share,
-            ring_shares=self.ring_shares,
-        )
+        return replace(curve, endpoint_share=self.endpoint_share, ring_shares=self.ring_shares)
 
 
 class _Torus(BaseModel):
     """Axes of a torus, and how many devices close one."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     axes: int
     full: int
@@ -100,6 +94,20 @@ class _FabricTable(BaseModel):
     torus: _Torus | None = None
     is_between_nodes: bool = False
     source: str
+
+    def build(self, name: str) -> Fabric:
+        links = tuple(tuple(row) for row in self.links)
+        shares = torus_shares(self.torus.axes, self.torus.full) if self.torus else ring_shares(links) if links else ()
+        return Fabric(
+            name=name,
+            hardware=tuple(self.hardware),
+            words=tuple(self.words),
+            bandwidth_bytes_per_s=gb_per_s_to_bytes_per_s(self.bandwidth_gb_per_s),
+            endpoint_share=self.endpoint_share,
+            ring_shares=shares,
+            is_between_nodes=self.is_between_nodes,
+            source=self.source,
+        )
 
 
 def list_fabrics() -> tuple[str, ...]:
@@ -170,23 +178,4 @@ def _mean(values: list[float]) -> float:
 def _fabrics() -> Mapping[str, Fabric]:
     text = resources.files("phaze_opt.hardware").joinpath("fabrics.toml").read_text(encoding="utf-8")
     tables = parse_toml(text, source="fabrics.toml").values
-    return MappingProxyType({name: _build(name, _FabricTable.model_validate(table)) for name, table in tables.items()})
-
-
-def _build(name: str, table: _FabricTable) -> Fabric:
-    return Fabric(
-        name=name,
-        hardware=tuple(table.hardware),
-        words=tuple(table.words),
-        bandwidth_bytes_per_s=gb_per_s_to_bytes_per_s(table.bandwidth_gb_per_s),
-        endpoint_share=table.endpoint_share,
-        ring_shares=_shares(table),
-        is_between_nodes=table.is_between_nodes,
-        source=table.source,
-    )
-
-
-def _shares(table: _FabricTable) -> tuple[float, ...]:
-    if table.torus is not None:
-        return torus_shares(table.torus.axes, table.torus.full)
-    return ring_shares(tuple(tuple(row) for row in table.links)) if table.links else ()
+    return MappingProxyType({name: _FabricTable.model_validate(table).build(name) for name, table in tables.items()})

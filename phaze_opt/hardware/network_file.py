@@ -6,7 +6,9 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from phaze_opt.hardware.fabrics import list_fabrics, load_fabric
 from phaze_opt.hardware.fitted import FittedConstants
@@ -20,14 +22,93 @@ from phaze_opt.hardware.network import (
     Topology,
 )
 from phaze_opt.record.document import Document
-from phaze_opt.record.input_files import is_number, shorten
-from phaze_opt.record.places import KeyPath
+from phaze_opt.record.input_files import shorten
 from phaze_opt.record.spelling import suggest
 from phaze_opt.units import GIGA, MICRO, gb_per_s_to_bytes_per_s
 
-_FILE_KEYS = ("name", "chunking", "dimensions")
-_DIMENSION_KEYS = ("topology", "size", "bandwidth_gb_per_s", "latency_us")
-_CURVE_KEYS = ("bandwidth_gb_per_s", "doubling_us", "ramp_us", "endpoint_share", "ring_shares")
+
+def _fabric(name: str) -> str:
+    if name not in list_fabrics():
+        message = f"value {shorten(name)} is no fabric; {suggest(name, list_fabrics())}, or give a table"
+        raise ValueError(message)
+    return name
+
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _CurveTable(_Table):
+    """A measured curve in the units people use."""
+
+    bandwidth_gb_per_s: _Positive
+    doubling_us: _NonNegative
+    ramp_us: _NonNegative = 0.0
+    endpoint_share: _NonNegative = 0.0
+    ring_shares: list[_Share] = []
+
+    def build(self) -> CollectiveCurve:
+        return CollectiveCurve(
+            bandwidth_bytes_per_s=gb_per_s_to_bytes_per_s(self.bandwidth_gb_per_s),
+            doubling_s=self.doubling_us * MICRO,
+            ramp_s=self.ramp_us * MICRO,
+            endpoint_share=self.endpoint_share,
+            ring_shares=tuple(self.ring_shares),
+        )
+
+
+class _DimensionTable(_Table):
+    """One dimension; ``curve`` is the name of a fabric, or a table."""
+
+    topology: Annotated[Topology, Field(strict=False)]
+    size: Annotated[int, Field(ge=1, le=MAX_DEVICES)]
+    bandwidth_gb_per_s: _Positive
+    latency_us: _NonNegative
+    curve: (
+        Annotated[
+            Annotated[str, AfterValidator(_fabric), Tag("fabric")] | Annotated[_CurveTable, Tag("table")],
+            # Faults of the one that is meant, not of both.
+            Discriminator(lambda value: "fabric" if isinstance(value, str) else "table"),
+        ]
+        | None
+    ) = None
+
+    def build(self, fitted: FittedConstants) -> NetworkDimension:
+        bandwidth = gb_per_s_to_bytes_per_s(self.bandwidth_gb_per_s)
+        links = (self.topology, self.size, bandwidth, self.latency_us * MICRO)
+        if self.curve is None:
+            return NetworkDimension(*links)
+        if isinstance(self.curve, str):
+            return MeasuredDimension(*links, load_fabric(self.curve).curve(fitted, bandwidth_bytes_per_s=bandwidth))
+        return MeasuredDimension(*links, self.curve.build())
+
+
+class NetworkTable(_Table):
+    """A network of a file."""
+
+    name: str | None = None
+    chunking: Annotated[Chunking, Field(strict=False)] = Chunking.NONE
+    dimensions: Annotated[list[_DimensionTable], Field(min_length=1)]
+
+    def build(self, name: str, fitted: FittedConstants) -> Network:
+        """The network, with the curves of fabrics made of fitted constants.
+
+        Raises:
+            InputError: chunks do not go with its levels.
+        """
+        network = Network(name, tuple(dimension.build(fitted) for dimension in self.dimensions))
+        return network.with_chunking(self.chunking)
+
+
+class RealNetworkTable(NetworkTable):
+    """One of the package's own, and where its figures come from."""
+
+    source: str
 
 
 def parse_network(document: Document, fitted: FittedConstants) -> Network:
@@ -36,56 +117,12 @@ def parse_network(document: Document, fitted: FittedConstants) -> Network:
     Raises:
         InputError: a fault, by file and key.
     """
-    for key in document.values:
-        if key not in _FILE_KEYS:
-            message = f"is unknown; {suggest(key, _FILE_KEYS)}"
-            raise document.fault(message, key)
-    dimensions = parse_dimensions(document, fitted)
-    network = Network(_parse_name(document), dimensions)
-    return network.with_chunking(_parse_chunking(document, network))
-
-
-def _parse_name(document: Document) -> str:
-    value = document.values.get("name", Path(document.source).stem)
-    if not isinstance(value, str):
-        message = f"value {shorten(value)} must be a text in quotes"
-        raise document.fault(message, "name")
-    return value
-
-
-def _parse_chunking(document: Document, network: Network) -> Chunking:
-    value = document.values.get("chunking", Chunking.NONE.value)
-    if value not in list(Chunking):
-        message = f"value {shorten(value)} is unknown; {suggest(str(value), list(Chunking))}"
-        raise document.fault(message, "chunking")
-    if network.is_measured and value != Chunking.NONE:
-        message = f"{value} does not go with levels that have a curve, which run as one ring; leave one of both away"
-        raise document.fault(message, "chunking")
-    return Chunking(value)
-
-
-def parse_dimensions(document: Document, fitted: FittedConstants, *path: str) -> tuple[NetworkDimension, ...]:
-    """The ``[[dimensions]]`` tables, innermost first.
-
-    Args:
-        document: the file.
-        fitted: what the curves of fabrics are made of.
-        path: of the table that holds them.
-
-    Raises:
-        InputError: a fault, by file, line and key.
-    """
-    values: Any = document.values
-    for part in path:
-        values = values[part]
-    tables = values.get("dimensions")
-    if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
-        message = "must be one or more [[dimensions]] tables, innermost first"
-        raise document.fault(message, *path, "dimensions")
-    for index, table in enumerate(tables):
-        for key, rule in _find_faults(table):
-            raise document.fault(rule, *path, "dimensions", index, *key)
-    return tuple(_build_dimension(table, fitted) for table in tables)
+    table = document.validate(NetworkTable)
+    if table.chunking is not Chunking.NONE and any(each.curve is not None for each in table.dimensions):
+        rule = f"{table.chunking} does not go with levels that have a curve, which run as one ring; drop one of them"
+        raise document.fault(rule, "chunking")
+    name = Path(document.source).stem if table.name is None else table.name
+    return table.build(name, fitted)
 
 
 def network_text(network: Network) -> str:
@@ -128,87 +165,3 @@ def _scaled(value: float, unit: float) -> str:
 def _quoted(text: str) -> str:
     """A TOML string: as in JSON, and DEL, which TOML does not take as it is."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _build_dimension(table: dict[str, Any], fitted: FittedConstants) -> NetworkDimension:
-    plain = NetworkDimension(
-        Topology(table["topology"]),
-        table["size"],
-        gb_per_s_to_bytes_per_s(float(table["bandwidth_gb_per_s"])),
-        float(table["latency_us"]) * MICRO,
-    )
-    if "curve" not in table:
-        return plain
-    curve = _build_curve(table["curve"], fitted, bandwidth_bytes_per_s=plain.bandwidth_bytes_per_s)
-    return MeasuredDimension(plain.topology, plain.size, plain.bandwidth_bytes_per_s, plain.latency_s, curve)
-
-
-def _build_curve(
-    value: str | dict[str, Any], fitted: FittedConstants, *, bandwidth_bytes_per_s: float
-) -> CollectiveCurve:
-    if isinstance(value, str):
-        return load_fabric(value).curve(fitted, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
-    return CollectiveCurve(
-        bandwidth_bytes_per_s=gb_per_s_to_bytes_per_s(float(value["bandwidth_gb_per_s"])),
-        doubling_s=float(value["doubling_us"]) * MICRO,
-        ramp_s=float(value.get("ramp_us", 0.0)) * MICRO,
-        endpoint_share=float(value.get("endpoint_share", 0.0)),
-        ring_shares=tuple(float(share) for share in value.get("ring_shares", ())),
-    )
-
-
-def _find_faults(table: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """Path and broken rule of every fault of a dimension's table, most basic first."""
-    known = (*_DIMENSION_KEYS, "curve")
-    for key in table:
-        if key not in known:
-            yield (key,), f"is unknown; {suggest(key, known)}"
-    for key in _DIMENSION_KEYS:
-        if key not in table:
-            yield (key,), "is missing"
-    topology, size = table["topology"], table["size"]
-    if topology not in list(Topology):
-        yield ("topology",), f"value {shorten(topology)} is unknown; {suggest(str(topology), list(Topology))}"
-    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_DEVICES:
-        yield ("size",), f"value {shorten(size)} must be an integer from 1 to {MAX_DEVICES}"
-    yield from _number_faults(table, positive=("bandwidth_gb_per_s",), non_negative=("latency_us",))
-    if "curve" in table:
-        yield from _curve_faults(table["curve"])
-
-
-def _curve_faults(value: object) -> Iterator[tuple[KeyPath, str]]:
-    """Faults of a curve: the name of a fabric, or a table of its own."""
-    if isinstance(value, str):
-        if value not in list_fabrics():
-            yield ("curve",), f"value {shorten(value)} is no fabric; {suggest(value, list_fabrics())}, or give a table"
-        return
-    if not isinstance(value, dict):
-        yield (
-            ("curve",),
-            f"value {shorten(value)} must be the name of a fabric or a table with {', '.join(_CURVE_KEYS)}",
-        )
-        return
-    for key in value:
-        if key not in _CURVE_KEYS:
-            yield ("curve", key), f"is unknown; {suggest(key, _CURVE_KEYS)}"
-    for key in ("bandwidth_gb_per_s", "doubling_us"):
-        if key not in value:
-            yield ("curve", key), "is missing"
-    faults = _number_faults(
-        value, positive=("bandwidth_gb_per_s",), non_negative=("doubling_us", "ramp_us", "endpoint_share")
-    )
-    yield from ((("curve", *key), rule) for key, rule in faults)
-    shares = value.get("ring_shares", [])
-    if not (isinstance(shares, list) and all(is_number(share) and 0 < share <= 1 for share in shares)):
-        yield ("curve", "ring_shares"), f"value {shorten(shares)} must be a list of numbers above 0 and at most 1"
-
-
-def _number_faults(
-    table: dict[str, Any], *, positive: tuple[str, ...], non_negative: tuple[str, ...]
-) -> Iterator[tuple[KeyPath, str]]:
-    for key in (*positive, *non_negative):
-        if key not in table:
-            continue
-        value, rule = table[key], "positive" if key in positive else "non-negative"
-        if not (is_number(value) and (value > 0 or (rule == "non-negative" and value == 0))):
-            yield (key,), f"value {shorten(value)} must be a finite {rule} number"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -13,8 +14,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import MAX_DEVICES, Network, NetworkDimension, Topology
-from phaze_opt.hardware.network_file import parse_dimensions, parse_network
-from phaze_opt.record.document import Document, parse_toml, read_toml
+from phaze_opt.hardware.network_file import RealNetworkTable, parse_network
+from phaze_opt.record.document import parse_toml, read_toml
 from phaze_opt.record.input_files import is_there, shorten
 from phaze_opt.record.spelling import suggest
 
@@ -25,7 +26,7 @@ _REAL_SOURCE = "networks.toml"
 
 def list_networks() -> tuple[str, ...]:
     """Names that `load_network` knows: two of assumed clusters, then those of real ones (networks.toml)."""
-    return (*_BUILDERS, *_real_file().values)
+    return (*_BUILDERS, *_real_networks())
 
 
 def load_network(
@@ -55,8 +56,8 @@ def load_network(
         raise InputError(message, key="devices")
     if name_or_path in _BUILDERS:
         network = _BUILDERS[name_or_path](constants if constants is not None else load_constants())
-    elif name_or_path in _real_file().values:
-        network = Network(name_or_path, parse_dimensions(_real_file(), fitted or load_fitted(), name_or_path))
+    elif name_or_path in _real_networks():
+        network = _real_networks()[name_or_path].build(name_or_path, fitted or load_fitted())
     elif _looks_like_file(name_or_path):
         document = read_toml(Path(name_or_path), kind="a network file (TOML)")
         network = parse_network(document, fitted or load_fitted())
@@ -70,7 +71,7 @@ def load_network(
 
 def network_source(name: str) -> str:
     """Where the figures of a real cluster's network come from; empty for others."""
-    return str(_real_file().values.get(name, {}).get("source", ""))
+    return _real_networks()[name].source if name in _real_networks() else ""
 
 
 def grow_network(network: Network, *, num_devices: int) -> Network:
@@ -114,7 +115,8 @@ _BUILDERS = MappingProxyType({"two-level": _build_two_level, "phaze": _build_pha
 
 
 @cache
-def _real_file() -> Document:
+def _real_networks() -> Mapping[str, RealNetworkTable]:
     """The package's own file of the networks of real clusters, a table each."""
     text = resources.files("phaze_opt.hardware").joinpath(_REAL_SOURCE).read_text(encoding="utf-8")
-    return parse_toml(text, source=_REAL_SOURCE)
+    document = parse_toml(text, source=_REAL_SOURCE)
+    return {name: document.validate(RealNetworkTable, name) for name in document.values}

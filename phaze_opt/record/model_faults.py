@@ -94,15 +94,19 @@ def _beginning(values: Any) -> Any:
 def _path_of(fault: ErrorDetails, values: object) -> KeyPath:
     """The keys of a fault that the values have; what pydantic says of alternatives of a type is left out."""
     path: KeyPath = ()
-    for part in fault["loc"]:
-        is_there = (isinstance(values, dict) and part in values) or (
-            isinstance(values, list) and isinstance(part, int) and part < len(values)
-        )
-        if not is_there:
-            return (*path, part) if fault["type"] == "missing" else path
-        path = (*path, part)
-        values = values[part]  # type: ignore[index]
-    return path
+    *outer, last = fault["loc"] or ("",)
+    for part in outer:
+        if _has(values, part):
+            path = (*path, part)
+            values = values[part]  # type: ignore[index]
+    return (*path, last) if _has(values, last) or fault["type"] == "missing" else path
+
+
+def _has(values: object, part: str | int) -> bool:
+    """Whether a key or a position is there."""
+    if isinstance(values, dict):
+        return part in values
+    return isinstance(values, list) and isinstance(part, int) and part < len(values)
 
 
 def _rule(fault: ErrorDetails, others: Sequence[ErrorDetails]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.constants import Constant, Constants, Option
+from phaze_opt.hardware.constants import Constant, Constants, EstimatorOption
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plugins import PluginGroup, PluginOrigin, plugin_origins
 from phaze_opt.record.journal import write_value
@@ -173,9 +173,9 @@ def _space_from_json(data: Mapping[str, Any]) -> SearchSpace:
 def _constants_to_json(constants: Constants) -> dict[str, Any]:
     return {
         "entries": {key: to_plain(Constant, entry) for key, entry in constants.entries.items()},
-        "options": {key: to_plain(Option, entry) for key, entry in constants.options.items()},
+        "options": {key: to_plain(EstimatorOption, entry) for key, entry in constants.options.items()},
     }
 
 
 def _constants_from_json(data: Mapping[str, Any]) -> Constants:
-    return Constants(from_plain(dict[str, Constant], data["entries"]), from_plain(dict[str, Option], data["options"]))
+    return Constants(from_plain(dict[str, Constant], data["entries"]), from_plain(dict[str, EstimatorOption], data["options"]))
