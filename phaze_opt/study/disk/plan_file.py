@@ -178,4 +178,6 @@ def _constants_to_json(constants: Constants) -> dict[str, Any]:
 
 
 def _constants_from_json(data: Mapping[str, Any]) -> Constants:
-    return Constants(from_plain(dict[str, Constant], data["entries"]), from_plain(dict[str, EstimatorOption], data["options"]))
+    return Constants(
+        from_plain(dict[str, Constant], data["entries"]), from_plain(dict[str, EstimatorOption], data["options"])
+    )
