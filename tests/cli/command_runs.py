@@ -15,10 +15,26 @@ def run(arguments, capsys):
     return stop.value.code, captured.out, captured.err
 
 
-def run_json(arguments, capsys):
+def printed(arguments, capsys, *, code=0):
+    """Standard output of a command that ends as it should."""
+    ended, out, err = run(arguments, capsys)
+    assert ended == code, err
+    return out
+
+
+def run_json(arguments, capsys, *, code=0):
     """What the one line says that a command prints with --json."""
-    code, out, err = run([*arguments, "--json"], capsys)
-    assert code == 0, err
-    assert out.count("\n") == 1
-    assert len(out.splitlines()) == 1
+    out = printed([*arguments, "--json"], capsys, code=code)
+    assert out.count("\n") == len(out.splitlines()) == 1
     return json.loads(out)
+
+
+def refused(arguments, capsys, *words, code=2, longest=1500):
+    """The one sentence of a command that ends without an answer; the words are in it."""
+    ended, out, err = run(arguments, capsys)
+    assert (ended, out) == (code, ""), err
+    assert "Traceback" not in err
+    assert len(err) < longest
+    assert len(err.strip().splitlines()) == 1, err
+    assert [word for word in words if word not in err] == [], err
+    return err

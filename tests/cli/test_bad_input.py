@@ -3,23 +3,12 @@
 import json
 
 import pytest
-from command_runs import run
+from command_runs import refused, run, run_json
 
 EVALUATE = ["evaluate", "--devices", "8", "--global-batch", "16"]
 SEARCH = ["search", "--devices", "8", "--global-batch", "16", "--no-tracking"]
 TINY = ["--model", "tiny"]
 TPU = ["--arch", "tpu-v4"]
-
-
-def check(arguments, capsys, *words):
-    code, out, err = run(arguments, capsys)
-    assert code == 2, err
-    assert out == ""
-    assert "Traceback" not in err
-    assert len(err) < 1500
-    assert len(err.strip().splitlines()) == 1, err
-    for word in words:
-        assert word in err, err
 
 
 @pytest.mark.parametrize(
@@ -91,7 +80,7 @@ def check(arguments, capsys, *words):
     ids=lambda value: " ".join(value)[-60:] if isinstance(value, list) else None,
 )
 def test_one_sentence(arguments, words, capsys):
-    check(arguments, capsys, *words)
+    refused(arguments, capsys, *words)
 
 
 CONFIG = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 1000, "n_positions": 128}
@@ -117,35 +106,29 @@ CONFIG = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_
 def test_model_files(content, words, tmp_path, capsys):
     path = tmp_path / "config.json"
     path.write_bytes(content)
-    check([*EVALUATE, *TPU, "--model", str(path)], capsys, "config.json", *words)
+    refused([*EVALUATE, *TPU, "--model", str(path)], capsys, "config.json", *words)
 
 
 def test_a_directory_where_a_file_belongs(tmp_path, capsys):
-    check([*EVALUATE, *TPU, "--model", str(tmp_path)], capsys, "director")
-    check([*EVALUATE, *TINY, "--arch", str(tmp_path)], capsys, "director")
-    check(["schedule", str(tmp_path)], capsys, "director")
-    check(["place", str(tmp_path), "--semantics", "phaze"], capsys, "director")
+    refused([*EVALUATE, *TPU, "--model", str(tmp_path)], capsys, "director")
+    refused([*EVALUATE, *TINY, "--arch", str(tmp_path)], capsys, "director")
+    refused(["schedule", str(tmp_path)], capsys, "director")
+    refused(["place", str(tmp_path), "--semantics", "phaze"], capsys, "director")
 
 
 def test_unwritable_outputs(tmp_path, capsys):
     blocker = tmp_path / "file"
     blocker.write_text("")
-    check([*SEARCH, *TINY, "--work-dir", str(blocker)], capsys, "--work-dir")
+    refused([*SEARCH, *TINY, "--work-dir", str(blocker)], capsys, "--work-dir")
 
 
 def test_infeasible_is_exit_code_3_with_a_reason(capsys):
-    code, out, err = run(
-        ["evaluate", "--model", "gpt3-175b", *TPU, "--devices", "1", "--global-batch", "8", "--json"], capsys
-    )
-    assert code == 3
-    assert json.loads(out)["status"] == "out_of_memory"
-    assert len(out.splitlines()) == 1
-    assert "infeasible" in err
+    arguments = ["evaluate", "--model", "gpt3-175b", *TPU, "--devices", "1", "--global-batch", "8"]
+    assert run_json(arguments, capsys, code=3)["status"] == "out_of_memory"
+    assert "infeasible" in run(arguments, capsys)[2]
 
 
 def test_a_budget_that_leaves_no_architecture_is_infeasible(capsys):
-    code, out, err = run([*SEARCH, *TINY, "--max-area-mm2", "1", "--json"], capsys)
-    assert code == 3
-    assert json.loads(out)["best"] is None
-    assert len(out.splitlines()) == 1
-    assert "1.0 mm^2" in err
+    arguments = [*SEARCH, *TINY, "--max-area-mm2", "1"]
+    assert run_json(arguments, capsys, code=3)["best"] is None
+    assert "1.0 mm^2" in run(arguments, capsys)[2]
