@@ -26,7 +26,11 @@ def run_json(arguments, capsys, *, code=0):
     """What the one line says that a command prints with --json."""
     out = printed([*arguments, "--json"], capsys, code=code)
     assert out.count("\n") == len(out.splitlines()) == 1
-    return json.loads(out)
+    return json.loads(out, parse_constant=_refuse)
+
+
+def _refuse(constant):
+    raise AssertionError(constant)
 
 
 def refused(arguments, capsys, *words, code=2, longest=1500):

@@ -5,44 +5,17 @@ import subprocess
 import sys
 
 import pytest
+from command_runs import printed, run_json
 
-from phaze_opt.cli.main import COMMANDS, main
+from phaze_opt.cli.main import COMMANDS
 
 INLINE = "num_tc=4,num_vc=8,tc_width=128,tc_depth=128,glb_mb=64,hbm_gb=32"
 EVALUATE = ["evaluate", "--model", "tiny", "--arch", INLINE, "--devices", "16", "--global-batch", "64"]
-EVALUATION_KEYS = {
-    "throughput_samples_per_s",
-    "throughput_tokens_per_s",
-    "iteration_time_s",
-    "area_mm2",
-    "tdp_w",
-    "throughput_per_tdp",
-    "mfu",
-    "parameters",
-    "status",
-    "placement",
-    "schedule",
-    "breakdown",
-}
-
-
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    captured = capsys.readouterr()
-    assert stop.value.code == 0, captured.err
-    return captured.out, captured.err
-
-
-def run_json(arguments, capsys):
-    out, _ = run([*arguments, "--json"], capsys)
-    assert len(out.splitlines()) == 1
-    return json.loads(out)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_every_command(command, capsys):
-    out, _ = run([command, "--help"], capsys)
+    out = printed([command, "--help"], capsys)
     assert "--help" in out
 
 
@@ -50,7 +23,7 @@ def test_help_wraps_whole_sentences(capsys, monkeypatch):
     """No example is cut off at 80 columns, and paragraphs break where the terminal does."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
-    out, _ = run(["evaluate", "--help"], capsys)
+    out = printed(["evaluate", "--help"], capsys)
     words = " ".join(out.replace("│", " ").split())
     assert "num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32" in words
     assert (
@@ -62,7 +35,7 @@ def test_help_wraps_whole_sentences(capsys, monkeypatch):
 
 
 def test_help_lists_every_command(capsys):
-    out, _ = run(["--help"], capsys)
+    out = printed(["--help"], capsys)
     for command in COMMANDS:
         assert command in out
 
@@ -77,7 +50,6 @@ def test_help_loads_nothing_heavy():
 
 def test_evaluate_json(capsys):
     document = run_json([*EVALUATE, "--micro-batch", "2"], capsys)
-    assert document.keys() >= EVALUATION_KEYS
     assert document["architecture"]["glb_mb"] == 64
     assert document["micro_batch"] == 2
     assert sum(document["breakdown"].values()) == pytest.approx(document["iteration_time_s"], rel=1e-9)
@@ -95,7 +67,7 @@ def test_calibrated_operators_are_slower_on_the_same_design(capsys):
 
 
 def test_evaluate_for_people(capsys):
-    out, _ = run([*EVALUATE, "--sensitivity"], capsys)
+    out = printed([*EVALUATE, "--sensitivity"], capsys)
     for word in ("samples/s", "tpu-v4", "sequence", "glb.bytes_per_cycle"):
         assert word in out
 
@@ -114,7 +86,7 @@ def test_catalogues(capsys):
     assert space["feasible"] == 29360
     assert space["points"] == 29360 * 12
     for command in ("models", "architectures", "strategies", "space"):
-        run([command], capsys)
+        printed([command], capsys)
 
 
 SEARCH = ["search", "--model", "tiny", "--devices", "16", "--global-batch", "64", "--trials", "6", "--seed", "3"]
@@ -132,20 +104,7 @@ def trials_of(directory):
 def test_search_json_and_reproducibility(strategy, tmp_path, capsys):
     arguments = [*SEARCH, "--strategy", strategy, "--no-tracking", "--work-dir"]
     first = run_json([*arguments, str(tmp_path / "a")], capsys)
-    assert {
-        "best",
-        "evaluations",
-        "distinct_evaluations",
-        "probes",
-        "ilp_solves",
-        "placements",
-        "pruned",
-    } <= first.keys()
-    assert {"wall_s", "tracking_uri", "run_id"} <= first.keys()
     assert first["evaluations"] == 6
-    assert first["best"].keys() >= EVALUATION_KEYS
-    keys = {"num_tc", "num_vc", "tc_width", "tc_depth", "vc_width", "glb_mb", "hbm_gb"}
-    assert first["best"]["architecture"].keys() >= keys
     second = run_json([*arguments, str(tmp_path / "b")], capsys)
     assert {**first, "wall_s": 0} == {**second, "wall_s": 0}
     assert trials_of(tmp_path / "a") == trials_of(tmp_path / "b")
@@ -165,7 +124,7 @@ def test_two_jobs_give_the_trials_of_one(model, tmp_path, capsys):
 def test_search_for_people_with_several_models_and_tracking(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     arguments = ["search", "--models", "tiny,bert-large", "--common", "geometric", "--devices", "16"]
-    out, _ = run([*arguments, "--global-batch", "64", "--trials", "3", "--work-dir", str(tmp_path)], capsys)
+    out = printed([*arguments, "--global-batch", "64", "--trials", "3", "--work-dir", str(tmp_path)], capsys)
     assert "phaze-opt ui" in out
     assert (tmp_path / "mlflow.db").exists()
 
@@ -180,7 +139,7 @@ def test_search_objectives(objective, tmp_path, capsys):
 def test_the_winner_can_be_pasted_back(tmp_path, capsys):
     workload = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
     arguments = ["search", *workload, "--trials", "4", "--no-tracking", "--work-dir", str(tmp_path)]
-    out, _ = run(arguments, capsys)
+    out = printed(arguments, capsys)
     (line,) = [line for line in out.splitlines() if "--arch " in line]
     words = line.split("again: ")[1].split()
     best = run_json(arguments, capsys)["best"]

@@ -1,13 +1,12 @@
 """The keys that docs/json.md promises are those that the commands print, on one line of strict JSON."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
+from command_runs import run_json
 from kits.toy_family import HEADER, TOY, toy_lines
 
-from phaze_opt.cli.main import main
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation import registry
 from phaze_opt.validation.result import GoalResult, Validation
@@ -42,10 +41,6 @@ def test_every_command_is_documented():
     assert {re.split(r"[.\[]", line)[0] for line in PROMISED} == set(COMMANDS)
 
 
-def _refuse(constant):
-    raise AssertionError(constant)
-
-
 @pytest.fixture
 def printed(tmp_path, capsys, monkeypatch):
     """Runs a command and gives the line that it printed."""
@@ -55,12 +50,7 @@ def printed(tmp_path, capsys, monkeypatch):
 
     def run(command):
         words = [word.replace("WORK", str(tmp_path)).replace("MINE", str(mine)) for word in COMMANDS[command].split()]
-        with pytest.raises(SystemExit) as stop:
-            main([*words, "--json"])
-        out, err = capsys.readouterr()
-        assert stop.value.code == 0, err
-        assert out.count("\n") == 1
-        return json.loads(out, parse_constant=_refuse)
+        return run_json(words, capsys)
 
     return run
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_runs import printed, refused, run_json
 
-from phaze_opt.cli.main import main
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.study.drawings import draw_design
@@ -44,19 +43,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
     return run_study(config, work_dir=work_dir)
 
 
-def call(arguments: list[str], capsys) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    captured = capsys.readouterr()
-    return int(str(stop.value.code)), captured.out, captured.err
-
-
 def test_the_report_lies_with_the_study_and_names_its_files(study, capsys) -> None:
     work_dir = study.directory.parent.parent
-    code, out, _ = call(["report", "small", "--work-dir", str(work_dir), "--json"], capsys)
-    assert code == 0
-    assert len(out.splitlines()) == 1
-    answer = json.loads(out)
+    answer = run_json(["report", "small", "--work-dir", str(work_dir)], capsys)
     assert (answer["study_id"], answer["is_complete"]) == (study.study_id, True)
     assert (answer["finished_searches"], answer["planned_searches"]) == (16, 16)
     assert answer["findings"]
@@ -77,9 +66,8 @@ def test_the_report_lies_with_the_study_and_names_its_files(study, capsys) -> No
 def test_the_report_is_the_same_every_time(study, capsys, tmp_path) -> None:
     first, second = tmp_path / "one", tmp_path / "two"
     for out in (first, second):
-        code, printed, _ = call(["report", str(study.directory), "--out", str(out), "--work-dir", str(out)], capsys)
-        assert code == 0
-        assert f"report: {out / 'report.html'}" in printed
+        text = printed(["report", str(study.directory), "--out", str(out), "--work-dir", str(out)], capsys)
+        assert f"report: {out / 'report.html'}" in text
     assert {path.name: path.read_bytes() for path in first.iterdir()} == {
         path.name: path.read_bytes() for path in second.iterdir()
     }
@@ -104,23 +92,16 @@ def test_an_unfinished_study_is_reported_as_far_as_it_goes(study, capsys, tmp_pa
     shutil.copytree(study.directory, part)
     for path in sorted(part.joinpath("cells").glob("*.jsonl"))[3:]:
         path.unlink()
-    code, out, _ = call(["report", str(part), "--json"], capsys)
-    assert code == 0
-    answer = json.loads(out)
+    answer = run_json(["report", str(part)], capsys)
     assert (answer["is_complete"], answer["finished_searches"]) == (False, 3)
     assert "not finished: 3 of 16" in Path(answer["files"]["report.html"]).read_text(encoding="utf-8")
 
 
 def test_a_study_that_is_not_there_is_one_sentence(study, capsys) -> None:
     work_dir = study.directory.parent.parent
-    code, out, err = call(["report", "smal1", "--work-dir", str(work_dir)], capsys)
-    assert (code, out) == (2, "")
-    assert len(err.splitlines()) == 1
-    assert "small" in err
+    refused(["report", "smal1", "--work-dir", str(work_dir)], capsys, "small")
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(study, capsys, tmp_path) -> None:
     (tmp_path / "file").write_text("")
-    code, _, err = call(["report", str(study.directory), "--out", str(tmp_path / "file" / "out")], capsys)
-    assert code == 2
-    assert "cannot be written" in err
+    refused(["report", str(study.directory), "--out", str(tmp_path / "file" / "out")], capsys, "cannot be written")

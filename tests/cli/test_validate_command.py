@@ -5,7 +5,7 @@ import re
 import shlex
 
 import pytest
-from command_runs import run, run_json
+from command_runs import printed, refused, run, run_json
 from kits.toy_family import HEADER, TOY, TRUE, toy_lines
 
 from phaze_opt.cli import calibrate as calibrate_command
@@ -46,8 +46,7 @@ def test_the_last_line_says_how_to_use_the_constants(data, tmp_path, capsys, mon
     folder = tmp_path / "my machines"
     folder.mkdir()
     mine = data.rename(folder / "mine.csv")
-    code, out, _ = run(["calibrate", "--data", mine, "--out", folder / "c.json", "--no-held-out"], capsys)
-    assert code == 0
+    out = printed(["calibrate", "--data", mine, "--out", folder / "c.json", "--no-held-out"], capsys)
     commands = re.findall(r"`([^`]+)`", out.splitlines()[-1])
     assert len(commands) == 2
     assert run_json(shlex.split(commands[0])[1:], capsys)["datasets"]["mine"]["mape"] < 0.01
@@ -95,8 +94,7 @@ def test_missed_goals_change_no_exit_code(tmp_path, capsys):
     }
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"format": 1, "groups": {"toy/A100-SXM-80GB": entry, "toy/MI210": entry}}))
-    code, out, _ = run(["validate", "op_llmcompass", "--constants", path], capsys)
-    assert code == 0
+    out = printed(["validate", "op_llmcompass", "--constants", path], capsys)
     assert "0 of 3 goals met; missed: op_llmcompass (A100 matmul)" in out.replace("\n", " ")
     assert all(len(line) <= 80 for line in out.splitlines())
 
@@ -122,11 +120,7 @@ def test_faults_are_one_sentence_and_leave_the_file_as_it_was(arguments, message
     places = {"DATA": str(tmp_path / "mine.csv"), "OUT": str(out), "FOLDER": str(tmp_path)}
     for name, place in places.items():
         arguments = [argument.replace(name, place) for argument in arguments]
-    code, printed, err = run(arguments, capsys)
-    assert code == 2
-    assert printed == ""
-    assert message in err
-    assert err.count("\n") == 1
+    refused(arguments, capsys, message)
     assert out.read_text() == "as it was"
 
 
@@ -134,8 +128,7 @@ def test_nothing_to_fit_is_said(tmp_path, capsys):
     path = tmp_path / "mine.csv"
     path.write_text("hardware,n_devices,bytes,latency_us\nA100-SXM,8,1024,10\n")
     code, _, err = run(["calibrate", "--data", path, "--out", tmp_path / "c.json"], capsys)
-    assert code == 2
-    assert "nothing to fit" in err
+    assert (code, "nothing to fit" in err) == (2, True)
     assert not (tmp_path / "c.json").exists()
 
 
@@ -147,9 +140,7 @@ def test_an_interrupted_calibration_writes_nothing(data, tmp_path, capsys, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(calibration, "predict_rows", interrupt)
-    code, printed, _ = run(["calibrate", "--data", data, "--out", out], capsys)
-    assert code == 130
-    assert printed == ""
+    assert run(["calibrate", "--data", data, "--out", out], capsys)[:2] == (130, "")
     assert out.read_text() == "as it was"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.json", "mine.csv"]
 
@@ -173,15 +164,13 @@ def test_more_constants_than_rows_is_warned_of(data, tmp_path, capsys):
 
 def test_tables_for_people(data, tmp_path, capsys):
     out = tmp_path / "c.json"
-    code, printed, err = run(["calibrate", "--data", data, "--out", out], capsys)
+    code, text, err = run(["calibrate", "--data", data, "--out", out], capsys)
     assert code == 0
-    assert "launch_s" in printed
-    assert "price plans" not in printed, "constants of operators alone enter no training step"
+    assert "launch_s" in text
+    assert "price plans" not in text, "constants of operators alone enter no training step"
     assert "mine is predicted as op_llmcompass" in err
     assert "warning" not in err
-    code, printed, _ = run(["validate", "--data", data, "--constants", out, "--report", tmp_path / "p.html"], capsys)
-    assert code == 0
-    assert "mine" in printed
+    assert "mine" in printed(["validate", "--data", data, "--constants", out, "--report", tmp_path / "p.html"], capsys)
     assert (tmp_path / "p.html").stat().st_size > 100_000
 
 
@@ -200,10 +189,7 @@ def test_files_of_constants_are_checked(change, message, data, tmp_path, capsys)
     group = {"constants": {"rate": constant}, "datasets": {}, "residuals": {}, "source": "test"}
     path = tmp_path / "c.json"
     path.write_text(json.dumps(change({"format": 1, "groups": {"toy/A": group}})))
-    code, out, err = run(["validate", "--data", data, "--constants", path], capsys)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
+    refused(["validate", "--data", data, "--constants", path], capsys, message)
 
 
 def _changed(document, value):
@@ -213,18 +199,16 @@ def _changed(document, value):
 
 @pytest.mark.parametrize("names", [[""], [","], ["--dataset", " "]])
 def test_names_of_nothing_are_not_all_sets(names, capsys):
-    code, out, err = run(["validate", *names], capsys)
-    assert (code, out) == (2, "")
-    assert "names no data set" in err
+    refused(["validate", *names], capsys, "names no data set")
 
 
 def test_rows_that_nothing_predicts_are_not_fitted(tmp_path, capsys):
     """Constants fitted to no row would be starting values that pass for measured ones."""
     out, path = tmp_path / "c.json", tmp_path / "mine.csv"
     path.write_text(f"{HEADER}\nA,mystery,8,8,fp16,3\nA,mystery,8,9,fp16,3\n")
-    code, printed, err = run(["calibrate", "--data", path, "--out", out], capsys)
-    assert (code, printed) == (2, "")
-    assert "nothing to fit: toy: none of 2 rows can be predicted; line 2: no model of this operator" in err
+    words = "nothing to fit: toy: none of 2 rows can be predicted; line 2: no model of this operator"
+    code, text, err = run(["calibrate", "--data", path, "--out", out], capsys)
+    assert (code, text, words in err) == (2, "", True)
     assert not out.exists()
 
 
@@ -237,6 +221,5 @@ def test_a_folder_that_will_be_made_is_said_before_anything_runs(data, tmp_path,
 
 
 def test_devices_are_not_replaced_by_files(data, capsys):
-    code, _, err = run(["calibrate", "--data", data, "--out", "/dev/null"], capsys)
-    assert code == 2
-    assert "'/dev/null' is no ordinary file; give one, such as my_constants.json" in err
+    words = "'/dev/null' is no ordinary file; give one, such as my_constants.json"
+    refused(["calibrate", "--data", data, "--out", "/dev/null"], capsys, words)
