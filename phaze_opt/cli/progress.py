@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from phaze_opt.certify.result import CertifyProgress
     from phaze_opt.objective.goals import Goal
-    from phaze_opt.study.progress import StudyProgress
+    from phaze_opt.study.events import StudyProgress
 
 MAX_ROWS = 10
 """Latest moves of a proof's incumbent or bound that are shown."""
@@ -217,12 +217,12 @@ def _draw_moves(moves: deque[CertifyProgress], goal: Goal) -> Table:
 @contextmanager
 def study_progress(name: str, *, is_quiet: bool) -> Iterator[Callable[[StudyProgress], None]]:
     """Trials, and a bar for every other stage."""
-    from phaze_opt.study.progress import Stage
+    from phaze_opt.study.events import StudyStage
 
     with progress(f"study {name}", is_transient=is_quiet) as show:
 
         def tell(moved: StudyProgress) -> None:
-            is_searching = moved.stage is Stage.SEARCHES
+            is_searching = moved.stage is StudyStage.SEARCHES
             what = f"{moved.num_finished} of {moved.num_cells} searches finished"
             show("trials", moved.num_trials, moved.max_trials if is_searching else moved.num_trials, what)
             if not is_searching:

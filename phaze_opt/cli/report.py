@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,9 +40,10 @@ def report(
 
     Everything is rebuilt from persisted results; a study that is not finished is reported as far as it goes.
     """
-    from phaze_opt.report.study.drawings import draw_winners
+    from phaze_opt.report.study.cards import draw_winners
+    from phaze_opt.report.study.findings import describe_findings
+    from phaze_opt.report.study.inputs import read_inputs
     from phaze_opt.report.study.page import write_study_report
-    from phaze_opt.report.study.read import read_inputs
     from phaze_opt.study.disk.directory import find_study
     from phaze_opt.study.load import load_study
     from phaze_opt.track.destination import resolve_destination
@@ -57,15 +58,16 @@ def report(
         drawings = draw_winners(inputs, progress=lambda key: tell(f"drawing the best design of {key}"))
         tell("writing the report")
         paths = write_study_report(inputs, directory.report if out is None else out, drawings=drawings)
+    findings = describe_findings(inputs.result, inputs.summary)
     if json:
-        print_json(_to_json(inputs, paths))
+        print_json(_to_json(inputs, findings, paths))
         return
-    for finding in inputs.findings:
+    for finding in findings:
         output().print(finding)
     output().print(f"\nreport: {next(iter(paths.values()))}", soft_wrap=True)
 
 
-def _to_json(inputs: ReportInputs, paths: Mapping[str, Path]) -> dict[str, object]:
+def _to_json(inputs: ReportInputs, findings: Sequence[str], paths: Mapping[str, Path]) -> dict[str, object]:
     """What ``--json`` prints."""
     result = inputs.result
     return {
@@ -74,6 +76,6 @@ def _to_json(inputs: ReportInputs, paths: Mapping[str, Path]) -> dict[str, objec
         "finished_searches": len(result.cells),
         "planned_searches": result.num_cells,
         "named_runs": len(inputs.run_ids),
-        "findings": list(inputs.findings),
+        "findings": list(findings),
         "files": {name: str(path) for name, path in paths.items()},
     }

@@ -150,9 +150,9 @@ def run(
 
 def _write_report(result: StudyResult, session: StudyTrackingSession) -> dict[str, Path]:
     """Write the report and hand it to the tracker; of a study that was interrupted there is none."""
-    from phaze_opt.report.study.drawings import draw_winners
+    from phaze_opt.report.study.cards import draw_winners
+    from phaze_opt.report.study.inputs import read_inputs
     from phaze_opt.report.study.page import write_study_report
-    from phaze_opt.report.study.read import read_inputs
     from phaze_opt.study.disk.directory import StudyDirectory
 
     if not result.cells or result.is_interrupted:
@@ -216,7 +216,7 @@ def compare(
 ) -> None:
     """Hold two studies side by side: the contenders and conditions that both have."""
     from phaze_opt.cli.study_output import print_comparison
-    from phaze_opt.report.study.comparison import comparison_to_json
+    from phaze_opt.report.study.findings import comparison_to_json
     from phaze_opt.study.compare import compare_studies
     from phaze_opt.study.disk.directory import find_study
     from phaze_opt.study.load import load_study

@@ -25,7 +25,7 @@ def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s:
     """The line that ``--json`` prints; ``best`` is that of the first condition, counts are of all searches together."""
     from phaze_opt.objective.serialize import evaluation_to_json
     from phaze_opt.report.study.findings import describe_findings
-    from phaze_opt.study.judging.best import best_evaluation
+    from phaze_opt.study.load import best_evaluation
     from phaze_opt.study.summary import summarise
 
     found = {condition.key: best_evaluation(result, condition) for condition in result.conditions}
@@ -180,7 +180,7 @@ def describe_age(age_s: float) -> str:
 def print_comparison(comparison: StudyComparison) -> None:
     """What both studies have, side by side, then what it says and what only one of them has."""
     from phaze_opt.report.content import Column, TableContent
-    from phaze_opt.report.study.comparison import describe_changes, describe_unmatched
+    from phaze_opt.report.study.findings import describe_changes, describe_unmatched
 
     screen = out()
     headings = ["first", "second", "difference", "p", "evaluations"]

@@ -12,8 +12,8 @@ from phaze_opt import __version__
 from phaze_opt.hardware.fitted import FittedFile, FittedGroup, read_own_file
 from phaze_opt.report.content import Column, TableContent
 from phaze_opt.report.page import write_text
-from phaze_opt.report.study.document import Block, Document, FigureBlock, Folded, Paragraph, Section, TableBlock
-from phaze_opt.report.study.html import render_html
+from phaze_opt.report.study.document import Block, FigureBlock, Folded, Paragraph, ReportDocument, Section, TableBlock
+from phaze_opt.report.study.rendering import render_html
 from phaze_opt.report.validation_constants import constants_table
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_sources import MeasuredSet, read_sources
@@ -43,7 +43,7 @@ def write_validation_page(result: Validation, path: Path, *, constants: FittedFi
     return write_text(path, render_html(build_document(result, constants or read_own_file())))
 
 
-def build_document(result: Validation, constants: FittedFile) -> Document:
+def build_document(result: Validation, constants: FittedFile) -> ReportDocument:
     """The page as values."""
     sections = [_overview(result, constants)]
     sources = read_sources()
@@ -52,7 +52,7 @@ def build_document(result: Validation, constants: FittedFile) -> Document:
         sections.append(_set_section(entry, result, anchor, fitted=fitted, source=sources.get(entry.name)))
     if constants.groups:
         sections.append(_constants_section(constants))
-    return Document(
+    return ReportDocument(
         title="The models against measured machines",
         description="",
         findings=_findings(result),

@@ -1,6 +1,6 @@
 """Controlled studies: many searches under one plan, judged together.
 
-What others use lies here: `config` and `plan` (what is compared), `run`, `events` and `progress` (doing it), `load` and
+What others use lies here: `config` and `plan` (what is compared), `run` and `events` (doing it), `load` and
 `result` (reading it back), `truth` (true optima), `summary`, `scores` and `compare` (judging). The rest, by room:
 `files` (TOML to a plan), `disk` (the study's directory), `stores` (shared evaluations), `running` (processes),
 `judging` (regret, tests, what claims stand on) and `generality` (per-model against common designs).

@@ -1,4 +1,4 @@
-"""What a study tells its observers; observers record, they never change a result.
+"""What a study tells its observers, and how far it is; observers record, they never change a result.
 
 Events are raised by the process that coordinates, from what is on disk: a cell's events come when the cell is finished,
 and again (equal) when a study is resumed, so an observer must take the same event twice for one.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -83,3 +84,36 @@ class StudyObserver(Protocol):
     def observe_study(self, event: StudyEvent) -> None:
         """Record one event."""
         ...
+
+
+class StudyStage(StrEnum):
+    """What a study is at."""
+
+    SEARCHES = "searches"
+    REFERENCES = "references"
+    TRUTHS = "true optima"
+    CHIPS = "designs on every model"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyProgress:
+    """Where a study stands.
+
+    Attributes:
+        stage: what it is at.
+        num_cells: planned.
+        num_finished: finished, those of earlier runs included.
+        num_trials: trials finished, those of earlier runs included.
+        max_trials: trials if every search spends its whole budget.
+        what: the search, condition or setting at hand.
+        num_done, num_items: of later stages.
+    """
+
+    stage: StudyStage
+    num_cells: int
+    num_finished: int
+    num_trials: int
+    max_trials: int
+    what: str = ""
+    num_done: int = 0
+    num_items: int = 0

@@ -16,19 +16,16 @@ from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory, open_study_directory, study_id
 from phaze_opt.study.disk.plan_file import write_plan
-from phaze_opt.study.events import StudyObserver
+from phaze_opt.study.events import StudyObserver, StudyProgress, StudyStage
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study
 from phaze_opt.study.plan import Cell, Condition
-from phaze_opt.study.progress import Stage, StudyProgress
 from phaze_opt.study.result import CellResult, StudyResult
-from phaze_opt.study.running.cell_runner import CellRunner
-from phaze_opt.study.running.conclude import Conclusion
-from phaze_opt.study.running.contender_code import check_restart, drop_searches, refuse_changed_code
-from phaze_opt.study.running.engine import StudyEngine
-from phaze_opt.study.running.evaluator_source import open_evaluator_source
+from phaze_opt.study.running.cell_runner import CellRunner, run_in_workers
+from phaze_opt.study.running.conclude import StudyCompletion
+from phaze_opt.study.running.contenders import check_restart, drop_searches, refuse_changed_code
+from phaze_opt.study.running.engine import StudyEngine, open_evaluator_source
 from phaze_opt.study.running.narrate import Describe, Narrator
-from phaze_opt.study.running.workers import run_in_workers
 from phaze_opt.study.stores.local_store import LocalStore
 
 MAX_JOBS = 1024
@@ -144,7 +141,7 @@ class _Run:
             else:
                 self._count(cell, len(found.trials))
                 self._num_finished += 1
-        self._report(Stage.SEARCHES, "")
+        self._report(StudyStage.SEARCHES, "")
         if self._num_finished:
             yield self.cells[0]
         if self.engine.is_shared:
@@ -152,12 +149,12 @@ class _Run:
         workers = 1 if self.engine.dask else min(self.jobs, len(missing))
         for cell in self._run_here(missing) if workers < 2 else self._run_elsewhere(missing, workers):
             self._num_finished += 1
-            self._report(Stage.SEARCHES, cell.key)
+            self._report(StudyStage.SEARCHES, cell.key)
             yield cell
 
     def conclude(self) -> None:
         """Add references, true optima and the generality question."""
-        Conclusion(self.config, self.conditions, self.directory, self.engine, self._report).add_all()
+        StudyCompletion(self.config, self.conditions, self.directory, self.engine, self._report).add_all()
 
     def _run_here(self, cells: Sequence[Cell]) -> Iterator[Cell]:
         """In this process."""
@@ -194,9 +191,9 @@ class _Run:
 
     def _note_trial(self, cell: Cell, number: int) -> None:
         self._count(cell, number)
-        self._report(Stage.SEARCHES, cell.key)
+        self._report(StudyStage.SEARCHES, cell.key)
 
-    def _report(self, stage: Stage, what: str, num_done: int = 0, num_items: int = 0) -> None:
+    def _report(self, stage: StudyStage, what: str, num_done: int = 0, num_items: int = 0) -> None:
         """Tell how far the study is."""
         if self.on_progress is None:
             return

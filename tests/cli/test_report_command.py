@@ -13,7 +13,7 @@ from command_runs import printed, refused, run_json
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.report.study.drawings import draw_design
+from phaze_opt.report.study.cards import draw_design
 from phaze_opt.study.config import Budget, Contender, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.result import StudyResult

@@ -10,7 +10,7 @@ from kits.toy_family import HEADER, TOY, toy_lines
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile
 from phaze_opt.report.study.document import FigureBlock, TableBlock
-from phaze_opt.report.study.html import render_html
+from phaze_opt.report.study.rendering import render_html
 from phaze_opt.report.validation_constants import constants_table
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_page import build_document

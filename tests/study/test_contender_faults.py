@@ -19,7 +19,7 @@ from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished
 from phaze_opt.study.load import load_study
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
-from phaze_opt.study.running.contender_guard import contender_code
+from phaze_opt.study.running.contenders import contender_code
 from phaze_opt.study.scores import StudySummary
 from phaze_opt.study.summary import summarise
 

@@ -24,11 +24,10 @@ from phaze_opt.record.journal import format_line, parse_line, read_value, write_
 from phaze_opt.search.run import run_search
 from phaze_opt.study.config import Budget, Contender, Setting, Workload
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
+from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyProgress, StudyStarted
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study, open_evaluations
 from phaze_opt.study.plan import search_config
-from phaze_opt.study.progress import StudyProgress
 from phaze_opt.study.run import run_study
 from phaze_opt.study.running.cell_runner import CellRunner
 from phaze_opt.study.stores.local_store import LocalStore

@@ -14,8 +14,8 @@ from shared_worker import shared_engine_of
 from toy_study import CONFIG, ENGINE, build_slow, table
 
 from phaze_opt.errors import InputError
+from phaze_opt.study.events import StudyProgress
 from phaze_opt.study.load import open_evaluations
-from phaze_opt.study.progress import StudyProgress
 from phaze_opt.study.run import run_study
 from phaze_opt.study.running.engine import StudyEngine, shared_engine
 

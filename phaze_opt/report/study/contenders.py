@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.study.document import Choice, Folded, Option, Paragraph, Section, TableBlock
+from phaze_opt.report.study.document import Alternative, Choice, Folded, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import format_mean, format_percent, format_target
 from phaze_opt.report.text import format_share, format_time
@@ -32,12 +32,12 @@ def contenders_section(inputs: ReportInputs) -> Section:
     return Section("contenders", "Contenders", (*blocks, fold) if fold is not None else tuple(blocks))
 
 
-def _option(inputs: ReportInputs, condition: Condition) -> Option:
+def _option(inputs: ReportInputs, condition: Condition) -> Alternative:
     scores = inputs.scores_of(condition)
     if not scores:
-        return Option(condition.key, (Paragraph(f"No search of {condition.key} is finished yet."),))
+        return Alternative(condition.key, (Paragraph(f"No search of {condition.key} is finished yet."),))
     tables = score_tables(inputs, scores, condition.key)
-    return Option(condition.key, tuple(TableBlock(table, EXPORT) for table in tables))
+    return Alternative(condition.key, tuple(TableBlock(table, EXPORT) for table in tables))
 
 
 def score_tables(inputs: ReportInputs, scores: Sequence[ContenderScore], where: str) -> tuple[TableContent, ...]:

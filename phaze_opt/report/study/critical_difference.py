@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.study.document import Block, Choice, FigureBlock, Folded, Option, Paragraph, Section, TableBlock
+from phaze_opt.report.study.document import (
+    Alternative,
+    Block,
+    Choice,
+    FigureBlock,
+    Folded,
+    Paragraph,
+    Section,
+    TableBlock,
+)
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_ranking_limits
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
@@ -63,12 +72,12 @@ def _diagram(inputs: ReportInputs) -> FigureBlock:
     )
 
 
-def _options(inputs: ReportInputs, tests: Sequence[PairTest]) -> tuple[Option, ...]:
+def _options(inputs: ReportInputs, tests: Sequence[PairTest]) -> tuple[Alternative, ...]:
     options = []
     for condition in inputs.result.conditions:
         own = [test for test in tests if test.condition == condition.key]
         if own:
-            options.append(Option(condition.key, (TableBlock(tests_table(own, condition.key), EXPORT),)))
+            options.append(Alternative(condition.key, (TableBlock(tests_table(own, condition.key), EXPORT),)))
     return tuple(options)
 
 

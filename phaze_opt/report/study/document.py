@@ -69,7 +69,7 @@ class FigureBlock:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Option:
+class Alternative:
     """One of the alternatives of a `Choice`."""
 
     label: str
@@ -88,7 +88,7 @@ class Choice:
 
     name: str
     label: str
-    options: tuple[Option, ...]
+    options: tuple[Alternative, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +118,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Document:
+class ReportDocument:
     """A report.
 
     Attributes:

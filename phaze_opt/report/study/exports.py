@@ -11,9 +11,8 @@ import numpy as np
 
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.study.inputs import ReportInputs
-from phaze_opt.report.study.price_matrix import chip_table, matrix_columns
-from phaze_opt.report.study.winners import best_of, front_of
+from phaze_opt.report.study.inputs import ReportInputs, best_of, front_of
+from phaze_opt.report.study.prices import chip_table, matrix_columns
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.scores import ContenderScore, PairTest
 

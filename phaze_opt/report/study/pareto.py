@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.study.document import Block, Choice, FigureBlock, Option, Paragraph, Section, TableBlock
-from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
+from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, all_of, front_of
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
-from phaze_opt.report.study.winners import FoundDesign, all_of, front_of
 from phaze_opt.report.study.wording import describe_chip, describe_point
 from phaze_opt.report.style import BEST_COLOUR, SCALE
 from phaze_opt.report.text import format_number
@@ -31,7 +30,7 @@ def pareto_section(inputs: ReportInputs) -> Section | None:
     if not conditions:
         return None
     options = tuple(
-        Option(condition.key, _blocks(inputs, condition, place)) for place, condition in enumerate(conditions)
+        Alternative(condition.key, _blocks(inputs, condition, place)) for place, condition in enumerate(conditions)
     )
     return Section("pareto", "Pareto fronts", (Choice("pareto", "Condition", options),))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.report.study.document import Choice, FigureBlock, Option, Paragraph, Section, View
+from phaze_opt.report.study.document import Alternative, Choice, FigureBlock, Paragraph, Section, View
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.wording import format_percent, format_target
@@ -62,11 +62,11 @@ def curves_section(inputs: ReportInputs) -> Section:
     return Section("curves", "Regret curves", (Choice("curves", "Condition", tuple(options)),))
 
 
-def _option(inputs: ReportInputs, label: str, name: str, cells: Sequence[CellScore]) -> Option:
+def _option(inputs: ReportInputs, label: str, name: str, cells: Sequence[CellScore]) -> Alternative:
     if not cells:
-        return Option(label, (Paragraph(f"No search of {label} is finished yet."),))
+        return Alternative(label, (Paragraph(f"No search of {label} is finished yet."),))
     curves = summarise_curves(cells, inputs.contenders)
-    return Option(
+    return Alternative(
         label,
         (
             FigureBlock(

@@ -18,19 +18,18 @@ from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.probe import PointBound
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.events import StudyStage
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
 from phaze_opt.study.load import chips_path, find_fault, load_study, references_path
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.progress import Stage
 from phaze_opt.study.result import ChipTable
-from phaze_opt.study.running.compiled_conditions import CompiledConditions
-from phaze_opt.study.running.engine import StudyEngine
+from phaze_opt.study.running.engine import CompiledConditions, StudyEngine
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.study.truth import TruthProgress, find_truth, keep_truth, known_truth
 
 
 @dataclass(slots=True)
-class Conclusion:
+class StudyCompletion:
     """Adds what is missing; everything found from an earlier run stays.
 
     Attributes:
@@ -42,7 +41,7 @@ class Conclusion:
     conditions: tuple[Condition, ...]
     directory: StudyDirectory
     engine: StudyEngine
-    on_item: Callable[[Stage, str, int, int], None]
+    on_item: Callable[[StudyStage, str, int, int], None]
     _compiled: CompiledConditions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +65,7 @@ class Conclusion:
             path = references_path(self.directory, condition.key)
             if path.exists():
                 continue
-            self.on_item(Stage.REFERENCES, condition.key, number, len(self.conditions))
+            self.on_item(StudyStage.REFERENCES, condition.key, number, len(self.conditions))
             key = (condition.evaluations_digest, condition.space.axes.micro_batch)
             if key not in found:
                 found[key] = self.engine.find_references(condition)
@@ -86,7 +85,7 @@ class Conclusion:
             known = known_truth(problem, cache_dir=self.directory.truths, find_fault=against)
             if known is not None or len(goal_directions(condition.goal)) > 1:
                 continue
-            self.on_item(Stage.TRUTHS, condition.key, number, len(self.conditions))
+            self.on_item(StudyStage.TRUTHS, condition.key, number, len(self.conditions))
             digest, has_bounds = condition.evaluations_digest, self.engine.build_bounder is not None
             find_truth(
                 condition,
@@ -108,7 +107,7 @@ class Conclusion:
         done = (
             f"{progress.num_bounded:,} of {progress.num_points:,} points bounded, {progress.num_evaluated:,} evaluated"
         )
-        self.on_item(Stage.TRUTHS, f"{key}: {done}", number, len(self.conditions))
+        self.on_item(StudyStage.TRUTHS, f"{key}: {done}", number, len(self.conditions))
 
     def add_chip_tables(self) -> None:
         """Evaluate the chips that searches found on every single model, setting by setting.
@@ -124,7 +123,7 @@ class Conclusion:
                 chips = candidate_chips(cells, setting.name)
                 if len(conditions) < 2 or len(goal_directions(setting.goal)) > 1 or not chips:
                     continue
-                self.on_item(Stage.CHIPS, setting.name, number, len(self.config.settings))
+                self.on_item(StudyStage.CHIPS, setting.name, number, len(self.config.settings))
                 table = build_chip_table(
                     conditions,
                     chips,

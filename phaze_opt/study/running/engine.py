@@ -1,17 +1,22 @@
-"""What a study runs on: how objectives, bounds and the store of evaluations are made in every process."""
+"""What a study runs on: how objectives, bounds, evaluators and the store of evaluations are made in every process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.search.evaluators import PointObjective
+from phaze_opt.search.evaluators import Evaluator, PointObjective, SerialEvaluator
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.study.plan import Condition
-from phaze_opt.study.stores.store import EvaluationStore
+from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def build_objective(condition: Condition) -> PointObjective:
@@ -86,3 +91,105 @@ def shared_engine(*, storage: str = "", dask: str = "") -> StudyEngine:
     # Tables are made here, once, before worker processes come at the same time.
     open_rdb_storage(address).engine.dispose()
     return StudyEngine(open_store=partial(open_mirrored_store, address=address), is_shared=True, dask=dask)
+
+
+MAX_KEPT = 8
+"""Conditions whose compiled graphs are kept; searches come in the order of conditions."""
+
+
+@dataclass(slots=True)
+class CompiledConditions:
+    """Compiled graphs by `Condition.evaluations_digest`: conditions that differ in goal or space alone share them.
+
+    Sharing changes speed, never a result.
+
+    Attributes:
+        engine: makes objectives and bounds.
+    """
+
+    engine: StudyEngine
+    _objectives: dict[str, PointObjective] = field(default_factory=dict)
+    _bounders: dict[str, PointBounder] = field(default_factory=dict)
+
+    def objective(self, digest: str, condition: Condition) -> PointObjective:
+        """The objective of a condition, by its digest."""
+        if digest not in self._objectives:
+            while len(self._objectives) >= MAX_KEPT:
+                oldest = next(iter(self._objectives))
+                del self._objectives[oldest]
+                self._bounders.pop(oldest, None)
+            self._objectives[digest] = self.engine.build_objective(condition)
+        return self._objectives[digest]
+
+    def bounder(self, digest: str, condition: Condition) -> PointBounder:
+        """Its bounds, on the same compiled graphs; the engine must have some."""
+        assert self.engine.build_bounder is not None
+        if digest not in self._bounders:
+            self._bounders[digest] = self.engine.build_bounder(condition, self.objective(digest, condition))
+        return self._bounders[digest]
+
+
+class EvaluatorSource(Protocol):
+    """Gives the searches of one condition their evaluator."""
+
+    def evaluator(self, store: EvaluationStore, condition: Condition, build: Callable[[], PointObjective]) -> Evaluator:
+        """An evaluator that takes on what the store has not and nobody else does.
+
+        Args:
+            store: of the study.
+            condition: the problem.
+            build: makes its objective in this process, kept for all of its searches.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ThisProcess:
+    """Evaluates here."""
+
+    def evaluator(self, store: EvaluationStore, condition: Condition, build: Callable[[], PointObjective]) -> Evaluator:
+        """An evaluator with this process's objective."""
+        return StoreEvaluator(store, condition.evaluations_digest, SerialEvaluator(build))
+
+
+@dataclass(slots=True)
+class DaskSource:
+    """Evaluates on a Dask cluster; one evaluator a condition, so that its searches do not ask for a point twice.
+
+    Attributes:
+        client: of the cluster.
+        build_objective: makes the objective of a condition on a worker.
+    """
+
+    client: Client
+    build_objective: Callable[[Condition], PointObjective]
+    _made: dict[str, StoreEvaluator] = field(default_factory=dict)
+
+    def evaluator(self, store: EvaluationStore, condition: Condition, build: Callable[[], PointObjective]) -> Evaluator:  # noqa: ARG002
+        """An evaluator whose workers make their own objective."""
+        from phaze_opt.search.dask_evaluator import DaskEvaluator
+
+        digest = condition.evaluations_digest
+        if digest not in self._made:
+            cluster = DaskEvaluator(self.client, partial(self.build_objective, condition))
+            self._made[digest] = StoreEvaluator(store, digest, cluster)
+        return self._made[digest]
+
+
+@contextmanager
+def open_evaluator_source(
+    dask: str, build_objective: Callable[[Condition], PointObjective], *, num_workers: int
+) -> Iterator[EvaluatorSource]:
+    """This process, or the Dask cluster of an address (`search.dask_evaluator.open_dask_client`).
+
+    Raises:
+        PluginError: the package for Dask is missing.
+        InputError: no scheduler answers there.
+    """
+    if not dask:
+        yield ThisProcess()
+        return
+    from phaze_opt.search.dask_evaluator import open_dask_client
+
+    with open_dask_client(dask, num_workers=num_workers) as client:
+        yield DaskSource(client, build_objective)

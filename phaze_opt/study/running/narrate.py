@@ -14,7 +14,7 @@ from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyFinished, StudyObserver, StudyStarted
-from phaze_opt.study.judging.metrics import cell_metrics, contender_metrics
+from phaze_opt.study.judging.contender_scores import cell_metrics, contender_metrics
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.scores import StudySummary

@@ -10,8 +10,7 @@ import pytest
 from made_up_studies import build_study, make_point
 
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.study.comparison import comparison_to_json
-from phaze_opt.report.study.findings import describe_findings
+from phaze_opt.report.study.findings import comparison_to_json, describe_findings
 from phaze_opt.report.study.limits import describe_ranking_limits
 from phaze_opt.report.study.wording import effect_word
 from phaze_opt.study.compare import compare_studies

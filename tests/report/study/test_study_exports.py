@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.study.build import build_document
 from phaze_opt.report.study.exports import render_exports
-from phaze_opt.report.study.markdown import escape, render_markdown
+from phaze_opt.report.study.page import build_document
+from phaze_opt.report.study.rendering import escape, render_markdown
 from phaze_opt.report.study.wording import format_percent
 
 
@@ -117,7 +117,7 @@ def test_markdown_has_the_tables_of_the_page(inputs) -> None:
         assert any(line.startswith(starts) and format_percent(score.mean_regret) in line for line in lines)
     for price in inputs.summary.prices:
         assert f"### Setting: {escape(price.setting)}" in lines
-    for finding in inputs.findings:
+    for finding in build_document(inputs).findings:
         assert f"- {escape(finding)}" in lines
     assert "example-0123456789ab" in text
     assert sum(line.startswith("*Figure: ") for line in lines) > 5

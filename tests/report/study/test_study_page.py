@@ -15,12 +15,9 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.study.build import build_document
-from phaze_opt.report.study.html import figures_of, render_html
-from phaze_opt.report.study.markdown import render_markdown
-from phaze_opt.report.study.page import write_study_report
+from phaze_opt.report.study.page import build_document, write_study_report
 from phaze_opt.report.study.plan_section import notices
-from phaze_opt.report.study.prose import render_prose
+from phaze_opt.report.study.rendering import figures_of, render_html, render_markdown, render_prose
 from phaze_opt.report.study.wording import format_percent
 from phaze_opt.study.config import Budget
 
@@ -170,7 +167,7 @@ def test_names_and_descriptions_cannot_inject(make_inputs) -> None:
     hostile = make_inputs(
         names=(f"wham{ATTACK}", "tpe"), goals=(Goal.THROUGHPUT,), description=f"{ATTACK}\n\n![x](https://picture.example/a.png)"
     )  # fmt: skip
-    assert any(ATTACK in finding for finding in hostile.findings)
+    assert any(ATTACK in finding for finding in build_document(hostile).findings)
     text = render_html(build_document(hostile))
     page = Page(text)
     assert len(page.all("img")) == 0

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.study.generality.portfolio import best_portfolios, dominated_columns, mean_of_shares
-from phaze_opt.study.generality.portfolio_program import solve_portfolio
+from phaze_opt.study.generality.portfolio import best_portfolios, dominated_columns, mean_of_shares, solve_portfolio
 from phaze_opt.study.generality.price import price_of_generality
 from phaze_opt.study.result import ChipTable
 

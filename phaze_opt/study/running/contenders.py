@@ -1,19 +1,26 @@
-"""Faults in a contender's own code: told apart from all others, as they fail one search and not the study."""
+"""Contenders' own code: its faults fail one search and not the study, and what old and new code found is not mixed."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from phaze_opt.errors import PluginError
+from phaze_opt.errors import InputError, PluginError
 from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.plugins import PluginOrigin, changed_plugins
 from phaze_opt.record.interrupts import kernels_interruptible
+from phaze_opt.record.spelling import suggest
 from phaze_opt.record.worker_process import WorkerToldToEndError
 from phaze_opt.search.loop import SearchLoop
 from phaze_opt.search.pruner import PrunerRun, Verdict
 from phaze_opt.search.strategy import Outcome, StrategyRun
 from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.study.config import StudyConfig
+from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.disk.plan_file import code_origins, load_plan
+from phaze_opt.study.plan import Cell
 
 
 class ContenderFaultError(Exception):
@@ -97,3 +104,58 @@ def guard(loop: SearchLoop, space: SearchSpace) -> None:
     loop.run = GuardedStrategy(loop.run, space)
     if loop.judging is not None:
         loop.judging.run = GuardedPruner(loop.judging.run)
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def check_restart(config: StudyConfig, restart: Sequence[str]) -> None:
+    """Refuse to restart what is no contender.
+
+    Raises:
+        InputError: a name is unknown.
+    """
+    names = [contender.name for contender in config.contenders]
+    for name in restart:
+        if name not in names:
+            message = f"the study has no strategy '{name}'; {suggest(name, names)}"
+            raise InputError(message, source="--restart")
+
+
+def drop_searches(directory: StudyDirectory, cells: Sequence[Cell], restart: Sequence[str]) -> None:
+    """Remove the searches of contenders that are run again; evaluations stay, as they do not depend on who asked."""
+    for cell in cells:
+        if cell.contender.name in restart:
+            directory.cell(cell).unlink(missing_ok=True)
+            directory.failure(cell).unlink(missing_ok=True)
+
+
+def refuse_changed_code(config: StudyConfig, directory: StudyDirectory, cells: Sequence[Cell]) -> None:
+    """Refuse to go on with a contender whose code is not that of its finished searches.
+
+    Raises:
+        InputError: the code of a contender with a finished search has changed, or the study's plan is broken.
+    """
+    if not directory.plan.exists():
+        return
+    before = load_plan(directory).plugins
+    if not before:
+        _LOGGER.warning(
+            "%s was begun by an earlier version, which kept neither checksums nor the code of strategies: "
+            "what it wrote is taken as it is",
+            directory.study_id,
+        )
+    now = code_origins(config)
+    for contender in config.contenders:
+        num_finished = sum(cell.contender == contender and directory.cell(cell).exists() for cell in cells)
+        changed = changed_plugins(before.get(contender.name, ()), now[contender.name])
+        if num_finished and changed:
+            message = (
+                f"the code of '{contender.name}' ({_named(changed)}) has changed since {num_finished} of its searches "
+                f"finished; --restart {contender.name} runs them again, and without --resume the study starts afresh"
+            )
+            raise InputError(message, source=str(directory.path), key=contender.name)
+
+
+def _named(origins: Sequence[PluginOrigin]) -> str:
+    return ", ".join(f"{one.name} of {one.distribution or 'no distribution'} {one.version}".strip() for one in origins)
