@@ -17,6 +17,7 @@ MAX_AXIS_VALUES = 4096
 """Most values an axis may have; finer steps than this say nothing about a chip."""
 ROW_AXES = (*SIZE_AXES, *(axis.name for axis in AXES if axis.role is AxisRole.COUNT))
 """Axes of a row of `kept.KeptRows`, the slowest first: all that enters the area but the number of vector cores."""
+_FOLLOWING = {axis.name: axis.default for axis in AXES if isinstance(axis.default, str)}
 
 
 @bind_fields(tuple[int, ...])
@@ -72,8 +73,7 @@ class Axes(Design[tuple[int, ...]]):
 
     def complete(self, values: dict[str, Any]) -> dict[str, Any]:
         """Values by axis with those that follow from another axis; what has a number for a default stays out."""
-        follow = {axis.name: axis.default for axis in AXES if isinstance(axis.default, str)}
-        return {name: values[other] for name, other in follow.items() if name not in values} | values
+        return {name: values[other] for name, other in _FOLLOWING.items() if name not in values} | values
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -176,12 +176,19 @@ class SearchSpace:
         if not 0 <= index < self.size:
             message = f"point {index} of a space with {self.size} points must lie in 0..{self.size - 1}"
             raise InputError(message)
-        return self.columns(np.array([index])).point(0)
+        # In whole numbers of Python: arrays of one entry take three times as long.
+        places, rest = {}, index
+        for name, count in reversed(list(self._joined_sizes())):
+            rest, places[name] = divmod(rest, count)
+        row, vc = self.kept.row_and_vc(np.array([rest]))
+        rest, places["num_vc"] = int(row[0]), int(vc[0])
+        for name, count in zip(reversed(ROW_AXES), reversed(self.axes.shape), strict=True):
+            rest, places[name] = divmod(rest, count)
+        return self._point(places)
 
     def point_at(self, positions: Positions) -> DesignPoint:
         """The point at indices on the axes, kept or not."""
-        values = {name: getattr(self.axes, name)[getattr(positions, name)] for name in self.axes.stated}
-        return DesignPoint(**self.axes.complete(values))
+        return self._point({name: getattr(positions, name) for name in AXIS})
 
     def row_of(self, positions: Positions) -> int:
         """Row of `kept` of indices on the axes."""
@@ -209,6 +216,10 @@ class SearchSpace:
     def _architecture(self, positions: Positions) -> int:
         """Index of the architecture at indices on the axes; -1 if it is not kept."""
         return int(self.kept.index_of(np.array([self.row_of(positions)]), np.array([positions.num_vc]))[0])
+
+    def _point(self, places: Mapping[str, int]) -> DesignPoint:
+        values = {name: getattr(self.axes, name)[places[name]] for name in self.axes.stated}
+        return DesignPoint(**self.axes.complete(values))
 
     def _joined_sizes(self) -> Iterator[tuple[str, int]]:
         return zip(JOINED_AXES, self.axes.joined_shape, strict=True)
