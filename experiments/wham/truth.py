@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,8 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.power import tdp_w_table
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.compile import CompiledModel, CompiledOption, CompiledPhase
-from phaze_opt.objective.placing import layer_costs, placement_problem
+from phaze_opt.objective.placing import placement_problem
 from phaze_opt.placement import kernels
 from phaze_opt.placement.options import pack_options
 from phaze_opt.search.objective_bounder import ObjectiveBounder
@@ -82,9 +82,7 @@ def batch_floor_s(
     """Lower bound on the batch time by replica time a micro-batch, over all (stages, d) that fit the memory."""
     chosen = compiled.options[option]
     nothing = np.zeros((len(chosen.phases), 3))
-    costs = layer_costs(chosen, nothing, training=compiled.training)
-    point = DesignPoint(1, 1, 128, 128, 128, 1 << 24, hbm_bytes, compiled.training.micro_batch)
-    problem = placement_problem((costs,), compiled.training, objective.accelerator(point), scenario=objective.scenario)
+    problem = placement_problem(replace(compiled, options=(chosen,)), [nothing], hbm_bytes, scenario=objective.scenario)
     triples, bounds = kernels.bound_candidates(pack_options(problem))
     if not len(triples):
         return np.full(len(totals), np.inf)

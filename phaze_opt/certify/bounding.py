@@ -15,9 +15,8 @@ from phaze_opt.objective.bound_phases import PhasePools, PoolKey, phase_slots, p
 from phaze_opt.objective.bounds import CHUNK_ROWS, OUT_OF_MEMORY, ThroughputBounder, grow_pools
 from phaze_opt.objective.compile import PHASES, CompiledModel
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.placing import layer_costs
-from phaze_opt.objective.scenario import Scenario
-from phaze_opt.placement.problem import PlacementProblem, PlacementResult, PlacementStatus
+from phaze_opt.objective.placing import placement_problem
+from phaze_opt.placement.problem import PlacementResult, PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.space.search_space import SearchSpace
@@ -110,7 +109,7 @@ class SpaceBounder:
     def place(self, index: int, micro_batch: int, makespan_s: Floats, chip: AcceleratorTable) -> PlacementResult:
         """The optimal placement of one model for makespans of shape (num_options, num_layers, 3), s."""
         compiled, scenario = self.objective.compiled(index, micro_batch), self.objective.scenario
-        return solve_placement(_placement_problem(compiled, makespan_s, float(chip.hbm_bytes[0]), scenario))
+        return solve_placement(placement_problem(compiled, makespan_s, float(chip.hbm_bytes[0]), scenario=scenario))
 
     def rate_upper(self, placed: Sequence[PlacementResult], micro_batch: int) -> float:
         """Upper bound of the throughput that placements on lower bounds give, samples/s; 0 if one does not fit."""
@@ -128,21 +127,6 @@ def _blank_rows(count: int, num_slots: int) -> BoundRows:
         area_mm2=np.zeros(count),
         tdp_w=np.zeros(count),
         entries=np.full((count, num_slots), -1, dtype=np.int32),
-    )
-
-
-def _placement_problem(
-    compiled: CompiledModel, makespan_s: Floats, memory_bytes: float, scenario: Scenario
-) -> PlacementProblem:
-    """The placement problem of one model with all its tensor degrees."""
-    costs = (layer_costs(o, m, training=compiled.training) for o, m in zip(compiled.options, makespan_s, strict=True))
-    return PlacementProblem(
-        options=tuple(costs),
-        cluster=scenario.cluster,
-        memory_bytes=memory_bytes,
-        global_batch=compiled.training.global_batch,
-        micro_batch=compiled.training.micro_batch,
-        recompute=scenario.recompute,
     )
 
 

@@ -263,7 +263,7 @@ class Certificate:
         claim: what is proved.
         goal, scenario, space: the problem.
         constants_digest: of the constants that it is posed with.
-        problem_digest: of all of these (`objective.problem_digest`).
+        problem_digest: of all of these (`objective.goals`).
         slots: columns of ``multipliers.npz``.
         files: sha256 of every other file by name.
         provenance: how it came about.

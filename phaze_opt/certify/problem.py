@@ -7,8 +7,7 @@ from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.objective.goals import Goal, goal_directions
-from phaze_opt.objective.problem_digest import problem_digest
+from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
 

@@ -20,9 +20,8 @@ from phaze_opt.certify.solving import SolvedPoint, solve_point, with_effort
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.objective.bound_phases import PoolKey, pool_key
 from phaze_opt.objective.compile import CompiledModel, CompiledPhase
-from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.layer_times import HANG_GUARD_S
-from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.placing import HANG_GUARD_S
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_pool import DualPool, PoolEntry

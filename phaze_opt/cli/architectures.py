@@ -67,7 +67,7 @@ def _row(name: str) -> dict[str, Any]:
     from phaze_opt.hardware.area import area_mm2
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.presets import architecture_source, find_machine, load_architecture
-    from phaze_opt.objective.serialize import architecture_to_json
+    from phaze_opt.objective.evaluation import architecture_to_json
 
     accelerator = load_architecture(name, constants=load_constants())
     return {

@@ -33,7 +33,7 @@ def result_to_json(
     ``value`` and ``upper_bound`` are of the goal. ``upper_bound_samples_per_s`` is the throughput that the incumbent
     would have at the upper bound: for throughput itself the bound on every point.
     """
-    from phaze_opt.objective.serialize import architecture_to_json, evaluation_to_json
+    from phaze_opt.objective.evaluation import architecture_to_json, evaluation_to_json
 
     certificate, claim = result.certificate, result.certificate.claim
     best = result.best[0].evaluation if result.best else None

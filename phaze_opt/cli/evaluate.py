@@ -105,8 +105,8 @@ def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.objective.evaluate import Objective
+    from phaze_opt.objective.evaluation import evaluation_to_json
     from phaze_opt.objective.notes import notes_about, notes_to_json
-    from phaze_opt.objective.serialize import evaluation_to_json
 
     known = load_constants()
     scenario = load_scenario(request.scenario, request.models, common="arithmetic", constants=known)

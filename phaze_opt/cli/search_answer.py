@@ -95,8 +95,7 @@ def _find_optimum(
     wrong: a line on standard error says so, and nothing counts as known.
     """
     from phaze_opt.objective.evaluate import Objective
-    from phaze_opt.objective.goals import goal_directions
-    from phaze_opt.objective.problem_digest import problem_digest
+    from phaze_opt.objective.goals import goal_directions, problem_digest
     from phaze_opt.study.certified_truth import certificates_directory, contradiction
     from phaze_opt.study.disk.directory import truths_directory
     from phaze_opt.study.truth import known_truth

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, Any]:
     """The line that ``--json`` prints."""
+    from phaze_opt.objective.evaluation import evaluation_to_json
     from phaze_opt.objective.notes import notes_to_json
-    from phaze_opt.objective.serialize import evaluation_to_json
 
     result = answer.result
     return {

@@ -23,7 +23,7 @@ _COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "place
 
 def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s: float) -> dict[str, Any]:
     """The line that ``--json`` prints; ``best`` is that of the first condition, counts are of all searches together."""
-    from phaze_opt.objective.serialize import evaluation_to_json
+    from phaze_opt.objective.evaluation import evaluation_to_json
     from phaze_opt.report.study.findings import describe_findings
     from phaze_opt.study.load import best_evaluation
     from phaze_opt.study.summary import summarise

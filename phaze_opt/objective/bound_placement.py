@@ -98,8 +98,7 @@ def relax_placement(compiled: CompiledModel, *, scenario: Scenario) -> RelaxedPl
         parts=-(-training.global_batch // training.micro_batch),
         recompute=scenario.recompute,
     )
-    collective_s = [[[phase.collective_s for phase in layer] for layer in option.phases] for option in compiled.options]
-    return RelaxedPlacement(relaxation, np.array(collective_s))
+    return RelaxedPlacement(relaxation, np.array([option.collective_s for option in compiled.options]))
 
 
 def build_relaxation(

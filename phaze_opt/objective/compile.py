@@ -66,6 +66,11 @@ class CompiledOption:
     core_columns: NDArray[np.int64]
     core_operators: Sequence[Operator]
 
+    @property
+    def collective_s(self) -> NDArray[np.float64]:
+        """Tensor-parallel collectives, shape (num_distinct_layers, 3), s."""
+        return np.array([[phase.collective_s for phase in layer] for layer in self.phases])
+
 
 @dataclass(frozen=True, slots=True)
 class CompiledModel:

@@ -10,8 +10,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.compile import PHASES
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.layer_times import phase_costs, schedule_problem
-from phaze_opt.objective.placing import PlacedModel
+from phaze_opt.objective.placing import PlacedModel, phase_costs, schedule_problem
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult

@@ -25,10 +25,9 @@ from phaze_opt.objective.evaluation import (
     ScheduleQuality,
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
-from phaze_opt.objective.placing import PlacedModel, place_model
+from phaze_opt.objective.placing import PlacedModel, place_model, verify_placed
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
-from phaze_opt.objective.verify import verify_placed
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.workload.model import ModelSpec
@@ -77,6 +76,8 @@ class Objective:
 
     def evaluate(self, point: DesignPoint) -> Evaluation:
         """Evaluate a point of the space, as a designed chip."""
+        # A micro-batch that cannot be is refused by name, before it overflows a column of integers.
+        self.scenario.training_of(self.scenario.models[0], point.micro_batch)
         return self.evaluate_accelerator(self.accelerator(point), point.micro_batch)
 
     def accelerator(self, point: DesignPoint) -> Accelerator:

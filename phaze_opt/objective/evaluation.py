@@ -1,12 +1,17 @@
-"""`Evaluation`: what one design point is worth, why, and where the figures came from."""
+"""`Evaluation`: what one design point is worth, why, and where the figures came from; as JSON and back without loss."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Any, get_type_hints
 
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.template import AXES
 from phaze_opt.placement.problem import PlacementResult
+from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.schedule.problem import ScheduleStatus
 
 
@@ -31,6 +36,11 @@ class ScheduleQuality(StrEnum):
     TIME_LIMIT = ScheduleStatus.TIME_LIMIT.value
 
 
+def relative_gap(makespan_s: float, lower_bound_s: float) -> float:
+    """What a proof leaves open: (makespan - lower bound) / makespan."""
+    return 0.0 if makespan_s <= 0 else max(0.0, 1.0 - lower_bound_s / makespan_s)
+
+
 @dataclass(frozen=True, slots=True)
 class LayerSchedule:
     """Makespan and bound of one distinct layer and phase at the chosen tensor degree, s."""
@@ -45,7 +55,7 @@ class LayerSchedule:
     @property
     def gap(self) -> float:
         """(makespan - lower bound) / makespan."""
-        return 0.0 if self.makespan_s <= 0 else max(0.0, 1.0 - self.lower_bound_s / self.makespan_s)
+        return relative_gap(self.makespan_s, self.lower_bound_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +138,129 @@ class Evaluation:
         """Largest gap of any of its schedules."""
         gaps = [schedule.gap for schedule in self.schedules]
         return max([*gaps, *(member.schedule_gap for member in self.members)], default=0.0)
+
+
+SCALARS = tuple(
+    name
+    for name, kind in get_type_hints(Evaluation).items()
+    if kind in (str, int, float, EvaluationStatus) and name != "num_parameters"
+)
+"""Fields of `Evaluation` that are themselves in its JSON; ``num_parameters`` is printed as ``parameters``."""
+_AS_PLAIN = {"breakdown": TimeBreakdown, "provenance": Provenance, "effort": Effort}
+"""Fields whose JSON is that of `plain_data`."""
+
+
+def architecture_to_json(accelerator: Accelerator) -> dict[str, Any]:
+    """An architecture in the units people use (binary MB and GB), with every exact field beside them."""
+    exact = asdict(accelerator)
+    of_chip = [axis for axis in AXES if axis.name in exact]
+    friendly = {axis.key: axis.printed(exact[axis.name]) for axis in of_chip}
+    return friendly | {key: value for key, value in exact.items() if key not in friendly}
+
+
+def architecture_from_json(data: Mapping[str, Any]) -> Accelerator:
+    """Inverse of `architecture_to_json`."""
+    names = {field.name for field in fields(Accelerator)}
+    return Accelerator(**{key: value for key, value in data.items() if key in names})
+
+
+def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
+    """An evaluation as a JSON object; the keys of the command line, then what restores it exactly."""
+    plain = to_plain(Evaluation, replace(evaluation, members=()))
+    return {
+        **{name: plain[name] for name in SCALARS},
+        "parameters": evaluation.num_parameters,
+        "architecture": architecture_to_json(evaluation.accelerator),
+        "placement": _placement_to_json(evaluation, plain["placement"]),
+        "schedule": _schedule_to_json(evaluation.schedules),
+        "schedule_gap": evaluation.schedule_gap,
+        **{name: plain[name] for name in _AS_PLAIN},
+        "constraints": dict(evaluation.constraints),
+        "members": [evaluation_to_json(member) for member in evaluation.members],
+    }
+
+
+def _placement_to_json(evaluation: Evaluation, plain: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The placement with the counts people look for."""
+    placement = evaluation.placement
+    if placement is None or plain is None:
+        return None
+    return {
+        "tensor_parallel": placement.tensor_parallel,
+        "pipeline_stages": len(placement.stages),
+        "data_parallel": placement.data_parallel,
+        "micro_batch": evaluation.micro_batch,
+        "num_micro_batches": placement.num_micro_batches,
+        "recompute": [stage.is_recomputed for stage in placement.stages],
+        "devices_used": placement.devices_used,
+        **{name: plain[name] for name in ("batch_time_s", "status", "stages", "shortfall")},
+    }
+
+
+def _schedule_to_json(schedules: tuple[LayerSchedule, ...]) -> dict[str, Any]:
+    """By distinct layer: makespan, bound and gap of one pass through its phases, and each phase apart."""
+    layers: dict[str, Any] = {}
+    for name in dict.fromkeys(entry.layer for entry in schedules):
+        phases = [entry for entry in schedules if entry.layer == name]
+        makespan_s = sum(entry.makespan_s for entry in phases)
+        bound_s = sum(entry.lower_bound_s for entry in phases)
+        layers[name] = {
+            **_proof(makespan_s, bound_s),
+            "repeats": phases[0].repeats,
+            "phases": {
+                entry.phase: {**_proof(entry.makespan_s, entry.lower_bound_s), "status": entry.status.value}
+                for entry in phases
+            },
+        }
+    return layers
+
+
+def _proof(makespan_s: float, lower_bound_s: float) -> dict[str, float]:
+    gap = relative_gap(makespan_s, lower_bound_s)
+    return {"makespan_s": makespan_s, "lower_bound_s": lower_bound_s, "gap": gap}
+
+
+def evaluation_from_json(data: Mapping[str, Any]) -> Evaluation:
+    """Inverse of `evaluation_to_json`; ``evaluation_from_json(evaluation_to_json(e)) == e``.
+
+    Raises:
+        ValueError: the data is not what `evaluation_to_json` gives.
+    """
+    try:
+        return from_plain(Evaluation, _evaluation_fields(data))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, InputError) as error:
+        message = f"not an evaluation as phaze-opt writes it ({type(error).__name__})"
+        raise ValueError(message) from error
+
+
+def _evaluation_fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `Evaluation`; types are not looked at yet."""
+    return {
+        **{name: data[name] for name in SCALARS},
+        **{name: _fields_of(kind, data[name]) for name, kind in _AS_PLAIN.items()},
+        "num_parameters": data["parameters"],
+        "accelerator": _fields_of(Accelerator, data["architecture"]),
+        "placement": None if data["placement"] is None else _fields_of(PlacementResult, data["placement"]),
+        "schedules": _schedule_fields(data["schedule"]),
+        "constraints": tuple(data["constraints"].items()),
+        "members": tuple(_evaluation_fields(member) for member in data["members"]),
+    }
+
+
+def _fields_of(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a dataclass is made of, among what is printed with it."""
+    return {field.name: data[field.name] for field in fields(kind)}
+
+
+def _schedule_fields(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Fields of every `LayerSchedule`."""
+    return [
+        {
+            "layer": name,
+            "phase": phase,
+            "repeats": layer["repeats"],
+            **{key: entry[key] for key in ("makespan_s", "lower_bound_s", "status")},
+        }
+        for name, layer in data.items()
+        for phase, entry in layer["phases"].items()
+    ]

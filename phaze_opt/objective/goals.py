@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt import __version__
+from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.search_space import SearchSpace
 
 
 class Goal(StrEnum):
@@ -77,3 +83,17 @@ def front_indices(values: Sequence[Sequence[float]], directions: Sequence[str]) 
         if not (no_worse & better).any() and not is_twin:
             kept.append(row)
     return tuple(kept)
+
+
+def evaluations_digest(scenario: Scenario, constants: Constants) -> str:
+    """Equal where evaluations of a point are equal."""
+    return _digest(__version__, scenario.digest, constants.digest)
+
+
+def problem_digest(scenario: Scenario, constants: Constants, *, space: SearchSpace, goal: Goal) -> str:
+    """Equal where optima are equal."""
+    return _digest(evaluations_digest(scenario, constants), space.digest, goal.value)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -13,8 +13,7 @@ from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
-from phaze_opt.objective.layer_times import OptionTimes, bound_option, solve_option
-from phaze_opt.objective.placing import layer_costs, placement_problem
+from phaze_opt.objective.placing import OptionTimes, bound_option, placement_problem, solve_option
 from phaze_opt.placement.heterogeneous import HeterogeneousPlacement, solve_heterogeneous
 from phaze_opt.placement.problem import PlacementProblem, PlacementResult, Stage
 from phaze_opt.placement.verify import verify_heterogeneous
@@ -185,11 +184,8 @@ def _solve(objective: Objective, chips: Sequence[_Chip], micro_batch: int) -> He
 
 def _problem(objective: Objective, chip: _Chip, compiled: CompiledModel) -> PlacementProblem:
     """The chain on one chip: exact times where its schedules are solved, lower bounds elsewhere."""
-    costs = tuple(
-        layer_costs(option, entry.upper_s if entry.is_solved else entry.lower_s, training=compiled.training)
-        for option, entry in zip(compiled.options, chip.times, strict=True)
-    )
-    return placement_problem(costs, compiled.training, chip.accelerator, scenario=objective.scenario)
+    known = [entry.known_s for entry in chip.times]
+    return placement_problem(compiled, known, chip.accelerator.hbm_bytes, scenario=objective.scenario)
 
 
 def _measure(

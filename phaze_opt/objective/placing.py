@@ -7,19 +7,140 @@ degree is then no better even at its lower bound, so the answer is the one that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.objective.compile import CompiledModel, CompiledOption
-from phaze_opt.objective.layer_times import OptionTimes, bound_option, solve_option
+from phaze_opt.objective.compile import CompiledModel, CompiledOption, CompiledPhase
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus
 from phaze_opt.placement.solve import solve_placement
+from phaze_opt.placement.verify import verify_placement
+from phaze_opt.schedule.problem import Cores, ScheduleProblem, ScheduleResult
+from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
+from phaze_opt.schedule.verify import verify_schedule
 from phaze_opt.workload.training import TrainingSpec
+
+Floats = NDArray[np.float64]
+_T = TypeVar("_T")
+
+HANG_GUARD_S = 3600.0
+"""No schedule comes near it; nodes limit the effort, so that results do not depend on the machine's speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCosts:
+    """Latencies of the operators of one problem on one accelerator, s, and the HBM floor of the whole."""
+
+    one_core_s: Floats
+    spread_s: Floats
+    floor_s: float
+
+
+@dataclass(slots=True)
+class OptionTimes:
+    """Makespans of one tensor degree, shape (num_distinct_layers, 3); bounds until ``schedules`` is filled.
+
+    The one mutable value of the room: `evaluate` refines it while it narrows the choice of the tensor degree.
+    """
+
+    lower_s: Floats
+    upper_s: Floats
+    schedules: tuple[tuple[ScheduleResult, ...], ...] = ()
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether every schedule has been solved, rather than bounded."""
+        return bool(self.schedules)
+
+    @property
+    def known_s(self) -> Floats:
+        """Makespans that are attained where the schedules are solved, and lower bounds elsewhere."""
+        return self.upper_s if self.is_solved else self.lower_s
+
+
+def phase_costs(phase: CompiledPhase, estimates: Estimates, accelerator: Accelerator) -> PhaseCosts:
+    """Pick one problem's latencies out of the estimates of all operators (row 0)."""
+    traffic = float(estimates.traffic_bytes[0, phase.columns].sum())
+    return PhaseCosts(
+        one_core_s=estimates.one_core_s[0, phase.columns],
+        spread_s=estimates.spread_s[0, phase.columns],
+        floor_s=traffic / accelerator.hbm_bandwidth_bytes_per_s,
+    )
+
+
+def schedule_problem(
+    phase: CompiledPhase, costs: PhaseCosts, accelerator: Accelerator, *, scenario: Scenario
+) -> ScheduleProblem:
+    """The scheduling problem of one phase as a value, for replay and drawing."""
+    return ScheduleProblem(
+        core_types=phase.core_types,
+        one_core_s=tuple(costs.one_core_s.tolist()),
+        spread_s=tuple(costs.spread_s.tolist()),
+        edges=phase.edges,
+        cores=Cores.of(accelerator),
+        exclusivity=scenario.exclusivity,
+        floor_s=costs.floor_s,
+    )
+
+
+def bound_option(
+    option: CompiledOption, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
+) -> OptionTimes:
+    """Quick bounds on every makespan of one tensor degree."""
+    shape = (len(option.phases), 3)
+    times = OptionTimes(lower_s=np.zeros(shape), upper_s=np.zeros(shape))
+    for row, layer in enumerate(option.phases):
+        for column, phase in enumerate(layer):
+            bounds = _on_schedule(bound_compiled, phase, estimates, accelerator, scenario)
+            times.lower_s[row, column], times.upper_s[row, column] = bounds.lower_s, bounds.upper_s
+    return times
+
+
+def _on_schedule(  # noqa: PLR0917
+    solver: Callable[..., _T],
+    phase: CompiledPhase,
+    estimates: Estimates,
+    accelerator: Accelerator,
+    scenario: Scenario,
+    **options: ScheduleOptions,
+) -> _T:
+    """What a solver of compiled schedules says of one problem."""
+    costs = phase_costs(phase, estimates, accelerator)
+    return solver(
+        phase.structure,
+        costs.one_core_s,
+        costs.spread_s,
+        cores=Cores.of(accelerator),
+        exclusivity=scenario.exclusivity,
+        floor_s=costs.floor_s,
+        **options,
+    )
+
+
+def solve_option(
+    option: CompiledOption, times: OptionTimes, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
+) -> int:
+    """Solve every schedule of one tensor degree, tightening ``times`` in place; returns the MIPs solved."""
+    limits = ScheduleOptions(
+        mip_gap=scenario.schedule_gap, mip_nodes=scenario.schedule_nodes, time_limit_s=HANG_GUARD_S
+    )
+    solved: list[tuple[ScheduleResult, ...]] = []
+    for row, layer in enumerate(option.phases):
+        results = []
+        for column, phase in enumerate(layer):
+            result = _on_schedule(solve_compiled, phase, estimates, accelerator, scenario, options=limits)
+            times.lower_s[row, column] = max(times.lower_s[row, column], result.lower_bound_s)
+            times.upper_s[row, column] = result.makespan_s
+            results.append(result)
+        solved.append(tuple(results))
+    times.schedules = tuple(solved)
+    return sum(result.num_ilp_solves for layer in solved for result in layer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +172,12 @@ def place_model(
     num_placements = 0
     bound_s = 0.0
     while True:
-        costs = tuple(
-            layer_costs(option, entry.upper_s if entry.is_solved else entry.lower_s, training=compiled.training)
-            for option, entry in zip(compiled.options, times, strict=True)
-        )
-        placement = solve_placement(placement_problem(costs, compiled.training, accelerator, scenario=scenario))
+        known = [entry.known_s for entry in times]
+        placement = solve_placement(placement_problem(compiled, known, accelerator.hbm_bytes, scenario=scenario))
         bound_s = bound_s or placement.batch_time_s
         num_placements += 1
-        chosen = next((i for i, cost in enumerate(costs) if cost.tensor_parallel == placement.tensor_parallel), 0)
+        degrees = [option.graph.tensor_parallel for option in compiled.options]
+        chosen = degrees.index(placement.tensor_parallel) if placement.tensor_parallel in degrees else 0
         if placement.status is PlacementStatus.INFEASIBLE or times[chosen].is_solved:
             break
         num_ilp_solves += solve_option(
@@ -86,28 +205,34 @@ def _bound_of_gaps(
     gaps = [float((entry.upper_s - entry.lower_s).max()) for entry in times if entry.is_solved]
     if placement.status is PlacementStatus.INFEASIBLE or max(gaps, default=0.0) <= 0.0:
         return placement.batch_time_s
-    costs = tuple(
-        layer_costs(option, entry.lower_s, training=compiled.training)
-        for option, entry in zip(compiled.options, times, strict=True)
-    )
-    return solve_placement(placement_problem(costs, compiled.training, accelerator, scenario=scenario)).batch_time_s
+    lower = [entry.lower_s for entry in times]
+    return solve_placement(placement_problem(compiled, lower, accelerator.hbm_bytes, scenario=scenario)).batch_time_s
 
 
 def placement_problem(
-    costs: tuple[LayerCosts, ...], training: TrainingSpec, accelerator: Accelerator, *, scenario: Scenario
+    compiled: CompiledModel, makespan_s: Iterable[Floats], memory_bytes: float, *, scenario: Scenario
 ) -> PlacementProblem:
-    """The placement problem of one scenario and accelerator."""
+    """The placement problem of a model on one chip.
+
+    Args:
+        compiled: the model at every tensor degree.
+        makespan_s: of each degree, shape (num_distinct_layers, 3), s.
+        memory_bytes: of a device.
+        scenario: cluster and recomputation.
+    """
+    training = compiled.training
+    options = zip(compiled.options, makespan_s, strict=True)
     return PlacementProblem(
-        options=costs,
+        options=tuple(layer_costs(option, seconds, training=training) for option, seconds in options),
         cluster=scenario.cluster,
-        memory_bytes=float(accelerator.hbm_bytes),
+        memory_bytes=float(memory_bytes),
         global_batch=training.global_batch,
         micro_batch=training.micro_batch,
         recompute=scenario.recompute,
     )
 
 
-def layer_costs(option: CompiledOption, makespan_s: NDArray[np.float64], *, training: TrainingSpec) -> LayerCosts:
+def layer_costs(option: CompiledOption, makespan_s: Floats, *, training: TrainingSpec) -> LayerCosts:
     """Placement's view of a sharded model.
 
     Args:
@@ -115,27 +240,53 @@ def layer_costs(option: CompiledOption, makespan_s: NDArray[np.float64], *, trai
         makespan_s: forward, backward and update makespans of its distinct layers, shape (num_distinct_layers, 3), s.
         training: for the bytes a parameter takes.
     """
-    collective_s = np.array([[phase.collective_s for phase in layer] for layer in option.phases])
-    seconds = makespan_s + collective_s
-    layers = option.graph.layers
     chain = np.array(option.graph.chain, dtype=np.int64)
+    layers = option.graph.layers
+    seconds = (makespan_s + option.collective_s)[chain]
     parameters = np.array([layer.num_parameters for layer in layers], dtype=np.float64)
+
+    def sizes(name: str) -> Floats:
+        return np.array([getattr(layer, name) for layer in layers])[chain]
+
     tied = float(layers[chain[-1]].num_tied_parameters) if len(chain) > 1 else 0.0
     # The update is one pass over a layer's parameters, so a share of them takes that share of its time.
     tied_share = tied / parameters[chain[-1]] if tied else 0.0
     optimizer = training.optimizer
     return LayerCosts(
         tensor_parallel=option.graph.tensor_parallel,
-        forward_s=seconds[chain, 0],
-        backward_s=seconds[chain, 1],
-        update_s=seconds[chain, 2],
+        forward_s=seconds[:, 0],
+        backward_s=seconds[:, 1],
+        update_s=seconds[:, 2],
         state_bytes=(parameters * optimizer.bytes_per_parameter)[chain],
         gradient_bytes=(parameters * optimizer.gradient_bytes)[chain],
-        stash_bytes=np.array([layer.stash_bytes for layer in layers])[chain],
-        input_bytes=np.array([layer.input_bytes for layer in layers])[chain],
-        working_set_bytes=np.array([layer.working_set_bytes for layer in layers])[chain],
-        output_bytes=np.array([layer.output_bytes for layer in layers])[chain],
+        stash_bytes=sizes("stash_bytes"),
+        input_bytes=sizes("input_bytes"),
+        working_set_bytes=sizes("working_set_bytes"),
+        output_bytes=sizes("output_bytes"),
         tied_state_bytes=tied * optimizer.bytes_per_parameter,
         tied_gradient_bytes=tied * optimizer.gradient_bytes,
-        tied_update_s=float(seconds[chain[-1], 2] * tied_share),
+        tied_update_s=float(seconds[-1, 2] * tied_share),
     )
+
+
+def verify_placed(
+    placed: PlacedModel,
+    compiled: CompiledModel,
+    estimates: Estimates,
+    accelerator: Accelerator,
+    *,
+    scenario: Scenario,
+) -> None:
+    """Replay every schedule of a feasible placement and recompute the placement from the makespans; under 1 ms.
+
+    Raises:
+        VerificationError: a check disagrees; a bug in a solver.
+    """
+    for row, layer in enumerate(placed.option.phases):
+        for column, phase in enumerate(layer):
+            costs = phase_costs(phase, estimates, accelerator)
+            schedule = schedule_problem(phase, costs, accelerator, scenario=scenario)
+            verify_schedule(schedule, placed.times.schedules[row][column])
+    alone = replace(compiled, options=(placed.option,))
+    problem = placement_problem(alone, [placed.times.upper_s], accelerator.hbm_bytes, scenario=scenario)
+    verify_placement(problem, placed.placement)

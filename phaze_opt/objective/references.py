@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 
+from phaze_opt.errors import InputError
+from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.experts import evaluate_experts
+from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
+from phaze_opt.objective.placing import Floats, PlacedModel, bound_option, placement_problem, solve_option
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.several_models import combine_evaluations
+from phaze_opt.objective.step.compiled_step import split_blocks
+from phaze_opt.placement.problem import PlacementResult
+from phaze_opt.placement.solve import evaluate_placement
+from phaze_opt.record.document import parse_toml
+from phaze_opt.record.plain_data import from_plain
+from phaze_opt.workload.model import ModelSpec
 
 REFERENCES = ("tpu-v4", "tpu-v4-published")
 """Phaze's TPUv4-like point (256 vector lanes), and the published machine (2,048 lanes, 1,200 GB/s)."""
@@ -23,7 +36,7 @@ def evaluate_references(
 
     Returns:
         By name: the machines of `REFERENCES` with the best placement there is, then hand placements where the models
-        have any (`experts.evaluate_experts`), which may be infeasible.
+        have any (`evaluate_experts`), which may be infeasible.
     """
     objective = Objective(replace(scenario, max_area_mm2=None, max_tdp_w=None), constants=constants)
     best: dict[str, Evaluation] = {}
@@ -32,3 +45,177 @@ def evaluate_references(
         evaluations = [objective.evaluate_accelerator(accelerator, micro_batch) for micro_batch in micro_batches]
         best[name] = max(evaluations, key=lambda evaluation: evaluation.throughput_samples_per_s)
     return {**best, **evaluate_experts(scenario, micro_batches, constants=constants)}
+
+
+_BOOK = "expert_placements.toml"
+EXPERT_PREFIX = "expert on "
+"""Begins the name of every row that is a hand placement."""
+
+
+def evaluate_experts(
+    scenario: Scenario, micro_batches: Sequence[int], *, constants: Constants
+) -> Mapping[str, Evaluation]:
+    """The hand placement of the scenario's models on each machine, at its best micro-batch of those given.
+
+    The tensor degree is the expert's, whatever degrees the scenario offers to a search, and budgets do not apply. On a
+    cluster of another size the number of replicas follows the devices (`ExpertPlacement.data_parallel`). What does not
+    fit is an evaluation with its reason. Several models share a machine and a micro-batch, each with its own placement.
+
+    Returns:
+        Evaluations by name; empty if one of the models has no hand placement.
+    """
+    book = load_expert_book()
+    experts = [book.placement_of(model) for model in scenario.models]
+    known = [expert for expert in experts if expert is not None]
+    if len(known) < len(experts):
+        return {}
+    pricers = [
+        _HandPricer(expert, replace(scenario, models=(model,), max_area_mm2=None, max_tdp_w=None), constants)
+        for model, expert in zip(scenario.models, known, strict=True)
+    ]
+    best: dict[str, Evaluation] = {}
+    for machine in book.accelerators:
+        accelerator = load_architecture(machine, constants=constants)
+        evaluations = [_evaluate(pricers, accelerator, size, scenario=scenario) for size in micro_batches]
+        best[f"{EXPERT_PREFIX}{machine}"] = max(evaluations, key=lambda each: each.throughput_samples_per_s)
+    return best
+
+
+def is_expert(name: str) -> bool:
+    """Whether a reference's name is that of a hand placement."""
+    return name.startswith(EXPERT_PREFIX)
+
+
+def _evaluate(
+    pricers: Sequence[_HandPricer], accelerator: Accelerator, micro_batch: int, *, scenario: Scenario
+) -> Evaluation:
+    """All models on one machine at one micro-batch."""
+    members = [pricer.evaluate(accelerator, micro_batch) for pricer in pricers]
+    return members[0] if len(members) == 1 else combine_evaluations(members, scenario=scenario)
+
+
+class _HandPricer:
+    """Prices one model's hand placement on any machine; graphs are compiled once."""
+
+    def __init__(self, expert: ExpertPlacement, scenario: Scenario, constants: Constants) -> None:
+        self._expert = expert
+        self._has_devices = expert.devices_per_replica <= scenario.cluster.num_devices
+        # With too few devices the expert's degree may not even be one of the scenario's; nothing is placed then.
+        self._scenario = replace(scenario, tensor_parallel=(expert.tensor,)) if self._has_devices else scenario
+        self._objective = Objective(self._scenario, constants=constants)
+
+    def evaluate(self, accelerator: Accelerator, micro_batch: int) -> Evaluation:
+        """One machine at one micro-batch."""
+        if not self._has_devices:
+            devices = self._scenario.cluster.num_devices
+            reason = (
+                f"the hand placement of {self._expert.pipeline} stages x {self._expert.tensor} devices does not fit "
+                f"{devices} devices"
+            )
+            return self._objective.refuse(accelerator, micro_batch, EvaluationStatus.TOO_FEW_DEVICES, reason)
+        compiled = self._objective.compiled(0, micro_batch)
+        estimates = self._objective.estimate(accelerator, micro_batch)
+        placed = self._place(compiled, estimates, accelerator, micro_batch)
+        return self._objective.evaluate_placed(accelerator, micro_batch, placed, estimates)
+
+    def _place(
+        self, compiled: CompiledModel, estimates: Estimates, accelerator: Accelerator, micro_batch: int
+    ) -> PlacedModel:
+        """Exact schedules of the expert's tensor degree, and the expert's placement on them."""
+        (option,) = compiled.options
+        times = bound_option(option, estimates, accelerator, scenario=self._scenario)
+        num_ilp_solves = solve_option(option, times, estimates, accelerator, scenario=self._scenario)
+
+        data_parallel = self._expert.data_parallel(
+            num_devices=self._scenario.cluster.num_devices,
+            global_batch=self._scenario.global_batch,
+            micro_batch=micro_batch,
+        )
+
+        def price(makespan_s: Floats) -> PlacementResult:
+            problem = placement_problem(compiled, [makespan_s], accelerator.hbm_bytes, scenario=self._scenario)
+            return evaluate_placement(
+                problem, tensor_parallel=self._expert.tensor, data_parallel=data_parallel, cuts=self._expert.cuts()
+            )
+
+        return PlacedModel(
+            placement=price(times.upper_s),
+            option=option,
+            times=times,
+            bound_s=price(times.lower_s).batch_time_s,
+            num_ilp_solves=num_ilp_solves,
+            num_placements=1,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertPlacement:
+    """A hand placement of one model.
+
+    Attributes:
+        num_layers: blocks of the model it was made for.
+        pipeline: stages.
+        data: replicas on the cluster it was made for.
+        tensor: devices of a stage.
+    """
+
+    num_layers: int
+    pipeline: int
+    data: int
+    tensor: int
+
+    def __post_init__(self) -> None:
+        """Check that every stage gets a block."""
+        if min(self.data, self.tensor) < 1 or not 1 <= self.pipeline <= self.num_layers:
+            message = f"hand placement {self} must have positive degrees and at most one stage a block"
+            raise InputError(message)
+
+    @property
+    def devices_per_replica(self) -> int:
+        """Devices that one replica takes."""
+        return self.pipeline * self.tensor
+
+    def data_parallel(self, *, num_devices: int, global_batch: int, micro_batch: int) -> int:
+        """Replicas on a cluster: as many as its devices hold, but none without a micro-batch; 0 if not even one fits.
+
+        With the 1,024 devices and the batches it was made for, this is ``data``.
+        """
+        return min(num_devices // self.devices_per_replica, -(-global_batch // micro_batch))
+
+    def cuts(self) -> tuple[int, ...]:
+        """First layer of every stage but the first, in a chain of embedding, blocks and head.
+
+        Blocks are split as evenly as they can be. The embedding goes with the first stage and the head with the last;
+        stages with one block more come first, so that the head, which takes longer, is not in one of them.
+        """
+        counts = split_blocks(self.num_layers, self.pipeline)
+        return tuple(1 + sum(counts[:stage]) for stage in range(1, self.pipeline))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertBook:
+    """All hand placements.
+
+    Attributes:
+        source: where they come from.
+        accelerators: presets that they are priced on.
+        num_devices: of the cluster they were made for.
+        placements: by name of the model.
+    """
+
+    source: str
+    accelerators: tuple[str, ...]
+    num_devices: int
+    placements: Mapping[str, ExpertPlacement]
+
+    def placement_of(self, model: ModelSpec) -> ExpertPlacement | None:
+        """The hand placement of a model; None if there is none, or if the name stands for another depth."""
+        known = self.placements.get(model.name)
+        return known if known is not None and known.num_layers == model.num_layers else None
+
+
+@cache
+def load_expert_book() -> ExpertBook:
+    """The hand placements that come with the package."""
+    text = resources.files("phaze_opt.objective").joinpath(_BOOK).read_text(encoding="utf-8")
+    return from_plain(ExpertBook, parse_toml(text, source=_BOOK).values)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from phaze_opt.objective.evaluation import Effort, Evaluation, EvaluationStatus, TimeBreakdown
+from phaze_opt.objective.evaluation import Effort, Evaluation, EvaluationStatus
 from phaze_opt.objective.scenario import CommonMean, Scenario
 
 
@@ -44,26 +44,18 @@ def _blank(members: Sequence[Evaluation]) -> Evaluation:
         num_ilp_solves=sum(member.effort.num_ilp_solves for member in members),
         num_placements=sum(member.effort.num_placements for member in members),
     )
-    return replace(
-        members[0],
+    first = members[0]
+    return Evaluation(
         model=", ".join(member.model for member in members),
-        num_parameters=sum(member.num_parameters for member in members),
-        sequence_length=max(member.sequence_length for member in members),
         status=EvaluationStatus.FEASIBLE,
         reason="",
-        throughput_samples_per_s=0.0,
-        throughput_bound_samples_per_s=0.0,
-        throughput_tokens_per_s=0.0,
-        iteration_time_s=0.0,
-        throughput_per_tdp=0.0,
-        mfu=0.0,
-        tc_utilisation=0.0,
-        vc_utilisation=0.0,
-        energy_per_iteration_j=0.0,
-        average_power_w=0.0,
-        placement=None,
-        schedules=(),
-        breakdown=TimeBreakdown(),
+        accelerator=first.accelerator,
+        micro_batch=first.micro_batch,
+        sequence_length=max(member.sequence_length for member in members),
+        num_parameters=sum(member.num_parameters for member in members),
+        area_mm2=first.area_mm2,
+        tdp_w=first.tdp_w,
+        provenance=first.provenance,
         effort=effort,
         constraints=_worst_constraints(members),
         members=tuple(members),

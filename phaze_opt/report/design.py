@@ -8,7 +8,7 @@ from itertools import groupby
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown
-from phaze_opt.objective.experts import EXPERT_PREFIX, is_expert
+from phaze_opt.objective.references import EXPERT_PREFIX, is_expert
 from phaze_opt.placement.problem import PlacementResult, Stage
 from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.text import (

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.experts import is_expert
+from phaze_opt.objective.references import is_expert
 from phaze_opt.report.design import CAUSES
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
 from phaze_opt.report.text import describe_cores, describe_memories, format_number, format_time

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.experts import is_expert
+from phaze_opt.objective.references import is_expert
 from phaze_opt.record.printable import printable
 from phaze_opt.report.content import TableContent
 from phaze_opt.report.design import (

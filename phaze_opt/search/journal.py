@@ -14,8 +14,7 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
-from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
 from phaze_opt.plugins import PluginOrigin, changed_plugins
 from phaze_opt.record.input_files import shorten, shorten_path
 from phaze_opt.record.journal import JournalRead, JournalWriter, mend_journal, open_journal, read_journal

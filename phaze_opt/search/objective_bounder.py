@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.bounds import ThroughputBounder
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.layer_times import phase_costs
+from phaze_opt.objective.placing import phase_costs
 from phaze_opt.search.probe import PhaseView, PointBound
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
-from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json
 from phaze_opt.objective.goals import Goal, goal_directions
-from phaze_opt.objective.serialize import evaluation_from_json
 from phaze_opt.record.journal import read_value
 from phaze_opt.record.plain_data import read_plain
 from phaze_opt.study.certified_truth import contradiction

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.objective.goals import Goal
-from phaze_opt.objective.problem_digest import evaluations_digest, problem_digest
+from phaze_opt.objective.goals import Goal, evaluations_digest, problem_digest
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.space.search_space import SearchSpace

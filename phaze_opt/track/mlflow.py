@@ -19,7 +19,7 @@ from typing import final
 
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.errors import InputError, TrackingError
-from phaze_opt.objective.serialize import evaluation_to_json
+from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.record.address import HIDDEN
 from phaze_opt.record.journal import JournalWriter, open_journal
 from phaze_opt.record.whole_file import replace_file, replacing

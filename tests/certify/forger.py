@@ -25,7 +25,7 @@ from phaze_opt.certify.certificate import (
 )
 from phaze_opt.errors import PluginError
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.objective.problem_digest import problem_digest
+from phaze_opt.objective.goals import problem_digest
 from phaze_opt.record.plain_data import from_plain
 
 OTHER_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)

@@ -51,7 +51,6 @@ ALLOWED = (
     "space.search_space",
     "objective.scenario",
     "objective.goals",
-    "objective.problem_digest",
     "schedule.problem",
     "placement.problem",
     "certify.certificate",

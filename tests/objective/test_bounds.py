@@ -148,7 +148,7 @@ class PlainEstimator:
 
     def estimate(self, operators, accelerators):
         found = self.inner.estimate(list(operators), accelerators)
-        return type(found)(2.0 * found.one_core_s, 2.0 * found.spread_s, found.energy_j, found.hbm_bytes)
+        return type(found)(2.0 * found.one_core_s, 2.0 * found.spread_s, found.energy_j, found.traffic_bytes)
 
     def explain(self, operators, accelerator):
         return self.inner.explain(list(operators), accelerator)

@@ -13,12 +13,9 @@ from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.evaluation import EvaluationStatus
-from phaze_opt.objective.layer_times import OptionTimes, bound_option, solve_option
-from phaze_opt.objective.placing import layer_costs, place_model
+from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.placing import OptionTimes, bound_option, place_model, placement_problem, solve_option
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
-from phaze_opt.placement.problem import PlacementProblem
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.placement.verify import verify_placement
 from phaze_opt.workload.training import AttentionForm, Optimizer
@@ -100,20 +97,14 @@ def test_lazy_schedules_equal_solving_every_tensor_degree(point):
     compiled = objective.compiled(0, 4)
     table = AcceleratorTable.from_accelerators([accelerator])
     estimates = AnalyticEstimator().estimate(compiled.operators, table)
-    costs = []
+    makespans = []
     for option in compiled.options:
         times: OptionTimes = bound_option(option, estimates, accelerator, scenario=scenario)
         lower = times.lower_s.copy()
         solve_option(option, times, estimates, accelerator, scenario=scenario)
         assert (times.upper_s >= lower * (1 - 1e-12)).all()
-        costs.append(layer_costs(option, times.upper_s, training=compiled.training))
-    problem = PlacementProblem(
-        options=tuple(costs),
-        cluster=scenario.cluster,
-        memory_bytes=float(accelerator.hbm_bytes),
-        global_batch=scenario.global_batch,
-        micro_batch=4,
-    )
+        makespans.append(times.upper_s)
+    problem = placement_problem(compiled, makespans, accelerator.hbm_bytes, scenario=scenario)
     assert evaluation.iteration_time_s == pytest.approx(solve_placement(problem).batch_time_s, rel=1e-9)
     placed = place_model(compiled, estimates, accelerator, scenario=scenario)
     verify_placement(problem, placed.placement)

@@ -15,12 +15,17 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
-from phaze_opt.objective.expert_placement import ExpertPlacement, load_expert_book, split_evenly
-from phaze_opt.objective.experts import evaluate_experts, is_expert
-from phaze_opt.objective.references import REFERENCES, evaluate_references
+from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus, evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.references import (
+    REFERENCES,
+    ExpertPlacement,
+    evaluate_experts,
+    evaluate_references,
+    is_expert,
+    load_expert_book,
+)
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.step.compiled_step import split_blocks
 from phaze_opt.workload.config import load_model
 
 CONSTANTS = load_constants()
@@ -67,7 +72,7 @@ def test_the_split_is_as_even_as_can_be(name: str) -> None:
 
 def test_bert_has_three_blocks_a_stage() -> None:
     assert load_expert_book().placements["bert-large"].cuts() == (4, 7, 10, 13, 16, 19, 22)
-    assert split_evenly(7, 3) == [3, 2, 2]
+    assert split_blocks(7, 3) == (3, 2, 2)
 
 
 def independent_batch_time_s(scenario: Scenario, evaluation: Evaluation) -> float:

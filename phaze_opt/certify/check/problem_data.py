@@ -20,8 +20,7 @@ from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import MAX_DEVICES, Network
-from phaze_opt.objective.goals import Goal, goal_directions
-from phaze_opt.objective.problem_digest import problem_digest
+from phaze_opt.objective.goals import Goal, goal_directions, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.workload.training import Optimizer

@@ -16,7 +16,7 @@ from phaze_opt.estimate.collectives import exchange_level
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Chunking, Network, NetworkDimension
 from phaze_opt.objective.step.compiled_step import BLOCK, CompiledStep
-from phaze_opt.objective.step.step_groups import group_members, held_parameters, stage_counts, stage_width
+from phaze_opt.objective.step.step_traffic import group_members, held_parameters, stage_counts, stage_width
 from phaze_opt.workload.plan import Recompute
 
 

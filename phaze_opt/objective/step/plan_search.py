@@ -11,7 +11,7 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.clocks import LayerClock
 from phaze_opt.objective.step.compiled_step import CompiledStep, StepCompiler
 from phaze_opt.objective.step.price_step import DeviceTimes, price_steps
-from phaze_opt.objective.step.step_groups import plan_network
+from phaze_opt.objective.step.step_traffic import plan_network
 from phaze_opt.placement.plan_memory import PlanMemory, plan_memory
 from phaze_opt.placement.step_time import StepTime
 from phaze_opt.record.near_ties import comparable

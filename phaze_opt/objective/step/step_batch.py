@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import Network, Topology
 from phaze_opt.objective.step.compiled_step import BLOCK, HEAD, NUM_LAYERS, CompiledLayer, CompiledStep
-from phaze_opt.objective.step.step_groups import stage_counts
 from phaze_opt.objective.step.step_traffic import (
     NO_COST,
     Cost,
@@ -24,6 +23,7 @@ from phaze_opt.objective.step.step_traffic import (
     gradient_costs,
     parameter_costs,
     reduction_costs,
+    stage_counts,
     transfer_costs,
 )
 from phaze_opt.workload.plan import Recompute

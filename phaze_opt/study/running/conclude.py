@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from phaze_opt.hardware.template import DesignPoint
-from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
 from phaze_opt.objective.goals import goal_directions
-from phaze_opt.objective.serialize import evaluation_to_json
 from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import write_plain
 from phaze_opt.search.evaluators import SerialEvaluator

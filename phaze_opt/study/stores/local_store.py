@@ -14,7 +14,7 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
-from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_json
 from phaze_opt.record.journal import SYNC_S, format_line, parse_line
 from phaze_opt.record.lock import FileLock
 from phaze_opt.record.whole_file import unwritable

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.errors import SolverError, StorageError
 from phaze_opt.hardware.template import DesignPoint
-from phaze_opt.objective.serialize import evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_json
 from phaze_opt.record.address import Address
 from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.study.stores.local_store import LocalStore

@@ -21,8 +21,7 @@ from phaze_opt.objective.step.device_seconds import SerialSteps
 from phaze_opt.objective.step.price_step import StackColumns, price_batch
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
-from phaze_opt.objective.step.step_groups import plan_network
-from phaze_opt.objective.step.step_traffic import Traffic
+from phaze_opt.objective.step.step_traffic import Traffic, plan_network
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.training.row import TrainingRow

@@ -19,7 +19,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
 from phaze_opt.objective.step.network_design import step_collectives
 from phaze_opt.objective.step.price_step import price_step
-from phaze_opt.objective.step.step_groups import replica_group
+from phaze_opt.objective.step.step_traffic import replica_group
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.placement.step_time import StepTime

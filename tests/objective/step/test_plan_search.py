@@ -16,7 +16,7 @@ from phaze_opt.objective.step.clocks import MachineClock
 from phaze_opt.objective.step.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
 from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
 from phaze_opt.objective.step.stacks import load_stack
-from phaze_opt.objective.step.step_groups import plan_network
+from phaze_opt.objective.step.step_traffic import plan_network
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.training import TrainingSpec
