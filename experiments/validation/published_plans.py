@@ -46,7 +46,6 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for data in read_datasets(None, SETS)[0]:
         for entry in map(read_entry, data.rows):
-            assert not isinstance(entry, str)
             rows.append({"dataset": data.name, **rank_row(entry, fitted)})
             print(describe(rows[-1]), flush=True)
     record = {

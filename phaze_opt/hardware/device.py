@@ -85,6 +85,11 @@ class ChipLayout:
     local_bytes: int = 0
     glb_bytes_per_cycle: float = 0.0
 
+    @property
+    def arrays_per_vector_unit(self) -> int:
+        """Arrays of one multiprocessor, which has one vector unit."""
+        return self.num_tc // self.num_vc
+
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.architecture_file import ARCHITECTURE_KEYS, read_architecture_file
-from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle
+from phaze_opt.hardware.device import ChipLayout, ComputePath, Device, MatrixStyle
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
 from phaze_opt.hardware.device_table import DeviceTable
 from phaze_opt.hardware.networks import list_networks
@@ -18,7 +18,7 @@ from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import is_file, shorten
 from phaze_opt.record.spelling import suggest
 
-LAYOUT_KEYS = ("num_tc", "tc_width", "tc_depth", "num_vc", "vc_width")
+LAYOUT_KEYS = tuple(each.name for each in fields(ChipLayout) if each.default is MISSING)
 """Given all or not at all; an architecture needs them, plans and measurements do not."""
 LAYOUT_TOLERANCE = 0.1
 """By which the rate of the arrays may differ from the peak that is stated."""
@@ -100,9 +100,10 @@ def _check_layout(table: DeviceTable, document: Document) -> None:
         rule = f"needs {', '.join(blank)} beside it; give all of {', '.join(LAYOUT_KEYS)} or none"
         raise document.fault(rule, given)
     peak = table.peak_tflops.get(ComputePath.BF16)
-    rate = 2e-3 * table.num_tc * table.tc_width * table.tc_depth * table.clock_ghz
+    rate = table.array_tflops
     if rate and peak and not math.isclose(rate, peak, rel_tol=LAYOUT_TOLERANCE):
-        rule = f"2 x num_tc x tc_width x tc_depth x clock_ghz is {rate:.4g} TFLOP/s, but peak_tflops.bf16 is {peak:.4g}"
+        product = " x ".join(("2", *LAYOUT_KEYS[:3], "clock_ghz"))
+        rule = f"{product} is {rate:.4g} TFLOP/s, but peak_tflops.bf16 is {peak:.4g}"
         rule = f"{rule}; make them agree within {LAYOUT_TOLERANCE:.0%}, or leave the arrays out"
         raise document.fault(rule, LAYOUT_KEYS[0])
 

@@ -55,6 +55,11 @@ class DeviceTable(BaseModel):
     source: str = ""
     note: str = ""
 
+    @property
+    def array_tflops(self) -> float:
+        """What its arrays multiply and add at its clock, as the peak is stated; 0 without arrays."""
+        return 2e-3 * self.num_tc * self.tc_width * self.tc_depth * self.clock_ghz
+
     def build(self, name: str) -> Device:
         """The machine in SI units.
 

@@ -20,7 +20,7 @@ from phaze_opt.hardware.network import MeasuredDimension, Topology
 from phaze_opt.units import KIBI, MEBI, MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_towards_starts
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.row import Row, read_rows
 
 Floats = NDArray[np.float64]
 LATENCY_UP_TO_BYTES = 256 * KIBI
@@ -62,16 +62,10 @@ class CompiledCollectives:
         """
         self.measured_s = np.array([row.number("latency_us") * MICRO for row in rows])
         self._bytes = np.array([row.number("bytes") for row in rows])
-        self.unscored: dict[int, str] = {}
-        self._cases: dict[int, CollectiveCase] = {}
+        self._cases, self.unscored = read_rows(read_case, rows)
         members: dict[CollectiveCase, list[int]] = {}
-        for index, row in enumerate(rows):
-            case = read_case(row)
-            if isinstance(case, str):
-                self.unscored[index] = case
-            else:
-                self._cases[index] = case
-                members.setdefault(case, []).append(index)
+        for index, case in self._cases.items():
+            members.setdefault(case, []).append(index)
         self._members = {case: np.array(indices, np.intp) for case, indices in members.items()}
 
     def seconds(self, fitted: FittedConstants) -> Floats:
@@ -129,10 +123,8 @@ _KINDS = MappingProxyType({_letters(kind.value): kind for kind in CollectiveKind
 def _rows_by_fabric(rows: Sequence[Row]) -> dict[Fabric, list[Row]]:
     """Rows by the fabric that they tell of: the adapters, of rows across nodes, whose nodes' links hardly show."""
     found: dict[Fabric, list[Row]] = {}
-    for row in rows:
-        case = read_case(row)
-        if not isinstance(case, str):
-            found.setdefault(case.levels[-1][0], []).append(row)
+    for index, case in read_rows(read_case, rows)[0].items():
+        found.setdefault(case.levels[-1][0], []).append(rows[index])
     return found
 
 

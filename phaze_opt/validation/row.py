@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TypeVar
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +105,29 @@ class Row:
 
     def _fault(self, column: str, rule: str) -> InputError:
         return InputError(f"column '{column}': {rule}", source=self.source, line=self.line)
+
+
+def read_rows(read: Callable[[Row], T | str], rows: Sequence[Row]) -> tuple[dict[int, T], dict[int, str]]:
+    """What rows describe, by index, and of the others why they cannot be predicted.
+
+    Args:
+        read: what one row describes, or a reason; an `InputError` is a reason too unless it is of a place of the row.
+        rows: any.
+
+    Raises:
+        InputError: a malformed value, by file, line and column.
+    """
+    found: dict[int, T] = {}
+    refused: dict[int, str] = {}
+    for index, row in enumerate(rows):
+        try:
+            value = read(row)
+        except InputError as error:
+            if error.line is not None and error.source == row.source:
+                raise
+            value = str(error)
+        if isinstance(value, str):
+            refused[index] = value
+        else:
+            found[index] = value
+    return found, refused

@@ -20,7 +20,7 @@ from phaze_opt.units import MILLI
 from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fp32.eager_kernels import EagerModel, eager_kernels
 from phaze_opt.validation.fp32.kernels import DTYPES, ELEMENT_BYTES, KernelTable, PlacedKernel, device_refusal
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.row import Row, read_rows
 from phaze_opt.validation.training.compiled import DeviceTimes, StepRows
 from phaze_opt.validation.training.row import read_model
 from phaze_opt.workload.model import ModelSpec
@@ -53,7 +53,6 @@ class ModelRun:
         device: that it ran on.
         model, plan, training: what ran and how it was spread.
         stack: eager, or compiled with fused chains.
-        is_training: forward and backward, or forward alone.
         has_head: whether logits of every token were computed.
         kernels: what decides the kernels.
     """
@@ -63,7 +62,6 @@ class ModelRun:
     plan: ParallelPlan
     training: TrainingSpec
     stack: TrainingStack
-    is_training: bool
     has_head: bool
     kernels: EagerModel
 
@@ -103,7 +101,6 @@ def read_run(row: Row) -> ModelRun:
         plan=plan,
         training=training,
         stack=stack,
-        is_training=is_training,
         has_head=not model.name.lower().startswith("bert"),
         kernels=EagerModel(
             sequence_length=training.sequence_length,
@@ -147,20 +144,13 @@ def _compile(rows: Sequence[Row]) -> StepRows:
     Raises:
         InputError: a malformed value, by file, line and column.
     """
-    unscored: dict[int, str] = {}
-    runs: list[ModelRun] = []
-    steps: list[CompiledStep] = []
-    for index, row in enumerate(rows):
-        try:
-            run = read_run(row)
-            step = compile_step(run.model, run.training, run.plan, stack=run.stack)
-        except InputError as error:
-            if error.line is not None:
-                raise
-            unscored[index] = str(error)
-            continue
-        runs.append(run)
-        steps.append(step)
+
+    def read(row: Row) -> tuple[ModelRun, CompiledStep]:
+        run = read_run(row)
+        return run, compile_step(run.model, run.training, run.plan, stack=run.stack)
+
+    found, unscored = read_rows(read, rows)
+    runs, steps = [run for run, _ in found.values()], [step for _, step in found.values()]
     return StepRows(
         [row.number("e2e_ms") * MILLI for row in rows],
         unscored,
@@ -176,7 +166,7 @@ def _device_times(
     classes_s, attention_s = steps().add_up(table.seconds(fitted, streaming=streaming))
     classes_s[:, :, UPDATE] = 0.0
     for place, run in enumerate(runs):
-        if not run.is_training:
+        if not run.kernels.is_training:
             classes_s[place, :, BACKWARD] = 0.0
         if not run.has_head:
             classes_s[place, HEAD] = 0.0

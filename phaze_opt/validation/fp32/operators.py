@@ -8,7 +8,6 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.errors import InputError
 from phaze_opt.estimate.fp32_machine import Fp32Machines
 from phaze_opt.estimate.machine_simt import simt_matmul
 from phaze_opt.hardware.fitted import FittedConstants
@@ -22,7 +21,7 @@ from phaze_opt.validation.fp32.kernels import (
     PlacedKernel,
     device_refusal,
 )
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.row import Row, read_rows
 
 Floats = NDArray[np.float64]
 
@@ -54,14 +53,8 @@ class CompiledFp32:
             InputError: a malformed value, by file, line and column.
         """
         self.measured_s = np.array([row.number("latency_us") * MICRO for row in rows])
-        self.unscored: dict[int, str] = {}
-        self._kernels: dict[int, PlacedKernel] = {}
-        for index, row in enumerate(rows):
-            kernel = _read_kernel(row)
-            if isinstance(kernel, str):
-                self.unscored[index] = kernel
-            else:
-                self._kernels[index] = PlacedKernel(kernel, index, row.device())
+        kernels, self.unscored = read_rows(_read_kernel, rows)
+        self._kernels = {index: PlacedKernel(kernel, index, rows[index].device()) for index, kernel in kernels.items()}
         self._streamed = {index: _streamed_bytes(rows[index]) for index in self._kernels}
         self._table = KernelTable(list(self._kernels.values()), len(rows))
 
@@ -100,7 +93,7 @@ def _read_kernel(row: Row) -> Kernel | str:
     """The kernel of a row, or why it cannot be predicted.
 
     Raises:
-        InputError: a malformed value, by file, line and column.
+        InputError: a malformed value, by file, line and column; its machine is unknown.
     """
     name = row.text("op").lower()
     kind = KIND_OF.get(name, "")
@@ -113,11 +106,5 @@ def _read_kernel(row: Row) -> Kernel | str:
     dtype = row.text("dtype", "fp32").lower()
     if dtype not in DTYPES:
         return f"operators in {dtype} are not priced here"
-    try:
-        refusal = device_refusal(row.device())
-    except InputError as error:
-        if error.line is not None:
-            raise
-        refusal = str(error)
     sizes = {"matmul": (b, m, n, k), "stream": (_streamed_bytes(row),)}
-    return refusal or Kernel(kind, sizes.get(kind, (m, n)))
+    return device_refusal(row.device()) or Kernel(kind, sizes.get(kind, (m, n)))

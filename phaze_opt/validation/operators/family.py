@@ -9,7 +9,6 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.errors import InputError
 from phaze_opt.estimate.machine import BEST_GROUP, operator_group
 from phaze_opt.estimate.machine_expectations import HOST, maker_of
 from phaze_opt.estimate.machine_vector import RowOperator
@@ -27,7 +26,7 @@ from phaze_opt.validation.operators.parameters import (
     matmul_parameters,
     row_parameters,
 )
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.row import Row, read_rows
 from phaze_opt.validation.row_times import roofline_parts
 
 Floats = NDArray[np.float64]
@@ -70,7 +69,7 @@ class CompiledOperatorRows:
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     """Constants of the devices, settings and operators that these rows have."""
-    cases = [_case_of(row) for row in rows if not _refusal(row)]
+    cases = read_rows(_read_case, rows)[0].values()
     found: list[FitParameter] = []
     if best := [case for case in cases if case.operator == "best"]:
         makers = {maker_of(case.device) for case in best}
@@ -89,8 +88,7 @@ def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
 def _compile(rows: Sequence[Row]) -> CompiledOperatorRows:
     """Rows by device, path, setting and operator."""
     measured = np.array([row.number("latency_us") * 1e-6 for row in rows])
-    unscored = {index: reason for index, row in enumerate(rows) if (reason := _refusal(row))}
-    cases = {index: _case_of(row) for index, row in enumerate(rows) if index not in unscored}
+    cases, unscored = read_rows(_read_case, rows)
     places: dict[tuple[str, ComputePath, str, str], list[int]] = {}
     for index, case in cases.items():
         places.setdefault((case.device.name, case.path, case.setting, case.operator), []).append(index)
@@ -100,10 +98,10 @@ def _compile(rows: Sequence[Row]) -> CompiledOperatorRows:
 
 def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
     """One fit for each group of constants: no row depends on two."""
-    parameters = _parameters(rows)
+    parameters, cases = _parameters(rows), read_rows(_read_case, rows)[0]
     fitted = start
     for group in dict.fromkeys(parameter.group for parameter in parameters):
-        own_rows = [row for row in rows if not _refusal(row) and _group_of(_case_of(row)) == group]
+        own_rows = [rows[index] for index, case in cases.items() if _group_of(case) == group]
         own = [parameter for parameter in parameters if parameter.group == group]
         expected = expectations(own, own_rows[0].machines or shipped_devices())
         fitted = fit_parameters(_compile(own_rows), own, fitted, expectations=expected)
@@ -112,9 +110,12 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
 
 def _regime(row: Row) -> str:
     """Operator, and what its roofline says binds."""
-    if _refusal(row):
-        return "other"
-    case = _case_of(row)
+    for case in read_rows(_read_case, [row])[0].values():
+        return _regime_of(case, row)
+    return "other"
+
+
+def _regime_of(case: OperatorCase, row: Row) -> str:
     if case.operator == ALL_REDUCE:
         return "all-reduce"
     compute, memory = roofline_parts(row, case.device)
@@ -152,10 +153,6 @@ def _setting_of(row: Row) -> str:
     return DEVICE if "device" in row.text("timing", "") else HOST
 
 
-def _case_of(row: Row) -> OperatorCase:
-    return OperatorCase(row.device(), path_of(row.text("dtype")), _setting_of(row), _operator_of(row))
-
-
 def _group_of(case: OperatorCase) -> str:
     """Group of the constants that a case is fitted to; none for an all-reduce, whose constants are the network's."""
     if case.operator == ALL_REDUCE:
@@ -163,25 +160,22 @@ def _group_of(case: OperatorCase) -> str:
     return BEST_GROUP if case.operator == "best" else operator_group(case.device.name, case.setting)
 
 
-def _refusal(row: Row) -> str:
-    """Why a row cannot be predicted; empty if it can."""
-    try:
-        case = _case_of(row)
-        if case.operator in ("matmul", "best"):
-            case.device.peak(case.path)
-    except InputError as error:
-        return str(error)
+def _read_case(row: Row) -> OperatorCase | str:
+    """What a row measures, or why it cannot be predicted.
+
+    Raises:
+        InputError: its machine or type is unknown.
+    """
+    case = OperatorCase(row.device(), path_of(row.text("dtype")), _setting_of(row), _operator_of(row))
     if case.operator == ALL_REDUCE:
         collective = read_case(_as_collective(row))
-        return collective if isinstance(collective, str) else ""
-    if case.operator in ("matmul", "best") and not row.text("k", ""):
-        return "column 'k' is blank; a matmul needs its inner size"
-    known = {"matmul", "best", *(kind.value for kind in RowOperator)}
-    if case.operator not in known:
+        return collective if isinstance(collective, str) else case
+    if case.operator in ("matmul", "best"):
+        case.device.peak(case.path)
+        return case if row.text("k", "") else "column 'k' is blank; a matmul needs its inner size"
+    if case.operator not in list(RowOperator):
         return f"no model of the operator '{case.operator}'"
-    if case.operator not in ("matmul", "best") and case.device.style is not MatrixStyle.TILES:
-        return "row operators are modelled on GPUs alone"
-    return ""
+    return case if case.device.style is MatrixStyle.TILES else "row operators are modelled on GPUs alone"
 
 
 def _build_block(rows: Sequence[Row], case: OperatorCase) -> OperatorBlock:

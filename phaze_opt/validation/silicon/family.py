@@ -6,7 +6,6 @@ of a row by published ratios. Power and traffic are worked out by experiments/va
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MEBI, MILLI, um2_to_mm2
 from phaze_opt.validation.family import Family, Part
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.row import Row, read_rows
 from phaze_opt.validation.silicon.convolution_chips import (
     eyeriss_chip,
     eyeriss_layer,
@@ -73,10 +72,9 @@ def multiprocessor_mm2(device: str) -> float:
     """One multiprocessor of a machine at 22 nm, mm^2: its arrays with their local memory, and its lanes."""
     layout = load_device(device).layout
     assert layout is not None
-    count = layout.num_tc // layout.num_vc
     arrays = tc_area_um2(np.array([layout.tc_width * layout.tc_depth]), np.array([layout.local_bytes]))
     lanes = vc_area_um2(np.array([layout.vc_width]))
-    return um2_to_mm2(float(count * arrays[0] + lanes[0]))
+    return um2_to_mm2(float(layout.arrays_per_vector_unit * arrays[0] + lanes[0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,9 +126,10 @@ def _compile(rows: Sequence[Row]) -> CompiledSilicon:
     Raises:
         InputError: a malformed value, by file, line and column.
     """
-    found = [_FIGURE_OF[row.dataset](row) for row in rows]
-    unscored = {index: each for index, each in enumerate(found) if isinstance(each, str)}
-    values = np.array([(math.nan, math.nan) if isinstance(each, str) else each for each in found]).reshape(-1, 2)
+    found, unscored = read_rows(lambda row: _FIGURE_OF[row.dataset](row), rows)
+    values = np.full((len(rows), 2), np.nan)
+    for index, pair in found.items():
+        values[index] = pair
     return CompiledSilicon(values[:, 0], values[:, 1], unscored)
 
 

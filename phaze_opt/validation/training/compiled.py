@@ -10,7 +10,6 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants
@@ -24,6 +23,7 @@ from phaze_opt.objective.step.step_batch import StepBatch, build_batch
 from phaze_opt.objective.step.step_traffic import Traffic, plan_network
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Part
+from phaze_opt.validation.row import Row, read_rows
 from phaze_opt.validation.training.row import TrainingRow
 
 Floats = NDArray[np.float64]
@@ -144,25 +144,27 @@ class _Group:
     rows: Indices
 
 
-def compile_training(entries: Sequence[TrainingEntry | str]) -> StepRows:
-    """Compile the graphs; an entry that is a sentence, or whose model cannot be sharded, stays unscored.
+def compile_training(rows: Sequence[Row], read: Callable[[Row], TrainingEntry]) -> StepRows:
+    """Compile the graphs; a row that cannot be read, or whose model cannot be sharded, stays unscored.
 
     Args:
-        entries: one for each row, or why there is none.
+        rows: of training sets.
+        read: how one row is predicted; an `InputError` says why it is not.
+
+    Raises:
+        InputError: a malformed value, by file, line and column.
     """
-    unscored = {index: each for index, each in enumerate(entries) if isinstance(each, str)}
     compiler = StepCompiler()
-    scored: list[tuple[TrainingEntry, CompiledStep]] = []
-    for index, entry in enumerate(entries):
-        if isinstance(entry, str):
-            continue
-        try:
-            row, stack = entry.row, load_stack(entry.stack, FittedConstants({}))
-            scored.append((entry, compiler.compile(row.model, row.training, row.plan, stack=stack)))
-        except InputError as error:
-            unscored[index] = str(error)
+
+    def compiled(row: Row) -> tuple[TrainingEntry, CompiledStep]:
+        entry = read(row)
+        stack = load_stack(entry.stack, FittedConstants({}))
+        return entry, compiler.compile(entry.row.model, entry.row.training, entry.row.plan, stack=stack)
+
+    found, unscored = read_rows(compiled, rows)
+    scored = list(found.values())
     return StepRows(
-        [np.nan if isinstance(each, str) else each.row.measured_s for each in entries],
+        [found[index][0].row.measured_s if index in found else np.nan for index in range(len(rows))],
         unscored,
         build=partial(_build, scored),
         device_times=partial(_all_device_times, [entry for entry, _ in scored], _build_groups(scored)),

@@ -12,7 +12,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, path_of
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.networks import DEFAULT_NETWORK
@@ -20,7 +19,7 @@ from phaze_opt.objective.step.stacks import stack_groups
 from phaze_opt.validation.family import Family, FitParameter, Label
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.held_out import with_starts
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.row import Row, read_rows
 from phaze_opt.validation.training.compiled import StepRows, TrainingEntry, compile_training
 from phaze_opt.validation.training.parameters import (
     BASE,
@@ -161,21 +160,17 @@ SETS = {
 """By name. Composed rows of vTrain come from profiles of layers."""
 
 
-def read_row(row: Row) -> TrainingRow | str:
-    """A row with its blanks filled, or a sentence that says why no model of it can be made.
+def read_row(row: Row) -> TrainingRow:
+    """A row with its blanks filled.
 
     Raises:
-        InputError: a malformed value, by file, line and column.
+        InputError: a malformed value, by file, line and column; no model of it can be made.
     """
     if row.dataset == LAYER:
         return read_layer_row(row)
     known = SETS[row.dataset]
     chunks = max(1, row.integer("layers") // row.integer("pp", 1)) if known.has_single_blocks else None
-    read = read_training_row(row, micro_batch=known.micro_batch, interleave=chunks)
-    try:
-        return read if isinstance(read, str) else known.complete(read)
-    except InputError as error:
-        return str(error)
+    return known.complete(read_training_row(row, micro_batch=known.micro_batch, interleave=chunks))
 
 
 def stack_of(read: TrainingRow) -> str:
@@ -183,38 +178,28 @@ def stack_of(read: TrainingRow) -> str:
     return read.row.text("software", "").lower() or SETS[read.row.dataset].stack(read.row, read.device)
 
 
-def read_entry(row: Row) -> TrainingEntry | str:
-    """How a row is predicted, or why it is not.
+def read_entry(row: Row) -> TrainingEntry:
+    """How a row is predicted.
 
     Raises:
-        InputError: a malformed value, by file, line and column.
+        InputError: as `read_row`; its machine lacks the path of its type, or its network does not suit the plan.
     """
     read = read_row(row)
-    if isinstance(read, str):
-        return read
     network = SETS[row.dataset].network or read.device.network or DEFAULT_NETWORK
-    try:
-        path = path_of(read.dtype)
-        read.device.peak(path)
-        entry = TrainingEntry(read, stack_of(read), network, path, is_lone_block=row.dataset == LAYER)
-        entry.network_under(load_fitted())
-    except InputError as error:
-        return str(error)
+    path = path_of(read.dtype)
+    read.device.peak(path)
+    entry = TrainingEntry(read, stack_of(read), network, path, is_lone_block=row.dataset == LAYER)
+    entry.network_under(load_fitted())
     return entry
 
 
 def _compile(rows: Sequence[Row]) -> StepRows:
-    """Graphs of all rows.
-
-    Raises:
-        InputError: a malformed value, by file, line and column.
-    """
-    return compile_training([read_entry(row) for row in rows])
+    return compile_training(rows, read_entry)
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     """Constants of the software that the rows ran, and of what it came of."""
-    stacks = {stack_of(read) for row in rows if not isinstance(read := read_row(row), str)}
+    stacks = {stack_of(read) for read in read_rows(read_row, rows)[0].values()}
     used = {group for stack in stacks for group in stack_groups(stack)}
     return tuple(each for each in (*MEGATRON_PARAMETERS, *MODERN_PARAMETERS) if each.group in used)
 

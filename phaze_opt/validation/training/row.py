@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from phaze_opt.errors import InputError
@@ -41,8 +40,8 @@ class TrainingRow:
     measured_s: float
 
 
-def read_training_row(row: Row, *, micro_batch: int | None = None, interleave: int | None = None) -> TrainingRow | str:
-    """A row as objects, or a sentence that says why no model of it can be made.
+def read_training_row(row: Row, *, micro_batch: int | None = None, interleave: int | None = None) -> TrainingRow:
+    """A row as objects.
 
     Args:
         row: of a training set.
@@ -51,46 +50,30 @@ def read_training_row(row: Row, *, micro_batch: int | None = None, interleave: i
         interleave: chunks a stage where that column is blank; 1 unless given.
 
     Raises:
-        InputError: a malformed value, by file, line and column.
+        InputError: a malformed value, by file, line and column; no model of it can be made.
     """
-
-    def read() -> tuple[ParallelPlan, TrainingSpec]:
-        plan = _read_plan(row, micro_batch=micro_batch, interleave=interleave)
-        batch, is_split = row.integer("global_batch"), plan.is_sequence_parallel
-        return plan, TrainingSpec(plan.micro_batch, row.integer("seq"), batch, is_sequence_parallel=is_split)
-
-    return _read(row, row.number("iter_time_s"), read)
+    measured_s, device, model = row.number("iter_time_s"), row.device(), read_model(row)
+    plan = _read_plan(row, micro_batch=micro_batch, interleave=interleave)
+    batch, is_split = row.integer("global_batch"), plan.is_sequence_parallel
+    training = TrainingSpec(plan.micro_batch, row.integer("seq"), batch, is_sequence_parallel=is_split)
+    return TrainingRow(row, device, row.text("dtype", "bf16").lower(), model, training, plan, measured_s)
 
 
-def read_layer_row(row: Row) -> TrainingRow | str:
+def read_layer_row(row: Row) -> TrainingRow:
     """A row of one block, forward and backward, as a model of one block on one tensor-parallel group.
 
     Raises:
-        InputError: a malformed value, by file, line and column.
+        InputError: a malformed value, by file, line and column; no model of it can be made.
     """
-
-    def read() -> tuple[ParallelPlan, TrainingSpec]:
-        tensor = row.integer("tp", 1)
-        plan = ParallelPlan(
-            tensor=tensor,
-            micro_batch=row.integer("micro_batch", 1),
-            recompute=_recompute(row),
-            is_sequence_parallel=_is_sequence_parallel(row, tensor),
-        )
-        return plan, TrainingSpec(plan.micro_batch, row.integer("seq"), plan.micro_batch)
-
-    return _read(row, (row.number("forward_ms") + row.number("backward_ms")) * 1e3 * MICRO, read)
-
-
-def _read(row: Row, measured_s: float, read_plan: Callable[[], tuple[ParallelPlan, TrainingSpec]]) -> TrainingRow | str:
-    """What a row describes; a fault without a line is that of a plan or a machine, not of a value."""
-    try:
-        device, model = row.device(), read_model(row)
-        plan, training = read_plan()
-    except InputError as error:
-        if error.line is not None:
-            raise
-        return str(error)
+    measured_s = (row.number("forward_ms") + row.number("backward_ms")) * 1e3 * MICRO
+    device, model, tensor = row.device(), read_model(row), row.integer("tp", 1)
+    plan = ParallelPlan(
+        tensor=tensor,
+        micro_batch=row.integer("micro_batch", 1),
+        recompute=_recompute(row),
+        is_sequence_parallel=_is_sequence_parallel(row, tensor),
+    )
+    training = TrainingSpec(plan.micro_batch, row.integer("seq"), plan.micro_batch)
     return TrainingRow(row, device, row.text("dtype", "bf16").lower(), model, training, plan, measured_s)
 
 

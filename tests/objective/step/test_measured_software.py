@@ -47,7 +47,6 @@ def entries() -> dict[str, list[tuple[TrainingEntry, str]]]:
     found: dict[str, list[tuple[TrainingEntry, str]]] = {}
     for data in read_datasets(None, SETS)[0]:
         for entry in map(read_entry, data.rows):
-            assert not isinstance(entry, str)
             found.setdefault(entry.stack, []).append((entry, data.name))
     return found
 

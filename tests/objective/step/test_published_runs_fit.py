@@ -29,8 +29,7 @@ MISFITS = {
 def entries(dataset: str) -> tuple[TrainingEntry, ...]:
     """Rows with the software that they are predicted with."""
     (found,), _ = read_datasets(None, [dataset])
-    read = (read_entry(row) for row in found.rows)
-    return tuple(entry for entry in read if not isinstance(entry, str))
+    return tuple(map(read_entry, found.rows))
 
 
 def share(entry: TrainingEntry, *, times: int = 1) -> float:
