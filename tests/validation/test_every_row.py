@@ -1,16 +1,14 @@
 """Every family on rows it was not made for: predicted or unscored with a reason, never an exception."""
 
-from types import MappingProxyType
-
 import numpy as np
 import pytest
+from kits.measured_rows import changed, public_rows
 
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import CONTEXT, DATASET_SCHEMAS
 from phaze_opt.validation.validate import validate
 
@@ -27,10 +25,6 @@ def datasets():
 @pytest.fixture(scope="module")
 def families():
     return load_families()
-
-
-def changed(row, **values):
-    return Row(row.dataset, row.source, row.line, MappingProxyType({**row.values, **values}))
 
 
 def variations(dataset):
@@ -73,3 +67,54 @@ def test_the_public_half_is_scored_and_explained(datasets, families):
         for worst in entry.worst:
             total = sum(part.seconds for part in worst.parts)
             assert np.isclose(total, worst.result.predicted_s, rtol=1e-6), (entry.name, worst.result.row.id)
+
+
+@pytest.mark.parametrize("family", load_families(), ids=lambda family: family.name)
+def test_public_rows_are_scored_and_their_parts_add_up(family):
+    rows, fitted = public_rows(*family.datasets), load_fitted()
+    compiled = family.compile(rows)
+    seconds = compiled.seconds(fitted)
+    scored = [index for index in range(len(rows)) if index not in compiled.unscored]
+    assert len(scored) == len(rows) or family.name == "silicon"
+    for index in scored[:: max(1, len(scored) // 60)]:
+        assert sum(part.seconds for part in compiled.explain(fitted, index)) == pytest.approx(seconds[index], rel=1e-9)
+
+
+REFUSED = [
+    ("collective_all_reduce", {"hardware": "Abacus"}, "Abacus"),
+    ("collective_all_reduce", {"collective": "broadcast"}, "broadcast"),
+    ("collective_all_reduce", {"n_devices": 9, "n_nodes": 2}, "no group of equal nodes"),
+    ("collective_all_reduce", {"n_devices": 1}, "no group of equal nodes"),
+    ("op_llmcompass", {"hardware": "Abacus"}, "no machine is named"),
+    ("op_llmcompass", {"dtype": "fp3"}, "dtype 'fp3' is unknown"),
+    ("op_llmcompass", {"dtype": "fp8"}, "has no fp8 path"),
+    ("op_llmcompass", {"op": "sort", "k": ""}, "no model of the operator 'sort'"),
+    ("op_llmcompass", {"op": "softmax", "k": "", "hardware": "TPUv6e"}, "on GPUs alone"),
+    ("op_llmcompass", {"op": "allreduce_mha", "k": "", "n_devices": 3, "n_nodes": 2}, "equal nodes"),
+    ("op_neusight_fp32", {"op": "conv"}, "no formula"),
+    ("op_neusight_fp32", {"dtype": "fp16"}, "fp16"),
+    ("op_neusight_fp32", {"hardware": "Abacus"}, "no machine is named 'Abacus'"),
+    ("op_neusight_fp32", {"hardware": "Gaudi2"}, "gaudi2 is no GPU"),
+    ("e2e_neusight_fp32", {"dtype": "fp16"}, "fp16"),
+    ("e2e_neusight_fp32", {"hardware": "Abacus"}, "Abacus"),
+    ("e2e_neusight_fp32", {"hardware": "TPUv5e"}, "tpu-v5e is no GPU"),
+    ("train_vtrain_multinode", {"hardware": "A1000"}, "no machine is named 'A1000'"),
+    ("train_vtrain_multinode", {"dtype": "fp8"}, "has no fp8 path"),
+    ("train_vtrain_multinode", {"tp": 5, "n_devices": 60}, "do not divide by tensor parallel degree 5"),
+    ("train_maxtext_tpu", {"hardware": "TPUv99"}, "TPUv99"),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "reason"), REFUSED)
+def test_what_cannot_be_predicted_says_why(name, values, reason):
+    """Alone it teaches no constant; its neighbours are priced."""
+    family = next(family for family in load_families() if name in family.datasets)
+    good = next(row for row in public_rows(name) if row.values.get("k") or "k" not in row.values)
+    odd = changed(good, **values)
+    compiled = family.compile([good, odd])
+    assert set(compiled.unscored) == {1}
+    assert reason in compiled.unscored[1]
+    assert np.isfinite(compiled.seconds(load_fitted())).tolist() == [True, False]
+    assert np.isnan(family.compile([odd]).seconds(load_fitted())).all()
+    if family.name in ("operators", "collectives", "modern-training"):
+        assert family.parameters([odd]) == ()

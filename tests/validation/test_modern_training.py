@@ -5,24 +5,18 @@ import time
 
 import numpy as np
 import pytest
+from kits.measured_rows import changed, public_rows
 
 from phaze_opt.hardware.fitted import load_fitted
-from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.held_out import cells_of, fold_by_cell, leave_one_out, predict_held_out, without_groups
-from phaze_opt.validation.row import Row
 from phaze_opt.validation.training.family import LLM_FOUNDRY, MAXTEXT, MEGATRON, MODERN_TRAINING, NEMO, read_row
 
 FAMILY = MODERN_TRAINING
 
 
-def rows_of(*names):
-    datasets, _ = read_datasets(None, names)
-    return [row for dataset in datasets for row in dataset.rows]
-
-
 @pytest.fixture(scope="module")
 def rows():
-    return rows_of(*FAMILY.datasets)
+    return public_rows(*FAMILY.datasets)
 
 
 def mean_error(rows, predicted, name=None):
@@ -68,7 +62,7 @@ def test_few_constants_and_none_for_a_row_or_model(rows):
 
 
 def test_published_parameter_counts_are_the_models():
-    for row in rows_of(LLM_FOUNDRY):
+    for row in public_rows(LLM_FOUNDRY):
         published = re.search(r"parameters (\d+)", row.text("note"))
         assert published is not None
         assert read_row(row).model.num_parameters == int(published.group(1)), row.id
@@ -82,18 +76,6 @@ def test_all_rows_are_predicted_within_50_ms(rows):
     assert time.process_time() - started < 0.05
 
 
-def test_parts_of_a_row_add_up(rows):
-    compiled, fitted = FAMILY.compile(rows), load_fitted()
-    seconds = compiled.seconds(fitted)
-    for index in (0, 8, 40, 120, 143):
-        parts = compiled.explain(fitted, index)
-        assert sum(part.seconds for part in parts) == pytest.approx(seconds[index], rel=1e-12)
-
-
-def changed(row, **values):
-    return Row(row.dataset, row.source, row.line, {**row.values, **values})
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -104,24 +86,16 @@ def changed(row, **values):
     ],
 )
 def test_other_plans_of_the_same_kind_are_scored(values):
-    llama = next(row for row in rows_of(NEMO) if row.text("model") == "LLAMA3-8B")
+    llama = next(row for row in public_rows(NEMO) if row.text("model") == "LLAMA3-8B")
     compiled = FAMILY.compile([changed(llama, **values)])
     assert not compiled.unscored
     assert compiled.seconds(load_fitted())[0] > 0
 
 
-def test_unknown_machines_are_left_out_with_a_reason():
-    row = changed(rows_of(MAXTEXT)[0], hardware="TPUv99")
-    compiled = FAMILY.compile([row])
-    assert "TPUv99" in compiled.unscored[0]
-    assert np.isnan(compiled.seconds(load_fitted())[0])
-    assert FAMILY.parameters([row]) == ()
-
-
 def test_micro_batches_are_per_chip_and_slices_share_no_state():
     row = next(
         r
-        for r in rows_of(MAXTEXT)
+        for r in public_rows(MAXTEXT)
         if r.text("sharding") == "fsdp 64 in slice, data parallel 2 across slices" and r.integer("tp") == 16
     )
     plan = read_row(row).plan
@@ -129,7 +103,7 @@ def test_micro_batches_are_per_chip_and_slices_share_no_state():
 
 
 def test_blanks_of_megatron_are_filled():
-    row = next(r for r in rows_of(MEGATRON) if r.integer("pp") == 16)
+    row = next(r for r in public_rows(MEGATRON) if r.integer("pp") == 16)
     read = read_row(row)
     assert (read.plan.micro_batch, read.plan.interleave, read.plan.zero) == (1, 7, 1)
     # 462B parameters, as the table says, need an output matrix of their own.
@@ -145,7 +119,7 @@ def test_machines_that_no_row_shows_keep_their_starts(rows):
 
 
 def test_half_a_sequence_a_chip_is_four_for_a_tensor_group_of_eight():
-    row = next(r for r in rows_of(MAXTEXT) if r.integer("tp") == 8 and r.number("micro_batch") == 1)
+    row = next(r for r in public_rows(MAXTEXT) if r.integer("tp") == 8 and r.number("micro_batch") == 1)
     half = changed(row, micro_batch="0.5", global_batch=str(row.integer("global_batch") // 2))
     assert read_row(half).plan.micro_batch == 4
     whole_s, half_s = FAMILY.compile([row, half]).seconds(load_fitted())

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from kits.measured_rows import public_rows
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.fp32_machine import FP32_CONSTANTS, Scope, group_of, matmul_efficiency
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.fp32.family import FP32_OPERATORS, device_parameters
 from phaze_opt.validation.held_out import cells_of, fold_by_cell, leave_one_out, predict_held_out
 from phaze_opt.validation.row import Row
@@ -25,7 +25,7 @@ MOST_CONSTANTS_A_DEVICE = 20
 @pytest.fixture(scope="module")
 def rows() -> tuple[Row, ...]:
     """The package's public half."""
-    return read_datasets(None, ["op_neusight_fp32"])[0][0].rows
+    return public_rows(*FAMILY.datasets)
 
 
 def _row(**values: str) -> Row:
@@ -82,14 +82,6 @@ def test_few_constants_a_device(rows: tuple[Row, ...]) -> None:
     assert len(FAMILY.parameters(rows)) / len(devices) <= MOST_CONSTANTS_A_DEVICE
 
 
-def test_parts_add_up(rows: tuple[Row, ...]) -> None:
-    """Every row's parts sum to its prediction."""
-    compiled, fitted = FAMILY.compile(rows), load_fitted()
-    predicted = compiled.seconds(fitted)
-    for index in range(0, len(rows), 97):
-        assert sum(part.seconds for part in compiled.explain(fitted, index)) == pytest.approx(predicted[index])
-
-
 def test_power_limits_a_device_by_watts_for_each_flop() -> None:
     """A device with little power sustains watts over picojoules; one with plenty the sustained share."""
     fitted = FittedConstants({"fp32/shared": {"picojoule_per_flop": 8.0, "sustained_share": 0.95}})
@@ -110,24 +102,6 @@ def test_own_constants_come_before_the_makers() -> None:
     predicted = FAMILY.compile(small).seconds(slow)
     assert predicted[0] == pytest.approx(8e-5, rel=0.05)
     assert predicted[1] == pytest.approx(9e-5, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"op": "conv"}, "no formula"),
-        ({"dtype": "fp16"}, "fp16"),
-        ({"hardware": "Abacus"}, "no machine is named 'Abacus'"),
-        ({"hardware": "Gaudi2"}, "gaudi2 is no GPU"),
-    ],
-)
-def test_what_cannot_be_priced_is_said(values: dict[str, str], reason: str) -> None:
-    """An unscored row has a reason and a prediction of nan; its neighbours are priced."""
-    compiled = FAMILY.compile([_row(), _row(**values)])
-    assert reason in compiled.unscored[1]
-    predicted = compiled.seconds(NOTHING)
-    assert predicted[0] > 0
-    assert np.isnan(predicted[1])
 
 
 @pytest.mark.parametrize("device", ["T4", "P4", "P100", "A100-SXM-40GB", "MI250-GCD", "H100-PCIe", "MI250X"])

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kits.measured_rows import public_rows
 
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
-from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.fp32.eager_kernels import EagerModel, eager_kernels
 from phaze_opt.validation.fp32.kernels import Kernel
 from phaze_opt.validation.fp32.models import FP32_MODELS, streaming_share
@@ -48,7 +48,7 @@ def _predict(*rows: Row) -> np.ndarray:
 
 def test_public_rows_with_one_constant_of_their_own() -> None:
     """All 61 scored; 4.9 %, and 6.2 with operators' constants alone."""
-    rows = read_datasets(None, ["e2e_neusight_fp32"])[0][0].rows
+    rows = public_rows(*FAMILY.datasets)
     compiled = FAMILY.compile(rows)
     assert not compiled.unscored
     assert len(FAMILY.parameters(rows)) == 1
@@ -101,15 +101,6 @@ def test_compiled_chains_save_time() -> None:
     """Fusing chains never costs."""
     eager, compiled = _predict(_row(), _row(option="fusion"))
     assert 0.6 * eager < compiled < eager
-
-
-def test_rows_that_cannot_be_priced_say_why() -> None:
-    """Another precision, an unknown device, a device that no GPU library runs on."""
-    compiled = FAMILY.compile([_row(dtype="fp16"), _row(hardware="Abacus"), _row(), _row(hardware="TPUv5e")])
-    assert "fp16" in compiled.unscored[0]
-    assert "Abacus" in compiled.unscored[1]
-    assert "tpu-v5e is no GPU" in compiled.unscored[3]
-    assert np.isfinite(compiled.seconds(load_fitted())[2])
 
 
 def _vector(name: str, kind: VectorKind, elements: int, *, phase: Phase = Phase.FORWARD) -> Operator:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kits.measured_rows import public_rows
 
 from phaze_opt.estimate.machine import BEST_GROUP
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.held_out import cells_of, fold_by_cell, predict_held_out
 from phaze_opt.validation.operators.family import OPERATORS
 from phaze_opt.validation.predict import predict_rows
@@ -19,8 +19,7 @@ ROW_OPERATORS = ("softmax", "layernorm", "gelu")
 
 @pytest.fixture(scope="module")
 def rows():
-    datasets, _ = read_datasets(None, FAMILY.datasets)
-    return [row for dataset in datasets for row in dataset.rows]
+    return public_rows(*FAMILY.datasets)
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +63,6 @@ def test_goals_are_met_fitted_and_by_cross_validation(rows, errors, name, num_ro
     for error in errors:
         assert np.isfinite(error[is_chosen]).all()
         assert error[is_chosen].mean() <= goal
-
-
-def test_every_row_is_scored_and_explained(rows):
-    compiled = FAMILY.compile(rows)
-    assert not compiled.unscored
-    fitted = load_fitted()
-    seconds = compiled.seconds(fitted)
-    for index in range(len(rows)):
-        parts = compiled.explain(fitted, index)
-        assert sum(part.seconds for part in parts) == pytest.approx(seconds[index], rel=1e-9)
-        assert min(part.seconds for part in parts) >= -1e-12 * seconds[index]
 
 
 def test_few_constants(rows):
@@ -121,27 +109,6 @@ def test_devices_never_measured_are_predicted_by_their_kin(dataset, hardware):
     predictions = predict_rows([FAMILY], [make_row(dataset, hardware=hardware, timing="")], load_fitted())
     assert not predictions.unscored
     assert predictions.predicted_s[0] > 1e-5
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"hardware": "Abacus"}, "no machine is named"),
-        ({"dtype": "fp3"}, "dtype 'fp3' is unknown"),
-        ({"hardware": "A100-SXM-80GB", "dtype": "fp8"}, "has no fp8 path"),
-        ({"op": "sort", "k": ""}, "no model of the operator 'sort'"),
-        ({"op": "softmax", "k": "", "hardware": "TPUv6e"}, "on GPUs alone"),
-        ({"op": "allreduce_mha", "k": "", "n_devices": "3", "n_nodes": "2"}, "equal nodes"),
-    ],
-)
-def test_what_cannot_be_predicted_says_why(values, reason):
-    row = make_row("op_llmcompass", **values)
-    compiled = FAMILY.compile([row])
-    assert reason in compiled.unscored[0]
-    assert np.isnan(compiled.seconds(load_fitted())).all()
-    assert compiled.explain(load_fitted(), 0) == ()
-    assert FAMILY.regime(row) == "other"
-    assert FAMILY.parameters([row]) == ()
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import math
 import runpy
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
+from kits.measured_rows import changed, public_rows
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.area import area_mm2
@@ -21,8 +21,6 @@ from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w
-from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.row import Row
 from phaze_opt.validation.silicon.convolution_chips import (
     Convolution,
     eyeriss_chip,
@@ -39,18 +37,10 @@ NONE = FittedConstants({})
 FOLDER = Path(__file__).parents[2] / "experiments" / "validation"
 
 
-def rows_of(name: str) -> tuple[Row, ...]:
-    return read_datasets(None, (name,))[0][0].rows
-
-
 @pytest.fixture(scope="module")
 def script() -> dict[str, Any]:
     """What docs/silicon.md quotes is worked out by it."""
     return runpy.run_path(str(FOLDER / "silicon.py"))
-
-
-def changed(row: Row, **values: str) -> Row:
-    return replace(row, values=MappingProxyType({**row.values, **values}))
 
 
 def test_resnet50_has_its_published_size() -> None:
@@ -63,7 +53,7 @@ def test_resnet50_has_its_published_size() -> None:
 
 
 def test_layers_of_eyeriss_have_their_published_macs() -> None:
-    for row in rows_of("eyeriss_alexnet"):
+    for row in public_rows("eyeriss_alexnet"):
         assert eyeriss_layer(row).matmul.macs / 1e9 == pytest.approx(row.number("gmacs"), abs=0.005)
 
 
@@ -88,7 +78,7 @@ def test_scaling_is_neutral_at_22_nm_and_follows_the_published_ratios() -> None:
 
 def test_areas_of_components_add_up_to_the_model_of_the_chip(script: dict[str, Any]) -> None:
     chip = accelerator_of(load_device("a100-80g"), load_constants())
-    cores = {f.subject: f for f in script["silicon_figures"](rows_of("die_area"))}
+    cores = {f.subject: f for f in script["silicon_figures"](public_rows("die_area"))}
     whole = cores["GA100 (A100), cores"].predicted / area_factor("TSMC N7")
     assert whole == pytest.approx(128 * multiprocessor_mm2("a100-80g"))
     without_cache = area_mm2(replace(chip, glb_bytes=2 << 20)) - 3.33822
@@ -123,7 +113,7 @@ def test_the_family_scores_what_its_model_has_and_says_why_not() -> None:
     family = SILICON
     assert family.datasets == SETS
     for name in SETS:
-        rows = rows_of(name)
+        rows = public_rows(name)
         compiled = family.compile(rows)
         predicted = compiled.seconds(NONE)
         for index, row in enumerate(rows):
@@ -133,12 +123,12 @@ def test_the_family_scores_what_its_model_has_and_says_why_not() -> None:
                 assert compiled.explain(NONE, index)[0].seconds == predicted[index] > 0
                 assert compiled.measured_s[index] > 0
         assert not family.parameters(rows)
-    assert "memory PHY" in "; ".join(family.compile(rows_of("die_area")).unscored.values())
+    assert "memory PHY" in "; ".join(family.compile(public_rows("die_area")).unscored.values())
 
 
 def test_rows_of_the_other_half_are_predicted_too() -> None:
     family = SILICON
-    nvdla, die, layer = (rows_of(name)[0] for name in ("nvdla_estimates", "die_area", "eyeriss_alexnet"))
+    nvdla, die, layer = (public_rows(name)[0] for name in ("nvdla_estimates", "die_area", "eyeriss_alexnet"))
     for macs in (32, 128, 256):
         chip = nvdla_chip(changed(nvdla, macs_int8=str(macs)))
         assert chip.num_macs == macs
@@ -160,7 +150,7 @@ def test_the_record_is_what_the_script_works_out(script: dict[str, Any]) -> None
     assert powers == pytest.approx({row["device"]: row["predicted_w"] for row in recorded["tdp"]}, rel=1e-3, abs=0.1)
     for name in SETS:
         found, kept = (
-            [script["figure_row"](figure) for figure in script["silicon_figures"](rows_of(name))],
+            [script["figure_row"](figure) for figure in script["silicon_figures"](public_rows(name))],
             recorded["figures"][name],
         )
         assert [(row["row_id"], row["quantity"]) for row in found] == [(row["row_id"], row["quantity"]) for row in kept]
