@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from phaze_opt.certify.robust.result import RobustResult
     from phaze_opt.report.certificate import Ties
     from phaze_opt.report.runner_up import RunnerUp
-    from phaze_opt.track.certificate_events import CertificateTrackingSession
+    from phaze_opt.track.protocol import CertificateTrackingSession
 
 CHECK_COUNTS = (
     "num_relaxed", "num_exact", "num_over_budget", "num_out_of_memory", "num_vectors", "num_trees", "num_schedules",

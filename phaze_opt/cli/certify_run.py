@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
     from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
     from phaze_opt.report.runner_up import RunnerUp
-    from phaze_opt.track.certificate_events import CertificateTrackingSession
+    from phaze_opt.track.protocol import CertificateTrackingSession
 
 MAX_EVALUATIONS = 40
 """Points looked at for the best one of lower value; beyond that the best one seen is named as that."""
@@ -88,7 +88,7 @@ class ProofRun:
 
     def _prove(self) -> CertifyResult:
         from phaze_opt.certify.prove import certify
-        from phaze_opt.track.certificate_events import ProofMoved
+        from phaze_opt.track.protocol import ProofMoved
 
         with proof_progress(goal=self.problem.goal, is_quiet=self.is_json) as show:
 
@@ -120,7 +120,7 @@ class ProofRun:
 
     def _begin(self) -> None:
         """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
-        from phaze_opt.track.certificate_events import ProofStarted
+        from phaze_opt.track.protocol import ProofStarted
 
         if self._is_begun:
             return
@@ -132,7 +132,7 @@ class ProofRun:
 
     def _record_interruption(self) -> None:
         """The end of a proof without a claim; what the journal holds is kept by the prover."""
-        from phaze_opt.track.certificate_events import ProofFinished
+        from phaze_opt.track.protocol import ProofFinished
 
         self._begin()
         spent_s = 0.0 if self._last is None else self._last.wall_s
@@ -183,7 +183,7 @@ class ProofRun:
         """The end of the proof, the certificate's statement and the table of the best designs."""
         from phaze_opt.certify.certificate import CERTIFICATE_FILE
         from phaze_opt.report.certificate import best_designs_csv, claim_sentence
-        from phaze_opt.track.certificate_events import ProofFinished
+        from phaze_opt.track.protocol import ProofFinished
 
         self._begin()
         provenance = result.certificate.provenance

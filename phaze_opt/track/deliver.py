@@ -8,37 +8,39 @@ itself (see `run_writer`), so a process that dies half-way leaves nothing half-k
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, final
 
+import phaze_opt
 from phaze_opt.errors import InputError
 from phaze_opt.record.lock import locked
 from phaze_opt.track import store
-from phaze_opt.track.batches import log_file
 from phaze_opt.track.destination import URI_VARIABLE, Destination
 from phaze_opt.track.order import DeliveryState, Order, OrderFile, Record, list_orders
-from phaze_opt.track.quiet import quiet_mlflow
-from phaze_opt.track.run_writer import RunWriter
+from phaze_opt.track.runs import log_file
 from phaze_opt.track.sources import Part, Source, num_pending, open_source
-from phaze_opt.track.store import HeardClient, StoreClock, describe_trouble
-from phaze_opt.track.study_records import STUDY_STARTED
-from phaze_opt.track.study_writer import StudyWriter
+from phaze_opt.track.store import HeardClient, StoreClock, describe_trouble, quiet_environment, quiet_mlflow
+from phaze_opt.track.writers import RunWriter, StudyWriter, open_writer
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+
 DIRECTORY_VARIABLE = "PHAZE_OPT_ORDER"
 WORK_DIR_VARIABLE = "PHAZE_OPT_WORK_DIR"
 PATIENCE_VARIABLE = "PHAZE_OPT_FIRST_ANSWER_S"
-Writer = RunWriter | StudyWriter
 GROUP = 10
 """Records written between two notes of how far delivery is."""
 POLL_S = 0.25
+WATCH_S = 0.05
+TERMINATE_S = 2.0
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 10.0
 FIRST_ANSWER_S = 9.0
@@ -46,6 +48,93 @@ FIRST_ANSWER_S = 9.0
 LOST_ANSWER_S = 60.0
 """Patience with one that has, and with a file that another process holds, s."""
 BUSY = "another process delivers this record"
+
+
+@final
+class DeliveryProcess:
+    """A process that delivers one record, or, without one, every record that waits for a store.
+
+    It has a session of its own, so Ctrl-C in the terminal does not reach it; it ends when its standard input does. The
+    address reaches it through its environment, as a list of processes shows arguments.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        *,
+        place: OrderFile | None = None,
+        first_answer_s: float = FIRST_ANSWER_S,
+        on_failure: Callable[[], None] | None = None,
+    ) -> None:
+        """Start the process.
+
+        Args:
+            destination: the store.
+            place: the record; None for all that wait.
+            first_answer_s: patience with a store that has never answered, s.
+            on_failure: called from a thread when the process ends in failure before `finish`.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        environment = quiet_environment(os.environ)
+        environment[URI_VARIABLE] = destination.tracking_uri
+        environment[WORK_DIR_VARIABLE] = str(destination.work_dir)
+        environment[DIRECTORY_VARIABLE] = "" if place is None else str(place.directory.absolute())
+        environment[PATIENCE_VARIABLE] = str(first_answer_s)
+        package_root = str(Path(phaze_opt.__file__).parents[1])
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), package_root]))
+        self._is_finishing = False
+        self._process = subprocess.Popen(
+            # -P: a file in the user's directory must not stand in for a module
+            [sys.executable, "-P", "-m", "phaze_opt.track.deliver"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        if on_failure is not None:
+            threading.Thread(target=self._watch, args=(on_failure,), name="delivery", daemon=True).start()
+
+    def finish(self, *, progress: Callable[[], object], stall_s: float, total_s: float) -> bool:
+        """Let it deliver what is left; whether it said that all is delivered.
+
+        Args:
+            progress: something that changes while delivery gets on.
+            stall_s: end it after so long without progress, s.
+            total_s: end it after so long in any case, s.
+        """
+        self._is_finishing = True
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        start = moved = time.monotonic()
+        last = progress()
+        try:
+            while self._process.poll() is None:
+                time.sleep(WATCH_S)
+                now, current = time.monotonic(), progress()
+                if current != last:
+                    last, moved = current, now
+                if now - moved > stall_s or now - start > total_s:
+                    return False
+            return self._process.returncode == 0
+        finally:
+            self._end()
+
+    def _watch(self, on_failure: Callable[[], None]) -> None:
+        if self._process.wait() != 0 and not self._is_finishing:
+            on_failure()
+
+    def _end(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(TERMINATE_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
 
 
 def open_clock(destination: Destination) -> StoreClock:
@@ -65,7 +154,7 @@ class OrderDelivery:
     _order: Order | None = None
     _state: DeliveryState = field(default_factory=DeliveryState)
     _source: Source | None = None
-    _writer: Writer | None = None
+    _writer: RunWriter | StudyWriter | None = None
 
     def deliver(self, *, is_last: bool) -> None:
         """Write what the record has and the store has not.
@@ -89,7 +178,7 @@ class OrderDelivery:
             self._writer.write(records)
             self._note(replace(self._state, num_done=self._state.num_done + num_parts))
         for name, path in self.place.waiting_files().items():
-            log_file(self._writer.client, self._writer.run_id, name=name, path=path)
+            log_file(self._writer.runs.client, self._writer.run_id, name=name, path=path)
             path.unlink(missing_ok=True)  # a page is megabytes
         if order.finished and self._state.finished_ms != order.finished["time_ms"]:
             self._writer.write([order.finished])
@@ -97,17 +186,15 @@ class OrderDelivery:
 
     def _connect(self, order: Order) -> None:
         """Find or make the run, and begin at the first part: what the store has is not written again."""
-        kind: type[Writer] = StudyWriter if order.started["kind"] == STUDY_STARTED else RunWriter
         client = HeardClient(store.open_client(self.destination), self.clock.answer)
-        writer = kind(cast("MlflowClient", client), self.destination, order.attempt)
-        writer.open_parent(order.started)
+        writer = open_writer(cast("MlflowClient", client), self.destination, order.attempt, order.started)
         writer.write([order.started])
         self._note(
             DeliveryState(
                 target=order.target,
                 started_ms=order.started["time_ms"],
                 run_id=writer.run_id,
-                experiment_id=writer.experiment_id,
+                experiment_id=writer.runs.experiment_id,
             )
         )
         self._order, self._writer, self._source = order, writer, open_source(self.place, order)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, final
 
 from phaze_opt.errors import PluginError
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.track.certificate_events import CertificateTracker, CertificateTrackingSession, ProofEvent
 from phaze_opt.track.protocol import (
     Delivery,
     DeliveryProgress,
+    ProofEvent,
     RecordingSession,
-    StudyTracker,
-    StudyTrackingSession,
     Tracker,
     TrackerConfig,
-    TrackingSession,
 )
 
 _logger = logging.getLogger(__name__)
@@ -106,49 +103,34 @@ class GuardedSession:
             _logger.warning("%s; the %s goes on without it", self._reason, self._what)
 
 
-def open_tracker(name: str, config: TrackerConfig) -> TrackingSession:
-    """Load a tracker by its registered name and open a guarded session.
+def open_tracker(name: str, config: TrackerConfig) -> GuardedSession:
+    """Load a tracker by its registered name and open a guarded session for a search.
 
     Raises:
         PluginError: unknown name, or what is registered is no tracker.
         InputError: the configuration cannot work.
     """
-    return cast("TrackingSession", GuardedSession(_load(name).open(config)))
+    return _open(name, config, "open", what="search")
 
 
-def open_study_tracker(name: str, config: TrackerConfig) -> StudyTrackingSession:
-    """Load a tracker by its registered name and open a guarded session for a study.
-
-    Raises:
-        PluginError: unknown name, what is registered is no tracker, or it records no studies.
-        InputError: the configuration cannot work.
-    """
-    tracker = _load(name)
-    if not isinstance(tracker, StudyTracker):
-        raise _lacking(name, "records searches only (it has no open_study(config))")
-    return cast("StudyTrackingSession", GuardedSession(tracker.open_study(config), what="study"))
+def open_study_tracker(name: str, config: TrackerConfig) -> GuardedSession:
+    """A guarded session for a study, as `open_tracker`; a tracker that records no studies is a `PluginError`."""
+    return _open(name, config, "open_study", what="study", lack="records searches only")
 
 
-def open_certificate_tracker(name: str, config: TrackerConfig) -> CertificateTrackingSession:
-    """Load a tracker by its registered name and open a guarded session for a proof.
-
-    Raises:
-        PluginError: unknown name, what is registered is no tracker, or it records no proofs.
-        InputError: the configuration cannot work.
-    """
-    tracker = _load(name)
-    if not isinstance(tracker, CertificateTracker):
-        raise _lacking(name, "records no proofs (it has no open_certificate(config))")
-    return cast("CertificateTrackingSession", GuardedSession(tracker.open_certificate(config), what="proof"))
+def open_certificate_tracker(name: str, config: TrackerConfig) -> GuardedSession:
+    """A guarded session for a proof, as `open_tracker`; a tracker that records no proofs is a `PluginError`."""
+    return _open(name, config, "open_certificate", what="proof", lack="records no proofs")
 
 
-def _lacking(name: str, what: str) -> PluginError:
-    return PluginError(f"{PluginGroup.TRACKERS.value}: '{name}' {what}; choose another --tracker or give --no-tracking")
-
-
-def _load(name: str) -> Tracker:
-    plugin = load_plugin(PluginGroup.TRACKERS, name)
+def _open(name: str, config: TrackerConfig, method: str, *, what: str, lack: str = "") -> GuardedSession:
+    group = PluginGroup.TRACKERS
+    plugin = load_plugin(group, name)
     if not isinstance(plugin, Tracker):
-        message = f"{PluginGroup.TRACKERS.value}: '{name}' is a {type(plugin).__name__}, which has no open(config)"
+        message = f"{group.value}: '{name}' is a {type(plugin).__name__}, which has no open(config)"
         raise PluginError(message)
-    return plugin
+    if not hasattr(plugin, method):
+        why = f"{lack} (it has no {method}(config))"
+        message = f"{group.value}: '{name}' {why}; choose another --tracker or give --no-tracking"
+        raise PluginError(message)
+    return GuardedSession(getattr(plugin, method)(config), what=what)

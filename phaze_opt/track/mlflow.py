@@ -23,11 +23,9 @@ from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.record.address import HIDDEN
 from phaze_opt.record.journal import JournalWriter, open_journal
 from phaze_opt.record.whole_file import replace_file, replacing
-from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted
+from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
-from phaze_opt.track.certificate_events import ProofEvent, ProofFinished, ProofMoved, ProofStarted
-from phaze_opt.track.certificate_records import proof_finished_record, proof_moved_record, proof_started_record
-from phaze_opt.track.deliver import FIRST_ANSWER_S, deliver_once
+from phaze_opt.track.deliver import FIRST_ANSWER_S, DeliveryProcess, deliver_once
 from phaze_opt.track.destination import Destination, resolve_destination
 from phaze_opt.track.order import (
     DeliveryState,
@@ -38,11 +36,25 @@ from phaze_opt.track.order import (
     new_attempt,
     runs_directory,
 )
-from phaze_opt.track.process import DeliveryProcess
-from phaze_opt.track.protocol import DEFAULT_EXPERIMENT, Delivery, DeliveryProgress, TrackerConfig, TrialRuns
-from phaze_opt.track.records import finished_record, started_record
+from phaze_opt.track.protocol import (
+    DEFAULT_EXPERIMENT,
+    Delivery,
+    DeliveryProgress,
+    ProofEvent,
+    ProofFinished,
+    ProofMoved,
+    ProofStarted,
+    TrackerConfig,
+    TrialRuns,
+)
+from phaze_opt.track.records import (
+    finished_record,
+    proof_finished_record,
+    proof_moved_record,
+    started_record,
+    study_finished_record,
+)
 from phaze_opt.track.sources import count_parts, num_pending
-from phaze_opt.track.study_records import study_finished_record, study_started_record
 
 _logger = logging.getLogger(__name__)
 PAUSE_S = 0.5
@@ -152,72 +164,42 @@ class MLflowSession:
         base, state = self._destination.shown.replace(f"{HIDDEN}@", "").rstrip("/"), self._state
         return base if not state.run_id else f"{base}/#/experiments/{state.experiment_id}/runs/{state.run_id}"
 
-    def observe(self, event: SearchEvent) -> None:
-        """Take note of a search's start and end; its trials are in its journal.
+    def observe(self, event: SearchEvent | StudyEvent | ProofEvent) -> None:
+        """Take note of a start, an end and the moves of a proof; trials and searches are in the record itself.
 
         Raises:
-            TrackingError: an event before the start, or after `close`; a start without a directory.
+            TrackingError: an event before the start, after `close` or of another study; a start without a directory.
             InputError: the order cannot be written.
+            OSError: a proof's moves cannot be written.
         """
         time_ms = round(1000 * time.time())
-        if isinstance(event, SearchStarted):
-            place = self._open_place(event.directory, event.search_id)
-            target = self._destination.shown
-            record = started_record(event, target=target, experiment=self._experiment, time_ms=time_ms)
-            self._begin(place, event.search_id, record, event.config, is_resumed=event.is_resumed)
-        elif isinstance(event, SearchFinished):
-            self._finish(finished_record(event, time_ms=time_ms))
-            if event.best is not None:
-                self._log_json("best.json", evaluation_to_json(event.best))
-        else:
-            self._check_open("trial")
+        match event:
+            case SearchStarted():
+                self._begin(event.search_id, event.directory, event, is_resumed=event.is_resumed)
+            case StudyStarted():
+                self._begin(event.study_id, event.directory, event, is_resumed=True)
+            case ProofStarted():
+                directory = runs_directory(self._destination.work_dir, event.proof_id)
+                self._begin(event.proof_id, directory, event, is_resumed=event.is_resumed)
+            case SearchFinished():
+                self._finish(finished_record(event, time_ms=time_ms))
+                if event.best is not None:
+                    self._log_json("best.json", evaluation_to_json(event.best))
+            case CellFinished():
+                self._check_study(event.study_id)
+                self._contenders[event.result.cell.key] = event.result.cell.contender.name
+            case StudyFinished():
+                self._check_study(event.study_id)
+                self._finish(study_finished_record(event, self._contenders, time_ms=time_ms))
+            case ProofMoved() if self._curve is not None:
+                self._curve.move(event.progress, time_ms)
+            case ProofFinished() if self._curve is not None:
+                self._curve.close(time_ms)
+                self._finish(proof_finished_record(event, step=self._curve.num_moves, time_ms=time_ms))
+            case _:
+                self._check_open("trial" if isinstance(event, TrialFinished) else "proof")
 
-    def observe_study(self, event: StudyEvent) -> None:
-        """Take note of a study's start and end; its searches are in its directory.
-
-        Raises:
-            TrackingError: as in `observe`, or an event of another study.
-            InputError: the order cannot be written.
-        """
-        time_ms = round(1000 * time.time())
-        if isinstance(event, StudyStarted):
-            place = self._open_place(event.directory, event.study_id)
-            record = study_started_record(
-                event, target=self._destination.shown, experiment=self._experiment, time_ms=time_ms
-            )
-            self._begin(place, event.study_id, record, event.config, is_resumed=True)
-            return
-        study_id = "" if self._order is None else self._order.started["study_id"]
-        if event.study_id != study_id:
-            message = f"a session records one study, '{study_id}'; got an event of '{event.study_id}'"
-            raise TrackingError(message)
-        if isinstance(event, CellFinished):
-            self._contenders[event.result.cell.key] = event.result.cell.contender.name
-        elif isinstance(event, StudyFinished):
-            self._finish(study_finished_record(event, self._contenders, time_ms=time_ms))
-
-    def observe_proof(self, event: ProofEvent) -> None:
-        """Take note of a proof's start and end, and of the moves that change incumbent or bound.
-
-        Raises:
-            TrackingError: as in `observe`.
-            InputError: the order cannot be written.
-            OSError: the moves cannot be written.
-        """
-        time_ms = round(1000 * time.time())
-        if isinstance(event, ProofStarted):
-            place = self._open_place(runs_directory(self._destination.work_dir, event.proof_id), event.proof_id)
-            target = self._destination.shown
-            record = proof_started_record(event, target=target, experiment=self._experiment, time_ms=time_ms)
-            self._curve = ProofCurve(place.moves, is_fresh=not event.is_resumed)
-            self._begin(place, event.proof_id, record, event.config, is_resumed=event.is_resumed)
-        elif self._curve is None:
-            self._check_open("proof")
-        elif isinstance(event, ProofMoved):
-            self._curve.move(event.progress, time_ms)
-        elif isinstance(event, ProofFinished):
-            self._curve.close(time_ms)
-            self._finish(proof_finished_record(event, step=self._curve.num_moves, time_ms=time_ms))
+    observe_study = observe_proof = observe
 
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Copy files beside the order, where they wait for the store.
@@ -248,26 +230,32 @@ class MLflowSession:
             return DeliveryState()
         return self._place.state(self._order)
 
-    def _open_place(self, directory: Path | None, identity: str) -> OrderFile:
-        """Where the order of a record goes."""
+    def _check_study(self, study_id: str) -> None:
+        known = "" if self._order is None else self._order.started["study_id"]
+        if study_id != known:
+            message = f"a session records one study, '{known}'; got an event of '{study_id}'"
+            raise TrackingError(message)
+
+    def _begin(
+        self,
+        identity: str,
+        directory: Path | None,
+        event: SearchStarted | StudyStarted | ProofStarted,
+        *,
+        is_resumed: bool,
+    ) -> None:
+        """Write the order and have it delivered; a record that goes on keeps its attempt."""
         if self._place is not None:
             message = f"a session records one thing; open another session for '{identity}'"
             raise TrackingError(message)
         if directory is None:
             message = f"'{identity}' names no directory of its record, which MLflow is to be told from"
             raise TrackingError(message)
-        return OrderFile(directory)
-
-    def _begin(
-        self,
-        place: OrderFile,
-        identity: str,
-        started: Record,
-        config: Mapping[str, object],
-        *,
-        is_resumed: bool,
-    ) -> None:
-        """Write the order and have it delivered; a record that goes on keeps its attempt."""
+        place = OrderFile(directory)
+        where = {"target": self._destination.shown, "experiment": self._experiment}
+        started = started_record(event, **where, time_ms=round(1000 * time.time()))
+        if isinstance(event, ProofStarted):
+            self._curve = ProofCurve(place.moves, is_fresh=not is_resumed)
         earlier = place.read() if is_resumed else None
         if not is_resumed:
             shutil.rmtree(place.files, ignore_errors=True)
@@ -282,7 +270,7 @@ class MLflowSession:
         self._order, self._earlier, self._place = order, earlier, place
         place.write(order)
         if earlier is None or earlier.started is not started:
-            self._log_json("study.json" if "study_id" in started else "config.json", config)
+            self._log_json("study.json" if "study_id" in started else "config.json", event.config)
         if self._patience.is_background:
             self._hire()
 

@@ -8,8 +8,7 @@ from typing import final
 
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.track.certificate_events import ProofEvent
-from phaze_opt.track.protocol import Delivery, DeliveryProgress, TrackerConfig
+from phaze_opt.track.protocol import Delivery, DeliveryProgress, ProofEvent, TrackerConfig
 
 
 @final

@@ -14,6 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from phaze_opt.certify.certificate import Claim
+from phaze_opt.certify.result import CertifyProgress
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import SearchEvent, SearchObserver
 from phaze_opt.study.events import StudyEvent, StudyObserver
 
@@ -67,6 +70,52 @@ class Delivery:
     def is_complete(self) -> bool:
         """Whether nothing waits."""
         return self.num_pending == 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProofStarted:
+    """A proof begins, or goes on after an interruption.
+
+    Attributes:
+        proof_id: names the problem; equal for a proof and its continuation.
+        name: for people.
+        config: what is certified and how, ready for JSON.
+        is_resumed: continue the run of the last attempt.
+    """
+
+    proof_id: str
+    name: str
+    config: Mapping[str, object]
+    is_resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProofMoved:
+    """How far a proof has come."""
+
+    progress: CertifyProgress
+
+
+@dataclass(frozen=True, slots=True)
+class ProofFinished:
+    """A proof ended: with a claim, or without one because it was interrupted.
+
+    Attributes:
+        claim: None if interrupted.
+        best: evaluation of the incumbent; None if nothing is feasible or interrupted.
+        wall_s: of all its sessions, s.
+        metrics: further totals.
+        tags: further words.
+    """
+
+    claim: Claim | None
+    best: Evaluation | None
+    wall_s: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+ProofEvent = ProofStarted | ProofMoved | ProofFinished
 
 
 @runtime_checkable
@@ -143,6 +192,28 @@ class StudyTracker(Tracker, Protocol):
 
     def open_study(self, config: TrackerConfig) -> StudyTrackingSession:
         """Begin recording one study.
+
+        Raises:
+            InputError: as in `Tracker.open`.
+        """
+        ...
+
+
+@runtime_checkable
+class CertificateTrackingSession(RecordingSession, Protocol):
+    """One proof being recorded."""
+
+    def observe_proof(self, event: ProofEvent) -> None:
+        """Record one event."""
+        ...
+
+
+@runtime_checkable
+class CertificateTracker(Tracker, Protocol):
+    """A tracker that records proofs too."""
+
+    def open_certificate(self, config: TrackerConfig) -> CertificateTrackingSession:
+        """Begin recording one proof.
 
         Raises:
             InputError: as in `Tracker.open`.

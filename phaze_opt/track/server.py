@@ -14,11 +14,11 @@ from typing import IO
 
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.record.input_files import is_file, shorten
+from phaze_opt.track.deliver import DeliveryProcess
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.order import list_orders
-from phaze_opt.track.process import DeliveryProcess
-from phaze_opt.track.quiet import quiet_environment
 from phaze_opt.track.sources import num_pending
+from phaze_opt.track.store import quiet_environment
 
 START_S = 60.0
 STOP_S = 5.0

@@ -16,16 +16,16 @@ from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
 from phaze_opt.search.trial import Trial
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.events import CellFinished, StudyEvent
-from phaze_opt.track.certificate_records import PROOF_STARTED
 from phaze_opt.track.order import Order, OrderFile, Record
 from phaze_opt.track.protocol import TrialRuns
-from phaze_opt.track.records import trial_record
-from phaze_opt.track.study_records import (
+from phaze_opt.track.records import (
+    PROOF_STARTED,
     STUDY_STARTED,
     cell_finished_record,
     cell_record,
     cell_trial_record,
     granted,
+    trial_record,
     wanted_trials,
 )
 

@@ -10,14 +10,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, final
 from urllib.parse import quote
 
-from phaze_opt.track.run_writer import ROLE_TAG, ROLE_TRIAL
+from phaze_opt.track.destination import Destination
+from phaze_opt.track.order import Record
+from phaze_opt.track.runs import (
+    EXPERIMENT_TAGS,
+    NOTE_TAG,
+    ROLE_CELL,
+    ROLE_CONTENDER,
+    ROLE_TAG,
+    ROLE_TRIAL,
+    find_experiment,
+)
 
-ROLE_STUDY = "study"
-ROLE_CONTENDER = "strategy"
-ROLE_CELL = "seed"
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+
 CURVE = "regret_curve_pct"
 """Of a search its regret after each evaluation; of a strategy the median over its searches."""
 VIEW_TAG = "mlflow.sharedViewState."
@@ -221,3 +232,56 @@ def _parallel(params: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
         "selectedMetrics": list(metrics),
         "showAllRuns": True,
     }
+
+
+STUDY_TAG = "phaze_opt.study_id"
+PRIMARY_METRIC = {
+    "mlflow.experiment.primaryMetric.name": "median_regret_pct",
+    "mlflow.experiment.primaryMetric.greaterIsBetter": "False",
+}
+MAX_EXPERIMENT_TAG_LENGTH = 5000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StudyExperiment:
+    """Finds, makes and describes experiments."""
+
+    client: MlflowClient
+    destination: Destination
+
+    def open(self, started: Record) -> str:
+        """Identifier of a study's experiment, made and described if it is not there."""
+        tags = {**EXPERIMENT_TAGS, **PRIMARY_METRIC, STUDY_TAG: started["study_id"], NOTE_TAG: started["description"]}
+        cut = {key: value[:MAX_EXPERIMENT_TAG_LENGTH] for key, value in tags.items()}
+        name = str(started["experiment"])
+        experiment_id = find_experiment(self.client, name, destination=self.destination, tags=cut)
+        self.describe(experiment_id, started)
+        return experiment_id
+
+    def describe(
+        self, experiment_id: str, started: Record, *, run_ids: Sequence[str] = (), metrics: Sequence[str] = ()
+    ) -> None:
+        """Write views, with the columns and a comparison of runs that a finished study has; another's note stays."""
+        known = self.client.get_experiment(experiment_id).tags
+        study_id = started["study_id"]
+        views = study_views(metrics)
+        tags = {f"{VIEW_TAG}{view.key}": view.state(study_id) for view in views}
+        if STUDY_TAG in known or NOTE_TAG not in known:
+            links = [
+                f"[{view.title}]({view.table_link(experiment_id)}) ([charts]({view.chart_link(experiment_id)}))"
+                for view in views
+            ]
+            if run_ids:
+                links.insert(0, f"[compare]({compare_link(experiment_id, run_ids)})")
+            tags[NOTE_TAG] = _note("Views: " + " · ".join(links), started["description"].strip())
+            tags[STUDY_TAG] = study_id
+        for key, value in tags.items():
+            if known.get(key) != value:
+                self.client.set_experiment_tag(experiment_id, key, value)
+
+
+def _note(links: str, description: str) -> str:
+    """Links and description; on one line where the description begins with words, as the interface folds the rest."""
+    header = links + (" — " if description[:1].isalnum() else "\n\n")
+    return header + description[: MAX_EXPERIMENT_TAG_LENGTH - len(header)]

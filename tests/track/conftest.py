@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.track.destination import Destination, default_uri
-from phaze_opt.track.quiet import quiet_mlflow
-from phaze_opt.track.store import open_client
+from phaze_opt.track.store import open_client, quiet_mlflow
 
 
 @pytest.fixture(autouse=True)

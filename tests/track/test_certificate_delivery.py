@@ -14,16 +14,16 @@ from phaze_opt.certify.result import CertifyProgress, CertifyStage
 from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.track import guard, mlflow
-from phaze_opt.track.certificate_events import (
+from phaze_opt.track.mlflow import MLflowTracker
+from phaze_opt.track.null import NullTracker
+from phaze_opt.track.protocol import (
     CertificateTracker,
     CertificateTrackingSession,
     ProofFinished,
     ProofMoved,
     ProofStarted,
+    TrackerConfig,
 )
-from phaze_opt.track.mlflow import MLflowTracker
-from phaze_opt.track.null import NullTracker
-from phaze_opt.track.protocol import TrackerConfig
 
 CONFIG = {"goal": "throughput", "tolerance": 0.001, "problem_digest": "d" * 64, "scenario": {"global_batch": 64}}
 STARTED = ProofStarted("certify-0123456789abcdef", "certify tiny on 16", CONFIG)

@@ -15,14 +15,14 @@ from phaze_opt.record.lock import locked
 from phaze_opt.search.events import SearchStarted, TrialFinished
 from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.testing.trackers import expected, resumed
-from phaze_opt.track import batches, store
+from phaze_opt.track import runs, store
 from phaze_opt.track.deliver import deliver_once, deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.order import OrderFile, list_orders
 from phaze_opt.track.protocol import Delivery, TrackerConfig
-from phaze_opt.track.quiet import quiet_mlflow
 from phaze_opt.track.sources import num_pending
+from phaze_opt.track.store import quiet_mlflow
 
 NUM_TRIALS = 12
 EVENTS = example_search(NUM_TRIALS)
@@ -226,7 +226,7 @@ def test_a_deleted_experiment_is_said_in_one_sentence(work_dir: Path) -> None:
 
 
 def test_more_params_than_one_batch_takes(work_dir: Path) -> None:
-    config = {f"key {number} (odd)": number for number in range(2 * batches.MAX_PARAMS_OR_TAGS + 5)}
+    config = {f"key {number} (odd)": number for number in range(2 * runs.MAX_PARAMS_OR_TAGS + 5)}
     started = SearchStarted("many", "many", "tpe", "throughput", 0, 1, config)
     record(work_dir, (started, *(event for event in EVENTS[1:3] if isinstance(event, TrialFinished))))
     assert rows(work_dir, "select count(*) from params where key like 'key%'") == [(len(config),)]

@@ -11,7 +11,7 @@ from phaze_opt.objective.evaluation import TimeBreakdown
 from phaze_opt.search.events import SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.testing.events import example_search
 from phaze_opt.track.records import finished_record, started_record, trial_record
-from phaze_opt.track.run_writer import BestSoFar
+from phaze_opt.track.writers import BestSoFar
 
 TRIALS = tuple(event.trial for event in example_search(20) if isinstance(event, TrialFinished))
 FEASIBLE = next(trial for trial in TRIALS if trial.evaluation.is_feasible)

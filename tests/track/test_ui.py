@@ -16,8 +16,8 @@ import pytest
 from phaze_opt.errors import InputError
 from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.track.destination import Destination, default_uri
+from phaze_opt.track.lookup import EVERYTHING, newest_link
 from phaze_opt.track.mlflow import MLflowTracker
-from phaze_opt.track.newest import EVERYTHING, newest_link
 from phaze_opt.track.protocol import TrackerConfig
 from phaze_opt.track.server import ServerAddress, check_servable, count_pending
 from phaze_opt.track.store import open_client
