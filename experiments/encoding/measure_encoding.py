@@ -32,7 +32,7 @@ from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import chips_of
 from phaze_opt.hardware.template import PointColumns
-from phaze_opt.search.encodings import HalvingsMapping, decode_lifted
+from phaze_opt.search.encodings import clamped, decode_lifted
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace, phaze_space
 
@@ -98,12 +98,21 @@ class Encoded:
         return int(self.codec.decode_indices(columns)[0])
 
 
+def proportional(halvings: np.ndarray, count: np.ndarray, length: int) -> np.ndarray:
+    """Value number floor(halvings n / h), so that every value takes an equal share."""
+    return halvings * count // length
+
+
+MAPPINGS = {"clamp": clamped, "proportional": proportional}
+"""What a fixed range of halvings 0..h-1 means where only n < h values fit."""
+
+
 class Lifted:
     """Semantics 8 to the letter; the codec's parameters with another meaning of the halvings."""
 
-    def __init__(self, codec: Codec, mapping: HalvingsMapping) -> None:
+    def __init__(self, codec: Codec, mapping: str = "clamp") -> None:
         """Take the codec whose parameters it shares."""
-        self.codec, self.mapping = codec, mapping
+        self.codec, self.steps_below = codec, MAPPINGS[mapping]
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """The codec's."""
@@ -120,7 +129,7 @@ class Lifted:
             np.array([block]),
             tc_halvings=np.array([params["tc_halvings"]]),
             vc_halvings=np.array([params["vc_halvings"]]),
-            mapping=self.mapping,
+            steps_below=self.steps_below,
         )
         architecture = int(space.kept.index_of(row, vc)[0])
         joined = architecture * len(space.axes.hbm_bytes) + params["hbm_gb_index"]
@@ -172,8 +181,8 @@ def measure_regret(space: SearchSpace, scores: dict[str, Scores], *, num_seeds: 
         ("raw", RawExponents(space), "tpe"),
         ("raw", RawExponents(space), "tpe-univariate"),
     ]
-    for mapping in HalvingsMapping:
-        cases += [(f"lifted-{mapping.value}", Lifted(codec, mapping), name) for name in ("tpe", "tpe-univariate")]
+    for mapping in MAPPINGS:
+        cases += [(f"lifted-{mapping}", Lifted(codec, mapping), name) for name in ("tpe", "tpe-univariate")]
     cases += [("codec", Encoded(codec), sampler) for sampler in OUTER_SAMPLERS]
     rows = []
     for name, encoding, sampler in cases:

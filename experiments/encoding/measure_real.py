@@ -19,7 +19,6 @@ from measure_encoding import NUM_TRIALS, OUTER_SAMPLERS, Encoded, Lifted, RawExp
 
 import phaze_opt
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
-from phaze_opt.search.encodings import HalvingsMapping
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace, phaze_space
 
@@ -49,7 +48,7 @@ def measure(model: str, space: SearchSpace, *, num_seeds: int) -> dict[str, Any]
     codec, scores = Codec(space), LazyScores(space, model)
     cases: dict[str, tuple[Any, str]] = {
         "independent exponents, tpe": (RawExponents(space), "tpe"),
-        "semantics 8 to the letter, tpe": (Lifted(codec, HalvingsMapping.CLAMP), "tpe"),
+        "semantics 8 to the letter, tpe": (Lifted(codec), "tpe"),
         "codec, tpe": (Encoded(codec), "tpe"),
         "codec, random": (Encoded(codec), "random"),
     }

@@ -47,7 +47,6 @@ class PhazeOptions:
     patience: int = option(5, "buckets that the stop rule looks at", low=2, high=1_000_000)
 
 
-@dataclass(frozen=True, slots=True)
 class PhazeSweep:
     """Every design from the largest area down, until the best of five buckets in a row no longer rises.
 
@@ -56,10 +55,8 @@ class PhazeSweep:
     the stop rule looks at the first, throughput.
     """
 
-    name: str = field(default="phaze", init=False)
-    capabilities: frozenset[Capability] = field(
-        default=ANY_GOAL | {Capability.EXHAUSTS, Capability.STOPS_EARLY}, init=False
-    )
+    name = "phaze"
+    capabilities = ANY_GOAL | {Capability.EXHAUSTS, Capability.STOPS_EARLY}
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run; the space is put in order at the first ask.

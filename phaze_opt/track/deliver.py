@@ -2,7 +2,7 @@
 
 ``python -m phaze_opt.track.deliver`` with `DIRECTORY_VARIABLE` set follows one record until its standard input ends, so
 a search never imports MLflow, never waits for it, and cannot be hurt by it. What the store has is known from the store
-itself (see `run_writer`), so a process that dies half-way leaves nothing half-known.
+itself (see `writers`), so a process that dies half-way leaves nothing half-known.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from dataclasses import fields
 import numpy as np
 
 from phaze_opt.certify.result import CertifyProgress
+from phaze_opt.hardware.template import CHIP_AXES
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.events import SearchFinished, SearchStarted
@@ -132,11 +133,9 @@ def finished_record(event: SearchFinished, *, time_ms: int) -> Record:
 def architecture_params(evaluation: Evaluation) -> dict[str, str]:
     """The design as params, buffers in binary megabytes and gigabytes as users type them."""
     chip = evaluation.accelerator
-    counts = {name: str(getattr(chip, name)) for name in ("num_tc", "num_vc", "tc_width", "tc_depth", "vc_width")}
+    sizes = {known: known.printed(getattr(chip, known.name)) for known in CHIP_AXES}
     return {
-        **counts,
-        "glb_mb": f"{bytes_to_mib(chip.glb_bytes):g}",
-        "hbm_gb": f"{bytes_to_gib(chip.hbm_bytes):g}",
+        **{known.key: f"{value:g}" if known.unit else str(value) for known, value in sizes.items()},
         "micro_batch": str(evaluation.micro_batch),
         "model": evaluation.model,
         "sequence_length": str(evaluation.sequence_length),

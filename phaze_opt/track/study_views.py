@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import quote
 
+from phaze_opt.hardware.template import AXES
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.order import Record
 from phaze_opt.track.runs import (
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 CURVE = "regret_curve_pct"
 """Of a search its regret after each evaluation; of a strategy the median over its searches."""
 VIEW_TAG = "mlflow.sharedViewState."
-ARCHITECTURE = ("num_tc", "num_vc", "tc_width", "tc_depth", "glb_mb", "hbm_gb", "micro_batch")
+ARCHITECTURE = tuple(known.key for known in AXES if not isinstance(known.default, str))
+"""Params of a design, without those that follow from another."""
 STRATEGY_METRICS = (
     "median_regret_pct",
     "mean_regret_pct",

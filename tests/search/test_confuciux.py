@@ -16,19 +16,13 @@ from phaze_opt.search.strategy import Outcome, Strategy, StrategyContext
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
+from phaze_opt.testing.strategies import ToyJudge, propose
 from phaze_opt.testing.toy_search import ToyScenario, toy_throughput
 from phaze_opt.units import GIBI, MEBI
 
 SPACE = tiny_space()
 GENOME = build_genome(SPACE)
 COUNTS = (3, 2, 4)
-
-
-class TestConfuciuX(StrategyConformance):
-    @pytest.fixture
-    def strategy(self) -> ConfuciuXStrategy:
-        return ConfuciuXStrategy()
 
 
 def context(*, num_trials: int = 60, seed: int = 0, space: SearchSpace = SPACE, **options: OptionValue):  # type: ignore[no-untyped-def]

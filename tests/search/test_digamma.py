@@ -26,7 +26,7 @@ from phaze_opt.search.strategy import Outcome, Strategy, StrategyContext
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
+from phaze_opt.testing.strategies import ToyJudge, propose
 from phaze_opt.testing.toy_search import ToyScenario, toy_throughput
 from phaze_opt.units import GIBI, MEBI
 
@@ -35,12 +35,6 @@ GENOME = build_genome(SPACE)
 RATES = ("crossover_rate", "reorder_rate", "mutation_rate", "hardware_rate", "swap_rate", "grow_rate", "age_rate")
 NEVER = DigammaOptions(**dict.fromkeys(RATES, 0.0))
 ALWAYS = DigammaOptions(**dict.fromkeys(RATES, 1.0), mutation_sites=5)
-
-
-class TestDigamma(StrategyConformance):
-    @pytest.fixture
-    def strategy(self) -> DigammaStrategy:
-        return DigammaStrategy()
 
 
 def context(*, num_trials: int = 60, seed: int = 0, space: SearchSpace = SPACE, **options: OptionValue):  # type: ignore[no-untyped-def]

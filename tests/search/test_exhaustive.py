@@ -13,16 +13,9 @@ from phaze_opt.search.samplers.exhaustive import ExhaustiveStrategy
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.strategies import StrategyConformance
 from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
 
 SPACE = tiny_space()
-
-
-class TestExhaustive(StrategyConformance):
-    @pytest.fixture
-    def strategy(self):
-        return load_plugin(PluginGroup.STRATEGIES, "exhaustive")
 
 
 def run_of(name, **options):

@@ -11,16 +11,10 @@ from phaze_opt.objective.goals import Goal, front_indices, goal_directions, goal
 from phaze_opt.search.samplers.nsga3 import NSGA3Strategy
 from phaze_opt.search.strategy import Outcome, StrategyContext
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
+from phaze_opt.testing.strategies import ToyJudge, propose
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 SPACE = tiny_space()
-
-
-class TestNSGA3(StrategyConformance):
-    @pytest.fixture
-    def strategy(self) -> NSGA3Strategy:
-        return NSGA3Strategy()
 
 
 def context(**options: float) -> StrategyContext:

@@ -27,12 +27,6 @@ SPACE = tiny_space()
 CONSTANTS = load_constants()
 
 
-class TestPhazeSweep(StrategyConformance):
-    @pytest.fixture
-    def strategy(self) -> PhazeSweep:
-        return PhazeSweep()
-
-
 class TestWithoutStopRule(StrategyConformance):
     """Held to what any strategy that exhausts the space is held to."""
 

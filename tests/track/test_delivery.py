@@ -66,6 +66,9 @@ def test_the_store_has_a_parent_its_children_curves_and_artifacts(work_dir: Path
     parents = rows(work_dir, "select distinct value from tags where key = 'mlflow.parentRunId'")
     searches = rows(work_dir, "select run_uuid from tags where key = 'phaze_opt.role' and value = 'search'")
     assert parents == searches
+    for key in ("phaze_opt.search_id", "mlflow.source.name"):  # of the search and of every trial
+        (count,) = rows(work_dir, f"select count(*), min(value) = max(value) from tags where key = '{key}'")
+        assert count == (NUM_TRIALS + 1, 1)
     curve = rows(work_dir, "select value from metrics where key = 'best_throughput_samples_per_s' order by step")
     values = [value for (value,) in curve]
     assert values == sorted(values)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.genome import Archive, Genes, Genome, build_genome, propose_new
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ONE_GOAL, Outcome, StrategyContext, StrategyRun
 
 Floats = NDArray[np.float64]
 
@@ -111,12 +111,11 @@ ATTEMPTS = 24
 """Proposals made, by the stage and then at random, before a repeated one is accepted."""
 
 
-@dataclass(frozen=True, slots=True)
 class ConfuciuXStrategy:
     """Learns a policy on the first evaluations and refines the best designs with the rest."""
 
-    name: str = field(default="confuciux", init=False)
-    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
+    name = "confuciux"
+    capabilities = ONE_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

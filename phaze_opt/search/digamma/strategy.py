@@ -31,7 +31,7 @@ import numpy as np
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.genome import Archive, Genes, Genome, build_genome, propose_new
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ONE_GOAL, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS
 
 HARDWARE = ("glb_mb", "tc_width", "tc_depth", TC_HALVINGS, VC_HALVINGS, "hbm_gb")
@@ -137,12 +137,11 @@ ATTEMPTS = 16
 """Children bred, and points drawn, before a repeated one is accepted."""
 
 
-@dataclass(frozen=True, slots=True)
 class DigammaStrategy:
     """Evolves a population of points; every child is a kept point, ranked by Deb's rules."""
 
-    name: str = field(default="digamma", init=False)
-    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
+    name = "digamma"
+    capabilities = ONE_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -23,12 +23,11 @@ EXACT = 1e-12
 """What is minimised (TDP, area) has exact values for bounds, up to the last bits."""
 
 
-@dataclass(frozen=True, slots=True)
 class CriticalPathPruner:
     """Safe: a dropped point is certainly infeasible, or dominated by an evaluated one."""
 
-    name: str = field(default="critical-path", init=False)
-    is_safe: bool = field(default=True, init=False)
+    name = "critical-path"
+    is_safe = True
 
     def start(self, context: PrunerContext) -> PrunerRun:
         """Begin a run.

@@ -6,7 +6,7 @@ an evaluated one exceeds (1 - margin) of its bound. Measured losses: experiments
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun
@@ -20,12 +20,11 @@ class AggressiveOptions:
     margin: float = option(0.1, "share of its bound that a point is not trusted to reach", low=0.0, high=0.99)
 
 
-@dataclass(frozen=True, slots=True)
 class AggressiveCriticalPathPruner:
     """Drops a point also when its bound x (1 - margin) cannot beat an incumbent."""
 
-    name: str = field(default="critical-path-aggressive", init=False)
-    is_safe: bool = field(default=False, init=False)
+    name = "critical-path-aggressive"
+    is_safe = False
 
     def start(self, context: PrunerContext) -> PrunerRun:
         """Begin a run.

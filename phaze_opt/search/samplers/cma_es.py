@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.encodings import build_encoding, encoding_option
@@ -24,7 +24,6 @@ class CmaEsOptions:
     encoding: str = encoding_option()
 
 
-@dataclass(frozen=True, slots=True)
 class CmaEsStrategy:
     """Adapts a Gaussian over the encoded axes, all of them integers.
 
@@ -32,8 +31,8 @@ class CmaEsStrategy:
     reach. It knows no constraints: infeasible points are ranked behind all others by a penalty.
     """
 
-    name: str = field(default="cma-es", init=False)
-    capabilities: frozenset[Capability] = field(default=frozenset({Capability.SINGLE_OBJECTIVE}), init=False)
+    name = "cma-es"
+    capabilities = frozenset({Capability.SINGLE_OBJECTIVE})
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -8,19 +8,16 @@ through the space in its own order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.samplers.grid import ENUMERATES, GridRun, golden_stride
-from phaze_opt.search.strategy import Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import StrategyContext, StrategyRun
 
 
-@dataclass(frozen=True, slots=True)
 class ExhaustiveStrategy:
     """Enumerates the space; neither the seed nor the budget plays a part, so give as many trials as it has points."""
 
-    name: str = field(default="exhaustive", init=False)
-    capabilities: frozenset[Capability] = field(default=ENUMERATES, init=False)
+    name = "exhaustive"
+    capabilities = ENUMERATES
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import PluginError
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -23,12 +23,11 @@ class GPOptions:
     deterministic: bool = option(True, "model the objective without noise")
 
 
-@dataclass(frozen=True, slots=True)
 class GPStrategy:
     """Fits a Matern 5/2 process and maximises log expected (hypervolume) improvement under its constraints."""
 
-    name: str = field(default="gp", init=False)
-    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
+    name = "gp"
+    capabilities = ANY_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -27,7 +27,6 @@ ENUMERATES = ANY_GOAL | {Capability.EXHAUSTS, Capability.FIXED_ORDER}
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
-@dataclass(frozen=True, slots=True)
 class GridStrategy:
     """Enumerates the space; the seed plays no part, so all seeds give the same points.
 
@@ -36,8 +35,8 @@ class GridStrategy:
     evenly over the indices (three-distance theorem), so a search that stops early has seen the whole range.
     """
 
-    name: str = field(default="grid", init=False)
-    capabilities: frozenset[Capability] = field(default=ENUMERATES, init=False)
+    name = "grid"
+    capabilities = ENUMERATES
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import NSGAIISampler
@@ -24,12 +24,11 @@ class NSGA2Options:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class NSGA2Strategy:
     """Breeds the next generation from the least dominated points; constraints by constrained domination."""
 
-    name: str = field(default="nsga2", init=False)
-    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
+    name = "nsga2"
+    capabilities = ANY_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

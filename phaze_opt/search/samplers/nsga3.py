@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import NSGAIIISampler
@@ -25,7 +25,6 @@ class NSGA3Options:
     divisions: int = option(3, "parts that each objective is divided into to lay out reference points", low=1, high=64)
 
 
-@dataclass(frozen=True, slots=True)
 class NSGA3Strategy:
     """Breeds from the least dominated points, those of equal rank spread over reference directions.
 
@@ -37,8 +36,8 @@ class NSGA3Strategy:
     with the number of reference points, because searches here have tens of trials, not thousands.
     """
 
-    name: str = field(default="nsga3", init=False)
-    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
+    name = "nsga3"
+    capabilities = ANY_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

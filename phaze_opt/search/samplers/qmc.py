@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import QMCSampler
@@ -20,12 +20,11 @@ class QMCOptions:
     scramble: bool = option(True, "randomise the sequence by the seed; without it every seed gives the same points")
 
 
-@dataclass(frozen=True, slots=True)
 class QMCStrategy:
     """Covers the encoded coordinates more evenly than chance; learns nothing from outcomes."""
 
-    name: str = field(default="qmc", init=False)
-    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
+    name = "qmc"
+    capabilities = ANY_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

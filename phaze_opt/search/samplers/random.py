@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from phaze_opt.search.encodings import ENCODINGS, build_encoding
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, StrategyContext, StrategyRun
 
 KEPT = "kept"
 
@@ -22,7 +22,6 @@ class RandomOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
 class RandomStrategy:
     """The baseline every other strategy must beat; each kept point is equally likely.
 
@@ -30,8 +29,8 @@ class RandomStrategy:
     makes every kept point equally likely; ``codec`` and ``lifted`` favour points of large cores, where few fit.
     """
 
-    name: str = field(default="random", init=False)
-    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
+    name = "random"
+    capabilities = ANY_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

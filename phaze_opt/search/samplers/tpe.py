@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.encodings import build_encoding, encoding_option
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.strategy import ANY_GOAL, Capability, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ANY_GOAL, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
     from optuna.samplers import TPESampler
@@ -26,12 +26,11 @@ class TPEOptions:
     encoding: str = encoding_option()
 
 
-@dataclass(frozen=True, slots=True)
 class TPEStrategy:
     """Splits finished trials into good and bad, and proposes where good is dense and bad is not."""
 
-    name: str = field(default="tpe", init=False)
-    capabilities: frozenset[Capability] = field(default=ANY_GOAL, init=False)
+    name = "tpe"
+    capabilities = ANY_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

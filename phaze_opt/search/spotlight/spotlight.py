@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from phaze_opt.search.strategy import ONE_GOAL, Capability, StrategyContext, Str
 from phaze_opt.space.search_space import SearchSpace
 
 
-@dataclass(frozen=True, slots=True)
 class SpotlightStrategy:
     """A linear model of log cost over domain features ranks 1000 random points by mean - 1.0 deviation.
 
@@ -38,8 +37,8 @@ class SpotlightStrategy:
     (docs/decisions/0090).
     """
 
-    name: str = field(default="spotlight", init=False)
-    capabilities: frozenset[Capability] = field(default=ONE_GOAL | {Capability.PROBES}, init=False)
+    name = "spotlight"
+    capabilities = ONE_GOAL | {Capability.PROBES}
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
@@ -56,12 +55,11 @@ def make_domain_features(context: StrategyContext, point: DesignPoint) -> Featur
     return DomainFeatures(probe_totals(context.probe, point))
 
 
-@dataclass(frozen=True, slots=True)
 class SpotlightVanillaStrategy:
     """Spotlight-V: the loop of ``spotlight`` over the logarithms of the raw parameters; it probes nothing."""
 
-    name: str = field(default="spotlight-vanilla", init=False)
-    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
+    name = "spotlight-vanilla"
+    capabilities = ONE_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
@@ -73,7 +71,6 @@ class SpotlightVanillaStrategy:
         return DaboRun(context=context, options=options, make_features=lambda _context, _point: raw_features)
 
 
-@dataclass(frozen=True, slots=True)
 class SpotlightRandomStrategy:
     """Spotlight-R: every kept point with the same probability, none again while others are easily found.
 
@@ -81,8 +78,8 @@ class SpotlightRandomStrategy:
     same baseline.
     """
 
-    name: str = field(default="spotlight-random", init=False)
-    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
+    name = "spotlight-random"
+    capabilities = ONE_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.
@@ -95,7 +92,6 @@ class SpotlightRandomStrategy:
         return DaboRun(context=context, options=options, make_features=lambda _context, _point: raw_features)
 
 
-@dataclass(frozen=True, slots=True)
 class SpotlightFixedStrategy:
     """Spotlight-F, restated: the loop of ``spotlight`` over the designs whose array is as square as the space allows.
 
@@ -104,8 +100,8 @@ class SpotlightFixedStrategy:
     the choice of the array's shape, and that is what this variant gives up.
     """
 
-    name: str = field(default="spotlight-fixed", init=False)
-    capabilities: frozenset[Capability] = field(default=ONE_GOAL | {Capability.PROBES}, init=False)
+    name = "spotlight-fixed"
+    capabilities = ONE_GOAL | {Capability.PROBES}
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -11,7 +11,7 @@ from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.spotlight.dabo import CostLedger
-from phaze_opt.search.strategy import ONE_GOAL, Capability, Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import ONE_GOAL, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.codec import Codec
 
 
@@ -32,15 +32,14 @@ _MAX_CHILDREN = 64
 """Children bred for one new point before a random one is taken."""
 
 
-@dataclass(frozen=True, slots=True)
 class SpotlightGAStrategy:
     """Generations of 20; parents by rank, geometrically distributed; crossover 0.8, mutation 0.05 a gene.
 
     Genes are the codec's parameters, so that every child is a kept point.
     """
 
-    name: str = field(default="spotlight-ga", init=False)
-    capabilities: frozenset[Capability] = field(default=ONE_GOAL, init=False)
+    name = "spotlight-ga"
+    capabilities = ONE_GOAL
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run.

@@ -25,12 +25,12 @@ _TYPES = {CoreType.TC: (TC,), CoreType.VC: (VC,), CoreType.TC_AND_VC: (TC, VC)}
 class CoreCounts:
     """Numbers of cores of one design."""
 
-    num_tc: int
-    num_vc: int
+    tc: int
+    vc: int
 
     def of(self, core: int) -> int:
         """Number of cores of a type."""
-        return self.num_tc if core == TC else self.num_vc
+        return self.tc if core == TC else self.vc
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ class AnnotatedGraph:
     def _of_type(self, index: int, core: int, counts: CoreCounts) -> tuple[float, float]:
         """(one core, spread) as far as one core type decides: between its few-core end and its many-core end."""
         if core == TC:
-            few, many, count = self.many_vc, self.many_tc, counts.num_tc
-            num_few, num_many = self.vc_end.num_tc, self.tc_end.num_tc
+            few, many, count = self.many_vc, self.many_tc, counts.tc
+            num_few, num_many = self.vc_end.tc, self.tc_end.tc
         else:
-            few, many, count = self.many_tc, self.many_vc, counts.num_vc
-            num_few, num_many = self.tc_end.num_vc, self.vc_end.num_vc
+            few, many, count = self.many_tc, self.many_vc, counts.vc
+            num_few, num_many = self.tc_end.vc, self.vc_end.vc
         ideal_s = few[1][index] * num_few / count
         if len(self.types[index]) > 1:
             # A fused operator at an end is held up by the scarce type: the many-core end says nothing of this one.

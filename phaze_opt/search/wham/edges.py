@@ -47,6 +47,12 @@ def neighbours(space: SearchSpace, point: DesignPoint, *, is_buffer_fixed: bool 
     return tuple(found)
 
 
+def size_of(point: DesignPoint) -> tuple[int, int, int, int, DesignPoint]:
+    """Orders designs of one value: fewer multipliers, fewer lanes, less GLB, less HBM."""
+    macs, lanes = point.num_tc * point.tc_width * point.tc_depth, point.num_vc * point.vc_width
+    return macs, lanes, point.glb_bytes, point.hbm_bytes, point
+
+
 # Designs that growth seldom ends at: one core of a type, or just as many vector cores as the area band asks for.
 #
 # Growth begins at one core of each type. Where the goal falls with every further core, as throughput/TDP does once the

@@ -90,6 +90,10 @@ class KeptBlock:
             )
         )  # fmt: skip
 
+    def cores(self, counts: Counts) -> CoreCounts:
+        """The numbers of cores that positions mean."""
+        return CoreCounts(self.space.axes.num_tc[counts.tc], self.space.axes.num_vc[counts.vc])
+
     def _row(self, tc: int) -> int:
         """Row of `SearchSpace.kept`."""
         # Written out: `numpy.ravel_multi_index` takes ten times as long, and growth asks tens of thousands of times.
@@ -188,7 +192,7 @@ class Grower:
         if key not in self._known:
             schedules = self.memory.schedules
             if key not in schedules:
-                schedules[key] = schedule_graph(graph, self._cores(counts))
+                schedules[key] = schedule_graph(graph, self.block.cores(counts))
             schedule = schedules[key]
             starved = [self._starved_s(graph, schedule, counts, core) for core in (TC, VC)]
             is_floored = schedule.makespan_s <= graph.floor_s
@@ -218,13 +222,8 @@ class Grower:
         key = (id(graph), counts)
         known = self.memory.latencies
         if key not in known:
-            known[key] = [min(pair) for pair in zip(*graph.latencies(self._cores(counts)), strict=True)]
+            known[key] = [min(pair) for pair in zip(*graph.latencies(self.block.cores(counts)), strict=True)]
         return known[key]
-
-    def _cores(self, counts: Counts) -> CoreCounts:
-        """The numbers that positions mean."""
-        axes = self.block.space.axes
-        return CoreCounts(axes.num_tc[counts.tc], axes.num_vc[counts.vc])
 
 
 # The dimension pruner: from the largest array down, one axis at a time, until the metric has worsened too often.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import option
 from phaze_opt.search.probe import PhaseView, Probe
-from phaze_opt.search.wham.critical_path import AnnotatedGraph, CoreCounts, StageKey, annotate
+from phaze_opt.search.wham.critical_path import AnnotatedGraph, StageKey, annotate
 from phaze_opt.search.wham.growth import Counts, Dimensions, GraphMemory, Grower, KeptBlock, Shape, prune_dimensions
 from phaze_opt.space.search_space import SearchSpace
 
@@ -247,7 +247,7 @@ class LocalSearch:
         many_tc, many_vc = (self.scout.phases(point) for point in points)
         if many_tc is None or many_vc is None:
             return None
-        ends = [CoreCounts(point.num_tc, point.num_vc) for point in points]
+        ends = [block.cores(counts) for counts in corners]
         self.annotations[shape] = Annotation(annotate(many_tc, many_vc, tc_end=ends[0], vc_end=ends[1]))
         return self.annotations[shape]
 

@@ -10,13 +10,12 @@ from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import resolve_options
 from phaze_opt.search.samplers.grid import golden_stride
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
-from phaze_opt.search.wham.edges import EdgeClimb, neighbours
+from phaze_opt.search.wham.edges import EdgeClimb, neighbours, size_of
 from phaze_opt.search.wham.local_search import Metric, OuterLoop, Scout, WhamOptions, metrics_of
 
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
 class WhamStrategy:
     """WHAM (Adnan et al., ASPLOS 2024, arXiv 2404.14632), from its description, carried over to this package's space.
 
@@ -36,8 +35,8 @@ class WhamStrategy:
     Without a probe (a toy objective) only (6), with evaluations in place of bounds, and (7) remain.
     """
 
-    name: str = field(default="wham", init=False)
-    capabilities: frozenset[Capability] = field(default=ANY_GOAL | {Capability.EXHAUSTS, Capability.PROBES}, init=False)
+    name = "wham"
+    capabilities = ANY_GOAL | {Capability.EXHAUSTS, Capability.PROBES}
 
     def start(self, context: StrategyContext) -> StrategyRun:
         """Begin a run; nothing is probed before the first ask.
@@ -196,9 +195,3 @@ class WhamRun:
             size, stride = self.context.space.size, golden_stride(self.context.space.size)
             self._rest = (self.context.space.point(number * stride % size) for number in range(size))
         return next((point for point in self._rest if point not in self._proposed), None)
-
-
-def size_of(point: DesignPoint) -> tuple[int, int, int, int, DesignPoint]:
-    """Orders designs of one value: fewer multipliers, fewer lanes, less GLB, less HBM."""
-    macs, lanes = point.num_tc * point.tc_width * point.tc_depth, point.num_vc * point.vc_width
-    return macs, lanes, point.glb_bytes, point.hbm_bytes, point
