@@ -1,21 +1,69 @@
-"""The plan of a study as values: what is compared, on what, at which cost, and how it is judged."""
+"""The plan of a study as values: what is compared, on what, at which cost, and how it is judged.
+
+Study files are checked by the same fields (`files.study_tables`): where a file is held to more than a field's type,
+such as limits, the field says so itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.search.options import OptionValue
+
+WRITTEN = "written"
+"""Key in a field's metadata of its type in a study file, where that is narrower than the field's own."""
+MAX_SEED = 2**32 - 1
+MAX_SEEDS = 1000
+MIN_BOOTSTRAP = 100
+"""Resamples below which the ends of an interval are chance."""
+
+
+def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Each value once: a value given twice is a slip, and would count double in a space or a table."""
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            message = f"names {value} twice; give each value once"
+            raise ValueError(message)
+    return values
+
+
+def _count_seeds(value: object) -> object:
+    """A number of seeds means the first so many, from 0."""
+    if type(value) is int:
+        if not 1 <= value <= MAX_SEEDS:
+            message = f"value {value} must be a number of seeds from 1 to {MAX_SEEDS}, or a list of seeds"
+            raise ValueError(message)
+        return list(range(value))
+    return value
+
+
+def written(kind: Any, default: Any) -> Any:
+    """A field with a default whose values in a study file are of a narrower type."""
+    return field(default=default, metadata={WRITTEN: kind})
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[Number, Field(gt=0)]
+Share = Annotated[Number, Field(gt=0, lt=1)]
+Text = Annotated[str, Field(min_length=1)]
+# A file has lists and words; `strict=False` lets them stand for tuples and members of enumerations.
+Some = Field(min_length=1, strict=False)
+Word = Field(strict=False)
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_SEED)], ...], BeforeValidator(_count_seeds), Some]
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What each search of a study may spend: evaluations (for claims) or seconds (for use, never for claims)."""
 
-    evaluations: int = 60
-    seconds: float | None = None
+    evaluations: int = written(Annotated[int, Field(ge=1, le=1_000_000)], 60)
+    seconds: float | None = written(Positive | None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +77,10 @@ class Workload:
         weight: of the workload in means over workloads.
     """
 
-    name: str
-    models: tuple[str, ...]
-    common: CommonMean = CommonMean.ARITHMETIC
-    weight: float = 1.0
+    name: str = field(metadata={WRITTEN: Text})
+    models: tuple[str, ...] = field(metadata={WRITTEN: Annotated[tuple[Text, ...], Some]})
+    common: CommonMean = written(Annotated[CommonMean, Word], CommonMean.ARITHMETIC)
+    weight: float = written(Positive, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +95,8 @@ class Contender:
         pruner_options: its options.
     """
 
-    name: str
-    strategy: str
+    name: str = field(metadata={WRITTEN: Text})
+    strategy: str = field(metadata={WRITTEN: Text})
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     pruner: str = ""
     pruner_options: Mapping[str, OptionValue] = field(default_factory=dict)
@@ -101,10 +149,12 @@ class Judgement:
             ``best-known`` takes the best of all searches of the study.
     """
 
-    confidence: float = 0.95
-    num_bootstrap: int = 10_000
-    targets: tuple[float, ...] = (0.05, 0.01, 0.001)
-    truth: str = "best-known"
+    confidence: float = written(Share, 0.95)
+    num_bootstrap: int = written(Annotated[int, Field(ge=MIN_BOOTSTRAP, le=10_000_000)], 10_000)
+    targets: tuple[float, ...] = written(
+        Annotated[tuple[Share, ...], Some, AfterValidator(distinct)], (0.05, 0.01, 0.001)
+    )
+    truth: str = written(Text, "best-known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +165,10 @@ class Generality:
         means: means of throughput over each model's own best that a common design is chosen by.
     """
 
-    means: tuple[CommonMean, ...] = (CommonMean.ARITHMETIC, CommonMean.GEOMETRIC, CommonMean.WORST)
+    means: tuple[CommonMean, ...] = written(
+        Annotated[tuple[Annotated[CommonMean, Word], ...], Some, AfterValidator(distinct)],
+        (CommonMean.ARITHMETIC, CommonMean.GEOMETRIC, CommonMean.WORST),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +187,15 @@ class StudyConfig:
         source: the file it was read from, if any; plays no part in results.
     """
 
-    name: str
+    name: str = field(metadata={WRITTEN: Text})
     description: str
     workloads: tuple[Workload, ...]
     contenders: tuple[Contender, ...]
     settings: tuple[Setting, ...] = (Setting(),)
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: tuple[int, ...] = written(Seeds, (0, 1, 2, 3, 4))
     budget: Budget = field(default_factory=Budget)
-    batch: int = 4
-    num_starts: int = 1
+    batch: int = written(Annotated[int, Field(ge=1, le=4096)], 4)
+    num_starts: int = written(Annotated[int, Field(ge=0, le=4096)], 1)
     judgement: Judgement = field(default_factory=Judgement)
     generality: Generality | None = None
     source: str = ""

@@ -12,30 +12,26 @@ from typing import Protocol
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.network import MAX_DEVICES, Cluster
+from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.goals import goal_directions
-from phaze_opt.objective.scenario import Scenario
-from phaze_opt.placement.problem import RecomputePolicy
+from phaze_opt.objective.scenario import Scenario, build_scenario, build_space
+from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.record.spelling import suggest
-from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.search.journal import TrialFile
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import open_loop
-from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
+from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import Setting, StudyConfig, Workload
+from phaze_opt.study.files.study_tables import FIELDS
 from phaze_opt.study.plan import Cell, Condition, search_config
-from phaze_opt.units import gib_to_bytes
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.training import AttentionForm, Optimizer
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]{0,59}")
 """Names of studies, settings and contenders: file names hold them, separated by dots."""
 WORKLOAD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,59}")
 """Names of workloads may hold dots, as those of models do."""
 TRUTHS = ("best-known", "enumerate")
-LIMITED_NODES = 200
-"""Branch-and-bound nodes of each schedule's ILP wherever a gap is accepted; proving a schedule takes what it takes."""
 _FRACTION = "space.min_area_fraction"
 
 
@@ -203,18 +199,14 @@ def _resolve_constants(setting: Setting, origin: Origin) -> Constants:
 
 def _resolve_space(setting: Setting, constants: Constants, origin: Origin) -> SearchSpace:
     """The points within the area budget."""
-    hbm_bytes = tuple(gib_to_bytes(size) for size in setting.hbm_gb)
     for key, values in (("hbm_gb", setting.hbm_gb), ("micro_batches", setting.micro_batches)):
         at_key = partial(origin.at, "setting", setting.name, key)
         _require(bool(values or setting.space), at_key(), "is empty; give at least one value")
         _require(all(value >= 1 for value in values), at_key(), f"{list(values)} must be positive integers")
     with origin.at("setting", setting.name, "space"):
-        if setting.space:
-            space = load_space(Path(setting.space), hbm_bytes=hbm_bytes, micro_batches=setting.micro_batches)
-        else:
-            space = phaze_space(hbm_bytes=hbm_bytes, micro_batches=setting.micro_batches)
-            if _FRACTION in setting.constants:
-                space = replace(space, min_area_fraction=constants.value(_FRACTION))
+        space = build_space(SpaceOptions(micro_batch=setting.micro_batches, hbm_gb=setting.hbm_gb, space=setting.space))
+        if _FRACTION in setting.constants and not setting.space:
+            space = replace(space, min_area_fraction=constants.value(_FRACTION))
     if setting.max_area_mm2 is None:
         return space
     with origin.at("setting", setting.name, "max_area_mm2"):
@@ -235,24 +227,10 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
         network = load_network(setting.network, num_devices=setting.devices, constants=constants)
     is_positive = setting.max_tdp_w is None or setting.max_tdp_w > 0
     _require(is_positive, at_setting("max_tdp_w"), f"{setting.max_tdp_w} must be positive")
+    keys = [key for key, option in declarations(ScenarioOptions).items() if option.table]
+    options = ScenarioOptions(**{key: getattr(setting, FIELDS.get(key, key)) for key in keys})
     with at_setting(""):
-        return Scenario(
-            models=models,
-            cluster=Cluster(num_devices=setting.devices, network=network),
-            global_batch=setting.global_batch,
-            sequence_length=setting.sequence_length,
-            optimizer=Optimizer(setting.optimizer),
-            attention=AttentionForm(setting.attention),
-            exclusivity=Exclusivity(setting.exclusivity),
-            recompute=RecomputePolicy(setting.recompute),
-            is_sequence_parallel=setting.is_sequence_parallel,
-            tensor_parallel=setting.tensor_parallel,
-            common=workload.common,
-            max_area_mm2=setting.max_area_mm2,
-            max_tdp_w=setting.max_tdp_w,
-            schedule_gap=setting.schedule_gap,
-            schedule_nodes=LIMITED_NODES if setting.schedule_gap > 0 else 0,
-        )
+        return build_scenario(options, models, network=network, common=workload.common)
 
 
 def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], origin: Origin) -> None:

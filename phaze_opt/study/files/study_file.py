@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel
-
-from phaze_opt.objective.goals import Goal
-from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.errors import InputError, PluginError
 from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import is_there
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.places import KeyPath
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.files.resolve import resolve_study
-from phaze_opt.study.files.study_models import WORDS, StrategyTable, StudyDocument, WorkloadTable
-from phaze_opt.study.files.study_origin import FIELDS, StudyOrigin, setting_path
+from phaze_opt.study.files.study_tables import FIELDS, OPTIONS, STATISTICS, STUDY, StudyDocument
 from phaze_opt.workload.zoo import list_models
 
-_EnumT = TypeVar("_EnumT", bound=StrEnum)
 MAX_TRIALS_IN_TIME = 100_000
 """Ceiling of a budget in seconds."""
 
@@ -48,115 +44,66 @@ class _Reader:
     toml: Document
     folder: Path
 
-    def to_config(self, document: StudyDocument, name: str) -> StudyConfig:
+    def to_config(self, document: Any, name: str) -> StudyConfig:
         """The plan that the tables describe.
 
         Raises:
-            InputError: a word is unknown, or a budget has no limit or two.
+            InputError: a budget has no limit or two.
         """
-        study, statistics = document.study, document.statistics
+        study, generality = document.study, document.generality
+        short = tuple(Workload(_stem(model), (self._locate_model(model),)) for model in study.workloads)
         return StudyConfig(
-            name=study.name,
-            description=study.description,
-            workloads=self._workloads(document),
-            contenders=self._contenders(document),
+            **({"description": study.description} | _given(study, STUDY)),
+            workloads=(*short, *map(self._workload, document.workload)),
+            contenders=(*(Contender(each, each) for each in study.strategies), *map(_contender, document.strategy)),
             settings=self._settings(document),
-            seeds=tuple(study.seeds),
-            budget=self._budget(document),
-            batch=study.batch,
-            num_starts=study.starting_points,
-            judgement=Judgement(
-                statistics.confidence, statistics.bootstrap, tuple(statistics.targets), statistics.truth
-            ),
-            generality=self._generality(document),
+            budget=self._budget(study.budget),
+            judgement=Judgement(**_given(document.statistics, STATISTICS)),
+            generality=None if generality is None else Generality(generality.means),
             source=name,
         )
 
-    def _budget(self, document: StudyDocument) -> Budget:
+    def _budget(self, budget: Any) -> Budget:
         """Evaluations, or seconds under a ceiling of evaluations."""
-        budget = document.study.budget
         if budget.seconds is None:
-            return Budget(evaluations=60 if budget.evaluations is None else budget.evaluations)
+            return Budget(**_given(budget))
         if budget.evaluations is not None:
             message = "gives evaluations and seconds; give one of them"
             raise self.toml.fault(message, "study", "budget")
         return Budget(evaluations=MAX_TRIALS_IN_TIME, seconds=budget.seconds)
 
-    def _workloads(self, document: StudyDocument) -> tuple[Workload, ...]:
-        """Those of the short form, each one model, then the tables."""
-        short = tuple(Workload(_stem(name), (self._locate_model(name),)) for name in document.study.workloads)
-        return short + tuple(self._workload(index, table) for index, table in enumerate(document.workload))
+    def _workload(self, table: Any) -> Workload:
+        models = tuple(map(self._locate_model, table.models))
+        return Workload(**({"name": "+".join(map(_stem, table.models))} | _given(table) | {"models": models}))
 
-    def _workload(self, index: int, table: WorkloadTable) -> Workload:
-        return Workload(
-            name="+".join(_stem(model) for model in table.models) if table.name is None else table.name,
-            models=tuple(self._locate_model(model) for model in table.models),
-            common=self._word(CommonMean, table.common, "workload", index, "common"),
-            weight=table.weight,
-        )
-
-    def _contenders(self, document: StudyDocument) -> tuple[Contender, ...]:
-        """Those of the short form, then the tables."""
-        short = tuple(Contender(name, name) for name in document.study.strategies)
-        return short + tuple(_contender(table) for table in document.strategy)
-
-    def _settings(self, document: StudyDocument) -> tuple[Setting, ...]:
+    def _settings(self, document: Any) -> tuple[Setting, ...]:
         """The base setting, or one per table that starts from it."""
         base = {
             **_given(document.cluster),
             **_given(document.training),
             **_given(document.budgets),
-            **_given(document.space, renamed={"file": "space"}),
+            **_given(document.space, {"file": "space", "hbm_gb": "hbm_gb", "micro_batch": "micro_batch"}),
             "objective": document.study.objective,
+            "constants": document.constants,
         }
         if document.setting is None:
-            return (self._setting("default", base, document.constants, None),)
+            return (self._setting(base),)
         return tuple(
-            self._setting(
-                table.name,
-                {**base, **_given(table, without=("name", "constants"))},
-                {**document.constants, **table.constants},
-                index,
-            )
-            for index, table in enumerate(document.setting)
+            self._setting(base | _given(table) | {"constants": document.constants | table.constants})
+            for table in document.setting
         )
 
-    def _setting(
-        self, name: str, values: Mapping[str, Any], constants: Mapping[str, float | str], index: int | None
-    ) -> Setting:
+    def _setting(self, values: Mapping[str, Any]) -> Setting:
         """A setting from the keys of a file."""
-        for key in ("objective", "optimizer", "attention", "exclusivity", "recompute"):
-            if key in values:
-                self._word(WORDS[key], values[key], *setting_path(self.toml.values, index, key))
-        fields = {FIELDS.get(key, key): value for key, value in values.items()}
-        fields["goal"] = Goal(fields["goal"])
-        for key in ("network", "space"):
-            if key in fields:
-                fields[key] = self._locate_file(fields[key])
-        for key in ("tensor_parallel", "hbm_gb", "micro_batches"):
-            if key in fields:
-                fields[key] = tuple(fields[key])
-            elif fields.get("space") and key != "tensor_parallel":
-                fields[key] = ()
-        return Setting(name=name, constants=dict(constants), **fields)
-
-    def _generality(self, document: StudyDocument) -> Generality | None:
-        if document.generality is None:
-            return None
-        means = document.generality.means
-        return Generality(tuple(self._word(CommonMean, text, "generality", "means", i) for i, text in enumerate(means)))
-
-    def _word(self, enum: type[_EnumT], text: str, *path: str | int) -> _EnumT:
-        """A word of a closed set.
-
-        Raises:
-            InputError: it is none of them.
-        """
-        try:
-            return enum(text)
-        except ValueError:
-            message = f"'{text}' is unknown; {suggest(text, [member.value for member in enum])}"
-            raise self.toml.fault(message, *path) from None
+        fields: dict[str, Any] = {
+            FIELDS.get(key, key): str(value) if isinstance(value, StrEnum) and key != "objective" else value
+            for key, value in values.items()
+        }
+        fields |= {key: self._locate_file(fields[key]) for key in ("network", "space") if key in fields}
+        if "space" in fields:
+            # What a file of a space says of these counts, unless the study says more.
+            fields = {"hbm_gb": (), "micro_batches": ()} | fields
+        return Setting(**fields)
 
     def _locate_model(self, name: str) -> str:
         """A name of the zoo, or a file beside the study file."""
@@ -168,24 +115,25 @@ class _Reader:
         return str(self.folder / name) if is_file else name
 
 
-def _contender(table: StrategyTable) -> Contender:
+def _contender(table: Any) -> Contender:
     """A contender; its name says what it is unless given."""
     name = table.strategy if not table.pruner else f"{table.strategy}+{table.pruner}"
-    return Contender(
-        name=name if table.name is None else table.name,
-        strategy=table.strategy,
-        options=dict(table.options),
-        pruner=table.pruner,
-        pruner_options=dict(table.pruner_options),
-    )
+    given: dict[str, Any] = {"name": name} | _given(table)
+    return Contender(**given)
 
 
-def _given(
-    table: BaseModel, *, renamed: Mapping[str, str] | None = None, without: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The keys of a table that the file sets."""
-    names = renamed or {}
-    return {names.get(key, key): getattr(table, key) for key in table.model_fields_set if key not in without}
+def _given(table: Any, fields: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What the file says in a table, by field.
+
+    Args:
+        table: of the file.
+        fields: those asked for, by key; all by their own names unless given.
+    """
+    return {
+        key if fields is None else fields[key]: getattr(table, key)
+        for key in table.model_fields_set
+        if fields is None or key in fields
+    }
 
 
 def _stem(name: str) -> str:
@@ -194,3 +142,100 @@ def _stem(name: str) -> str:
     if path.name == "config.json" and path.parent.name:
         return path.parent.name
     return path.stem if path.suffix == ".json" else path.name
+
+
+SECTIONS: Mapping[str, KeyPath] = {
+    **{key: (option.table, key) for key, option in OPTIONS.items()},
+    "space": ("space", "file"),
+    "objective": ("study", "objective"),
+    "constants": ("constants",),
+}
+"""Where the keys of a setting stand that holds for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOrigin:
+    """Names file, line and key of whatever is wrong with a plan that was read from a file."""
+
+    toml: Document
+    config: StudyConfig
+
+    @contextmanager
+    def at(self, kind: str, name: str, key: str) -> Iterator[None]:
+        """A block whose faults are about one key."""
+        try:
+            yield
+        except InputError as error:
+            path = self._path(kind, name, key or str(error.key or ""), error)
+            raise self.toml.fault(_plain(error), *path) from error
+        except PluginError as error:
+            path = self._path(kind, name, "pruner" if "pruner" in str(error) and key else "strategy", error)
+            raise PluginError(str(self.toml.fault(str(error), *path))) from error
+
+    def _path(self, kind: str, name: str, key: str, error: Exception) -> KeyPath:
+        """The keys of a part of the plan, from the outside in."""
+        values = self.toml.values
+        if kind == "setting":
+            return self._setting_path(name, key, error)
+        if kind == "workload":
+            return self._entry_path("workload", "workloads", name, key)
+        if kind == "contender" and key == "num_starts":
+            return ("study", "starting_points")
+        if kind == "contender":
+            path = self._entry_path("strategy", "strategies", name, key)
+            return self._option_path(path, str(getattr(error, "key", "") or ""))
+        if kind == "study" and key in {"workloads", "strategies"} and key not in values["study"]:
+            return ("study",)
+        return (kind, key) if key and key != kind else (kind,)
+
+    def _setting_path(self, name: str, field: str, error: Exception) -> KeyPath:
+        """A key of a setting, by the field of `Setting` or of the scenario made of it."""
+        values = self.toml.values
+        tables = values.get("setting")
+        # Of two of one name the second is at fault.
+        index = None if tables is None else max(i for i, table in enumerate(tables) if table.get("name") == name)
+        key = {field: key for key, field in FIELDS.items()}.get(field, field)
+        if key not in SECTIONS:
+            return ("setting", index, "name") if index is not None else ("study",)
+        path: KeyPath = SECTIONS[key]
+        if index is not None and key in values["setting"][index]:
+            path = ("setting", index, key)
+        return self._constant_path(path, values, index, str(error)) if key == "constants" else path
+
+    def _constant_path(self, path: KeyPath, values: Mapping[str, Any], index: int | None, text: str) -> KeyPath:
+        """The constant that a message names."""
+        own = {} if index is None else values["setting"][index].get("constants", {})
+        for table, where in ((own, ("setting", index, "constants")), (values.get("constants", {}), ("constants",))):
+            for key in table:
+                if f"'{key}'" in text or key in text.split():
+                    return (*(part for part in where if part is not None), key)
+        return path
+
+    def _entry_path(self, table: str, short: str, name: str, key: str) -> KeyPath:
+        """A part by its name: an element of the short form or a table of its own."""
+        parts = self.config.workloads if table == "workload" else self.config.contenders
+        names = [part.name for part in parts]
+        num_short = len(self.toml.values["study"].get(short, ()))
+        # Of two of one name the second is at fault.
+        position = len(names) - 1 - names[::-1].index(name)
+        if position < num_short:
+            return ("study", short, position)
+        entry = self.toml.values[table][position - num_short]
+        where: KeyPath = (table, position - num_short)
+        return (*where, key) if key in entry else where
+
+    def _option_path(self, path: KeyPath, option: str) -> KeyPath:
+        """The option of a strategy or pruner that is at fault."""
+        if len(path) < 2 or path[0] != "strategy" or not option:
+            return path
+        entry = self.toml.values["strategy"][path[1]]
+        for key in ("options", "pruner_options"):
+            if option in entry.get(key, {}):
+                return ("strategy", path[1], key, option)
+        return path
+
+
+def _plain(error: InputError) -> str:
+    """An error's sentence; the key it names is said by the place already, a file of its own is kept."""
+    text = str(error)
+    return text.removeprefix(f"'{error.key}': ") if error.source is None and error.key is not None else text
