@@ -31,6 +31,7 @@ from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import better_truth, certified_truth
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
+from phaze_opt.study.running.engine import build_bounder, build_objective
 
 _LOGGER = logging.getLogger(__name__)
 FindFault = Callable[[Truth], str]
@@ -91,7 +92,8 @@ def find_truth(
     if known is not None:
         return known.truth
     if objective is None:
-        objective, bounder = _open(condition)
+        objective = build_objective(condition)
+        bounder = build_bounder(condition, objective)
     record = _enumerate(condition, objective, bounder, on_progress or (lambda _: None))
     keep_truth(record, cache_dir=cache_dir)
     return record.truth
@@ -159,14 +161,6 @@ def keep_truth(record: TruthRecord, *, cache_dir: Path) -> None:
 def truth_file(problem_digest: str, *, cache_dir: Path, kind: str) -> Path:
     """Where the optimum of a problem is kept."""
     return cache_dir / f"{problem_digest}.{kind}.json"
-
-
-def _open(condition: Condition) -> tuple[PointObjective, PointBounder]:
-    """The real objective and its bounds, on shared graphs."""
-    from phaze_opt.search.objective_bounder import ObjectiveBounder
-
-    objective = Objective(condition.scenario, constants=condition.constants)
-    return objective, ObjectiveBounder(objective)
 
 
 def _enumerate(

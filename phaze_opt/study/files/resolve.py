@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -35,30 +34,18 @@ TRUTHS = ("best-known", "enumerate")
 _FRACTION = "space.min_area_fraction"
 
 
-class Origin(Protocol):
-    """Where parts of a plan were written, so that a fault names the place."""
-
-    def at(self, kind: str, name: str, key: str) -> AbstractContextManager[None]:
-        """A block whose `InputError` and `PluginError` are about one key of a part.
-
-        Args:
-            kind: ``study``, ``setting``, ``workload`` or ``contender``.
-            name: of the setting, workload or contender.
-            key: its field; empty for the part as a whole.
-        """
-        ...
+Origin = Callable[[str, str, str], AbstractContextManager[None]]
+"""Where parts of a plan were written, so that a fault names the place: a block whose `InputError` and `PluginError` are
+about one key (empty for the part as a whole) of the ``study``, or of a ``setting``, ``workload`` or ``contender`` of a
+name."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoOrigin:
+def no_origin(*_: str) -> AbstractContextManager[None]:
     """A plan that was written in Python: faults stay as they are."""
-
-    def at(self, kind: str, name: str, key: str) -> AbstractContextManager[None]:  # noqa: ARG002
-        """A block that changes nothing."""
-        return nullcontext()
+    return nullcontext()
 
 
-def resolve_study(config: StudyConfig, origin: Origin | None = None) -> tuple[Condition, ...]:
+def resolve_study(config: StudyConfig, origin: Origin = no_origin) -> tuple[Condition, ...]:
     """The conditions of a study, settings before workloads, once every part of its plan is known to work.
 
     Strategies and pruners are loaded and started with their options; nothing is probed, evaluated or written.
@@ -67,7 +54,6 @@ def resolve_study(config: StudyConfig, origin: Origin | None = None) -> tuple[Co
         InputError: a name, value, file, model or option is wrong.
         PluginError: a strategy, pruner or estimator is unknown or fails to load.
     """
-    origin = NoOrigin() if origin is None else origin
     _check_names(config, origin)
     _check_counts(config, origin)
     _check_questions(config, origin)
@@ -101,7 +87,7 @@ def plan_cells(config: StudyConfig, conditions: Iterable[Condition]) -> tuple[Ce
 
 def _check_names(config: StudyConfig, origin: Origin) -> None:
     """Refuse empty axes, names that no file can have, and names given twice."""
-    with origin.at("study", "", "name"):
+    with origin("study", "", "name"):
         _check_name(config.name, NAME, what="study")
     for kind, parts in (
         ("setting", config.settings),
@@ -109,12 +95,12 @@ def _check_names(config: StudyConfig, origin: Origin) -> None:
         ("contender", config.contenders),
     ):
         if not parts:
-            with origin.at("study", "", {"workload": "workloads", "contender": "strategies"}.get(kind, "")):
+            with origin("study", "", {"workload": "workloads", "contender": "strategies"}.get(kind, "")):
                 message = f"the study has no {'strategy' if kind == 'contender' else kind}; give at least one"
                 raise InputError(message)
         seen: dict[str, str] = {}
         for part in parts:
-            with origin.at(kind, part.name, "name"):
+            with origin(kind, part.name, "name"):
                 what = "strategy" if kind == "contender" else kind
                 _check_name(part.name, WORKLOAD_NAME if kind == "workload" else NAME, what=what)
                 _check_free(part.name, seen, what=what)
@@ -142,12 +128,12 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
     """Refuse questions that no setting or no workload of the study can answer."""
     has_single = any(len(goal_directions(setting.goal)) == 1 for setting in config.settings)
     if config.judgement.truth == "enumerate" and not has_single:
-        with origin.at("statistics", "", "truth"):
+        with origin("statistics", "", "truth"):
             message = "'enumerate' finds the best value of one objective, and every setting has several; use best-known"
             raise InputError(message, key="truth")
     if config.generality is None:
         return
-    with origin.at("generality", "", ""):
+    with origin("generality", "", ""):
         if not has_single:
             message = "asks for the price in one objective, and every setting has several; leave it out"
             raise InputError(message, key="generality")
@@ -163,7 +149,7 @@ def _check_questions(config: StudyConfig, origin: Origin) -> None:
 def _check_counts(config: StudyConfig, origin: Origin) -> None:
     """Refuse what no search and no statistic can be made of."""
     seeds, judgement = config.seeds, config.judgement
-    at_seeds = partial(origin.at, "study", "", "seeds")
+    at_seeds = partial(origin, "study", "", "seeds")
     _require(bool(seeds), at_seeds(), "a study needs at least one seed; give a positive number or a list of seeds")
     _require(len(set(seeds)) == len(seeds), at_seeds(), f"{list(seeds)} names a seed twice")
     for key, is_right, fault in (
@@ -176,9 +162,9 @@ def _check_counts(config: StudyConfig, origin: Origin) -> None:
         ),
         ("truth", judgement.truth in TRUTHS, f"'{judgement.truth}' is unknown; {suggest(judgement.truth, TRUTHS)}"),
     ):
-        _require(is_right, origin.at("statistics", "", key), fault, key=key)
+        _require(is_right, origin("statistics", "", key), fault, key=key)
     for workload in config.workloads:
-        place = origin.at("workload", workload.name, "weight")
+        place = origin("workload", workload.name, "weight")
         _require(workload.weight > 0, place, f"{workload.weight} must be positive", key="weight")
 
 
@@ -193,34 +179,34 @@ def _resolve_constants(setting: Setting, origin: Origin) -> Constants:
     """The package's constants with the setting's values and choices in their place."""
     values = {key: value for key, value in setting.constants.items() if not isinstance(value, str)}
     choices = {key: value for key, value in setting.constants.items() if isinstance(value, str)}
-    with origin.at("setting", setting.name, "constants"):
+    with origin("setting", setting.name, "constants"):
         return load_constants().with_overrides(values).with_options(choices)
 
 
 def _resolve_space(setting: Setting, constants: Constants, origin: Origin) -> SearchSpace:
     """The points within the area budget."""
     for key, values in (("hbm_gb", setting.hbm_gb), ("micro_batches", setting.micro_batches)):
-        at_key = partial(origin.at, "setting", setting.name, key)
+        at_key = partial(origin, "setting", setting.name, key)
         _require(bool(values or setting.space), at_key(), "is empty; give at least one value")
         _require(all(value >= 1 for value in values), at_key(), f"{list(values)} must be positive integers")
-    with origin.at("setting", setting.name, "space"):
+    with origin("setting", setting.name, "space"):
         space = build_space(SpaceOptions(micro_batch=setting.micro_batches, hbm_gb=setting.hbm_gb, space=setting.space))
         if _FRACTION in setting.constants and not setting.space:
             space = replace(space, min_area_fraction=constants.value(_FRACTION))
     if setting.max_area_mm2 is None:
         return space
-    with origin.at("setting", setting.name, "max_area_mm2"):
+    with origin("setting", setting.name, "max_area_mm2"):
         return space.restrict(max_area_mm2=setting.max_area_mm2)
 
 
 def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants, origin: Origin) -> Scenario:
     """Workload, cluster and choices."""
-    with origin.at("workload", workload.name, "models"):
+    with origin("workload", workload.name, "models"):
         if len(set(workload.models)) < len(workload.models):
             message = f"{', '.join(workload.models)} names a model twice"
             raise InputError(message)
         models = tuple(load_model(name) for name in workload.models)
-    at_setting = partial(origin.at, "setting", setting.name)
+    at_setting = partial(origin, "setting", setting.name)
     fault = f"{setting.devices} must be an integer from 1 to {MAX_DEVICES}"
     _require(1 <= setting.devices <= MAX_DEVICES, at_setting("devices"), fault)
     with at_setting("network"):
@@ -238,13 +224,13 @@ def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], or
     kinds = {(condition.goal, condition.space.digest): condition for condition in reversed(conditions)}
     for contender in config.contenders:
         has_pruner = bool(contender.pruner or not contender.pruner_options)
-        place = origin.at("contender", contender.name, "pruner_options")
+        place = origin("contender", contender.name, "pruner_options")
         _require(has_pruner, place, "are there without a pruner; name one, or leave them out")
         for condition in kinds.values():
             for seed in config.seeds:
-                with origin.at("contender", contender.name, ""):
+                with origin("contender", contender.name, ""):
                     start_config = search_config(config, Cell(condition, contender, seed))
-            with origin.at("contender", contender.name, "options"):
+            with origin("contender", contender.name, "options"):
                 open_loop(start_config, "", space=condition.space, log=TrialFile(Path()), build_bounder=_no_bounder)
 
 

@@ -33,7 +33,7 @@ def read_study(path: Path) -> StudyConfig:
     """
     toml = read_toml(path, kind="a study file (TOML)")
     config = _Reader(toml, path.parent).to_config(toml.validate(StudyDocument), str(path))
-    resolve_study(config, StudyOrigin(toml, config))
+    resolve_study(config, StudyOrigin(toml, config).at)
     return config
 
 

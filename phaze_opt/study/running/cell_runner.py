@@ -20,7 +20,7 @@ from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.files.resolve import plan_cells
 from phaze_opt.study.plan import Cell, Condition, search_config
 from phaze_opt.study.running.contenders import ContenderFaultError, contender_code, guard
-from phaze_opt.study.running.engine import CompiledConditions, EvaluatorSource, StudyEngine, ThisProcess
+from phaze_opt.study.running.engine import CompiledConditions, EvaluatorSource, StudyEngine
 from phaze_opt.study.stores.store import WAIT_S, EvaluationStore
 
 MAX_SIDE_BY_SIDE = 16
@@ -45,7 +45,7 @@ class CellRunner:
     engine: StudyEngine
     store: EvaluationStore
     on_trial: Callable[[Cell, int], None] | None = None
-    source: EvaluatorSource = field(default_factory=ThisProcess)
+    source: EvaluatorSource = field(default_factory=EvaluatorSource)
     _compiled: CompiledConditions = field(init=False)
 
     def __post_init__(self) -> None:

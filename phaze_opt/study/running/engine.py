@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import Evaluator, PointObjective, SerialEvaluator
@@ -129,48 +129,35 @@ class CompiledConditions:
         return self._bounders[digest]
 
 
-class EvaluatorSource(Protocol):
-    """Gives the searches of one condition their evaluator."""
+@dataclass(slots=True)
+class EvaluatorSource:
+    """Who evaluates for the searches of a process: the process itself, or a Dask cluster that it hands points to.
+
+    Attributes:
+        client: of the cluster; None evaluates here.
+        build_objective: makes the objective of a condition on a worker of the cluster.
+    """
+
+    client: Client | None = None
+    build_objective: Callable[[Condition], PointObjective] = build_objective
+    _made: dict[str, StoreEvaluator] = field(default_factory=dict)
 
     def evaluator(self, store: EvaluationStore, condition: Condition, build: Callable[[], PointObjective]) -> Evaluator:
         """An evaluator that takes on what the store has not and nobody else does.
+
+        Of a cluster one a condition, so that its searches do not ask for a point twice.
 
         Args:
             store: of the study.
             condition: the problem.
             build: makes its objective in this process, kept for all of its searches.
         """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ThisProcess:
-    """Evaluates here."""
-
-    def evaluator(self, store: EvaluationStore, condition: Condition, build: Callable[[], PointObjective]) -> Evaluator:
-        """An evaluator with this process's objective."""
-        return StoreEvaluator(store, condition.evaluations_digest, SerialEvaluator(build))
-
-
-@dataclass(slots=True)
-class DaskSource:
-    """Evaluates on a Dask cluster; one evaluator a condition, so that its searches do not ask for a point twice.
-
-    Attributes:
-        client: of the cluster.
-        build_objective: makes the objective of a condition on a worker.
-    """
-
-    client: Client
-    build_objective: Callable[[Condition], PointObjective]
-    _made: dict[str, StoreEvaluator] = field(default_factory=dict)
-
-    def evaluator(self, store: EvaluationStore, condition: Condition, build: Callable[[], PointObjective]) -> Evaluator:  # noqa: ARG002
-        """An evaluator whose workers make their own objective."""
-        from phaze_opt.search.dask_evaluator import DaskEvaluator
-
         digest = condition.evaluations_digest
+        if self.client is None:
+            return StoreEvaluator(store, digest, SerialEvaluator(build))
         if digest not in self._made:
+            from phaze_opt.search.dask_evaluator import DaskEvaluator
+
             cluster = DaskEvaluator(self.client, partial(self.build_objective, condition))
             self._made[digest] = StoreEvaluator(store, digest, cluster)
         return self._made[digest]
@@ -187,9 +174,9 @@ def open_evaluator_source(
         InputError: no scheduler answers there.
     """
     if not dask:
-        yield ThisProcess()
+        yield EvaluatorSource()
         return
     from phaze_opt.search.dask_evaluator import open_dask_client
 
     with open_dask_client(dask, num_workers=num_workers) as client:
-        yield DaskSource(client, build_objective)
+        yield EvaluatorSource(client, build_objective)
