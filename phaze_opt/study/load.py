@@ -75,16 +75,6 @@ def find_fault(directory: StudyDirectory, evaluations_digest: str, goal: Goal, t
     return "" if known is None else contradiction(truth, goal, known.evaluation)
 
 
-def references_path(directory: StudyDirectory, key: str) -> Path:
-    """Where the evaluations of the reference machines of a condition are kept."""
-    return directory.references / f"{key}.json"
-
-
-def chips_path(directory: StudyDirectory, setting: str) -> Path:
-    """Where the table of the generality question of a setting is kept."""
-    return directory.chips / f"{setting}.json"
-
-
 def _load_truths(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Truth]:
     """What is known of every condition; certificates made after the study was run count too."""
     goals = {condition.key: condition.goal for condition in plan.conditions}
@@ -104,7 +94,7 @@ def _load_truths(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Truth]
 def _load_references(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Mapping[str, Evaluation]]:
     found: dict[str, Mapping[str, Evaluation]] = {}
     for condition in plan.conditions:
-        path = references_path(directory, condition.key)
+        path = directory.references(condition.key)
         rows = read_value(path, kind="what a study writes of its reference machines")
         if rows is not None:
             try:
@@ -118,7 +108,7 @@ def _load_references(directory: StudyDirectory, plan: StudyPlan) -> dict[str, Ma
 def _load_chip_tables(directory: StudyDirectory, plan: StudyPlan) -> tuple[ChipTable, ...]:
     if plan.config.generality is None:
         return ()
-    found = (read_plain(ChipTable, chips_path(directory, setting.name)) for setting in plan.config.settings)
+    found = (read_plain(ChipTable, directory.chips(setting.name)) for setting in plan.config.settings)
     return tuple(table for table in found if table is not None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,7 @@ def test_a_file_means_its_plan(folder: Path) -> None:
         constants={"vector_cycles.softmax_forward": 4.0},
     )
     flat = {"glb_limit": "none", "vector_cycles.softmax_forward": 5.0}
+    other = replace(base, name="flat", network="phaze", goal=Goal.THROUGHPUT, max_area_mm2=200.0, constants=flat)
     config = read_study(path)
     assert config == StudyConfig(
         name="full",
@@ -143,7 +145,7 @@ def test_a_file_means_its_plan(folder: Path) -> None:
             Contender("random", "random"),
             Contender("quick-tpe", "tpe", {"startup_trials": 3}, "critical-path"),
         ),
-        settings=(base, _replace(base, name="flat", network="phaze", goal=Goal.THROUGHPUT, area=200.0, constants=flat)),
+        settings=(base, other),
         seeds=(3, 5),
         budget=Budget(evaluations=9),
         batch=2,
@@ -152,12 +154,6 @@ def test_a_file_means_its_plan(folder: Path) -> None:
         generality=Generality((CommonMean.GEOMETRIC,)),
         source=str(path),
     )
-
-
-def _replace(base: Setting, *, name: str, network: str, goal: Goal, area: float, constants: object) -> Setting:
-    from dataclasses import replace
-
-    return replace(base, name=name, network=network, goal=goal, max_area_mm2=area, constants=constants)
 
 
 def test_conditions_are_what_their_settings_say(folder: Path) -> None:

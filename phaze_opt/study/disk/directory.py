@@ -56,11 +56,6 @@ class StudyDirectory:
         return self.path / "evaluations"
 
     @property
-    def references(self) -> Path:
-        """Reference machines by condition."""
-        return self.path / "references"
-
-    @property
     def truths(self) -> Path:
         """True optima by problem."""
         return self.path / "truths"
@@ -71,14 +66,17 @@ class StudyDirectory:
         return self.path.absolute().parent.parent / CERTIFICATES_DIRECTORY
 
     @property
-    def chips(self) -> Path:
-        """Tables of the generality question by setting."""
-        return self.path / "chips"
-
-    @property
     def report(self) -> Path:
         """Pages and tables made of it."""
         return self.path / "report"
+
+    def references(self, condition: str) -> Path:
+        """The evaluations of the reference machines of a condition, by its key."""
+        return self.path / "references" / f"{condition}.json"
+
+    def chips(self, setting: str) -> Path:
+        """The table of the generality question of a setting, by its name."""
+        return self.path / "chips" / f"{setting}.json"
 
     def cell(self, cell: Cell) -> Path:
         """The trials of a finished search."""

@@ -19,7 +19,7 @@ from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import StudyStage
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
-from phaze_opt.study.load import chips_path, find_fault, load_study, references_path
+from phaze_opt.study.load import find_fault, load_study
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.running.engine import CompiledConditions, StudyEngine
@@ -61,7 +61,7 @@ class StudyCompletion:
             return
         found: dict[tuple[str, tuple[int, ...]], Mapping[str, Evaluation]] = {}
         for number, condition in enumerate(self.conditions):
-            path = references_path(self.directory, condition.key)
+            path = self.directory.references(condition.key)
             if path.exists():
                 continue
             self.on_item(StudyStage.REFERENCES, condition.key, number, len(self.conditions))
@@ -129,7 +129,7 @@ class StudyCompletion:
                     evaluate=partial(_evaluate, store, self._compiled),
                     bound=partial(_bound, self._compiled),
                 )
-                write_plain(ChipTable, table, chips_path(self.directory, setting.name))
+                write_plain(ChipTable, table, self.directory.chips(setting.name))
 
 
 def _evaluate(

@@ -48,16 +48,6 @@ class EvaluationStore(Protocol):
         ...
 
 
-def claim_unfinished(store: EvaluationStore, digest: str, point: DesignPoint) -> bool:
-    """Take an evaluation on; False while somebody else has it, or if it was finished since it was looked for."""
-    if not store.claim(digest, point):
-        return False
-    if store.known(digest, point) is None:
-        return True
-    store.release(digest, point)
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class MirroredStore:
     """A study's own store with a shared one behind it, of which claims are made; both keep what anybody finishes.
@@ -136,8 +126,13 @@ class StoreEvaluator:
         known = self.store.known(self.digest, point)
         if known is not None:
             return known
-        if point not in self.under_way and not claim_unfinished(self.store, self.digest, point):
-            return self.store.known(self.digest, point)
+        if point not in self.under_way:
+            if not self.store.claim(self.digest, point):
+                return self.store.known(self.digest, point)
+            if (finished := self.store.known(self.digest, point)) is not None:
+                # It was finished between the look and the claim.
+                self.store.release(self.digest, point)
+                return finished
         try:
             if point not in self.under_way:
                 (self.under_way[point],) = self.evaluator.submit((point,))
