@@ -156,6 +156,7 @@ def _relevant(pricing: _Pricing) -> list[int]:
     """
     num_models, num_chips = pricing.lower.shape
     upper = np.where(np.isfinite(pricing.upper), pricing.upper, 0.0)
+    # Promise decides the order of the work alone: whatever it is, a chip is dropped only if a settled one beats it.
     best = np.maximum(upper.max(axis=1, initial=0.0), np.finfo(np.float64).tiny)
     promise = (upper / best[:, None]).mean(axis=0)
     waiting = [int(chip) for chip in np.argsort(-promise, kind="stable")]

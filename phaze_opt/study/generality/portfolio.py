@@ -134,6 +134,8 @@ def _best_partitions(
         longer = dict(best)
         for covered, (value, chips) in best.items():
             left = everything & ~covered
+            # Subsets of the bits left, by counting down under their mask; only those with the lowest bit left, so that
+            # the parts of a partition come in one order and each partition is seen once.
             group = left
             while group:
                 if group & left & -left:
@@ -200,6 +202,7 @@ def _maximise(terms: NDArray[np.float64], num_chips: int) -> tuple[int, ...]:
 
     num_models, total = terms.shape
     num_uses = num_models * total
+    # Columns: open[c], then use[m, c] row by row. One chip a model; only open chips are used; at most so many are open.
     one_chip = hstack([coo_array((num_models, total)), kron(eye_array(num_models), np.ones((1, total)))])
     is_open = hstack([-kron(np.ones((num_models, 1)), eye_array(total)), eye_array(num_uses)])
     count = np.concatenate([np.ones(total), np.zeros(num_uses)])[None, :]

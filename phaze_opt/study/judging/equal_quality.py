@@ -125,6 +125,7 @@ def _resampled_ratios(
     finals, (needed_first, needed_second) = _needed(first, second)
     picks_first = rng.integers(len(first), size=(num_resamples, len(first)))
     picks_second = rng.integers(len(second), size=(num_resamples, len(second)))
+    # The quality of a resample is its lower median: picks become places in sorted order, and the middle one a search.
     place = np.argsort(np.argsort(finals, kind="stable"), kind="stable")
     middle_place = np.sort(place[picks_second], axis=1)[:, _lower_middle(len(second))]
     quality = np.argsort(finals, kind="stable")[middle_place]

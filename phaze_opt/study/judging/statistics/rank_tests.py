@@ -132,6 +132,7 @@ def holm_adjust(p_values: Sequence[float]) -> tuple[float, ...]:
     order = np.argsort(p_values, kind="stable")
     adjusted, largest = [1.0] * len(p_values), 0.0
     for position, index in enumerate(order):
+        # Step-down: no p-value may be below one that is smaller before the correction.
         largest = max(largest, min(1.0, (len(p_values) - position) * p_values[index]))
         adjusted[index] = largest
     return tuple(adjusted)

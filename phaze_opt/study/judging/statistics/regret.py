@@ -109,6 +109,7 @@ def hypervolume(gains: NDArray[np.float64]) -> float:
         return 0.0
     if num_objectives == 1:
         return float(rows.max())
+    # Two objectives are three of which the third is always 1.
     padded = rows if num_objectives == MAX_DIMENSIONS else np.column_stack([rows, np.ones(len(rows))])
     ordered = padded[np.argsort(-padded[:, 2], kind="stable")]
     stairs, volume = _Staircase(), 0.0
@@ -130,6 +131,7 @@ class _Staircase:
     def add(self, first: float, second: float) -> None:
         """Add a point; firsts ascend and seconds descend strictly along the staircase."""
         firsts, seconds = self._firsts, self._seconds
+        # Steps from `start` on are no better in either objective and go; the one at `right` may dominate the point.
         right = bisect_left(firsts, first)
         if right < len(firsts) and seconds[right] >= second:
             return
