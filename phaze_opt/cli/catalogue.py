@@ -33,11 +33,9 @@ def models(*, json: JsonOption = False) -> None:
                 "source": model.source,
             }
         )
-    if json:
-        print_json(rows)
-        return
-    _print_table("Models", [{key: row[key] for key in ("name", "parameters", "layers", "hidden")} for row in rows])
-    _print_sources(rows)
+    _show("Models", rows, ("name", "parameters", "layers", "hidden"), is_json=json)
+    if not json:
+        _print_sources(rows)
 
 
 def strategies(*, json: JsonOption = False) -> None:
@@ -45,15 +43,12 @@ def strategies(*, json: JsonOption = False) -> None:
     from phaze_opt.plugins import PluginGroup, list_plugins
     from phaze_opt.search.run import load_strategy
 
-    rows = []
-    for entry in list_plugins(PluginGroup.STRATEGIES):
-        strategy = load_strategy(entry.name)
-        capabilities = sorted(capability.value for capability in strategy.capabilities)
-        rows.append(_plugin_row(entry, strategy) | {"capabilities": capabilities})
-    if json:
-        print_json(rows)
-        return
-    _print_table("Strategies", [{key: row[key] for key in ("name", "package", "summary")} for row in rows])
+    loaded = [(entry, load_strategy(entry.name)) for entry in list_plugins(PluginGroup.STRATEGIES)]
+    rows = [
+        _plugin_row(entry, strategy) | {"capabilities": sorted(each.value for each in strategy.capabilities)}
+        for entry, strategy in loaded
+    ]
+    _show("Strategies", rows, ("name", "package", "summary"), is_json=json)
 
 
 def pruners(*, json: JsonOption = False) -> None:
@@ -61,15 +56,19 @@ def pruners(*, json: JsonOption = False) -> None:
     from phaze_opt.plugins import PluginGroup, list_plugins
     from phaze_opt.search.run import load_pruner
 
-    rows = []
-    for entry in list_plugins(PluginGroup.PRUNERS):
-        pruner = load_pruner(entry.name)
-        rows.append(_plugin_row(entry, pruner) | {"is_safe": pruner.is_safe})
-    if json:
+    loaded = [(entry, load_pruner(entry.name)) for entry in list_plugins(PluginGroup.PRUNERS)]
+    rows = [_plugin_row(entry, pruner) | {"is_safe": pruner.is_safe} for entry, pruner in loaded]
+    if not json:
+        rows = [{**row, "safe": "yes" if row["is_safe"] else "no"} for row in rows]
+    _show("Pruners", rows, ("name", "safe", "package", "summary"), is_json=json)
+
+
+def _show(title: str, rows: list[dict[str, Any]], keys: tuple[str, ...], *, is_json: bool) -> None:
+    """Rows as one line of JSON, or some of their columns as a table."""
+    if is_json:
         print_json(rows)
-        return
-    shown = [{**row, "safe": "yes" if row["is_safe"] else "no"} for row in rows]
-    _print_table("Pruners", [{key: row[key] for key in ("name", "safe", "package", "summary")} for row in shown])
+    else:
+        _print_table(title, [{key: row[key] for key in keys} for row in rows])
 
 
 def _plugin_row(entry: EntryPoint, plugin: object) -> dict[str, Any]:

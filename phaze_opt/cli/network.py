@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, positive, typer_option, with_options
+from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, number, typer_option, with_options
 from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables
 from phaze_opt.cli.plan_options import training_length
 from phaze_opt.errors import InputError
@@ -213,7 +213,7 @@ def _costs(text: str | None) -> tuple[float, ...]:
     """Positive numbers separated by commas; none if nothing was given."""
     if text is None:
         return ()
-    read = positive("--costs")
+    read = number(replace(declarations(SplitOptions)["costs"], kind=Kind.AMOUNT))
     try:
         return tuple(read(word) for word in text.split(","))
     except InputError:

@@ -14,7 +14,6 @@ import typer
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import (
-    MAX_COUNT,
     WORKLOAD,
     Declaration,
     Kind,
@@ -124,23 +123,18 @@ def _varied(options: type, changes: Mapping[str, Mapping[str, Any]]) -> list[Dec
 
 def typer_option(known: Declaration) -> Any:
     """An option of the command line, to annotate a parameter with."""
-    readers: dict[Kind, tuple[Callable[[Any], Any], str]] = {
-        Kind.COUNT: (integer(known.flag, low=known.low, high=known.high), "INTEGER"),
-        Kind.AMOUNT: (positive(known.flag), "NUMBER"),
-        Kind.GAP: (relative_gap(known.flag), "NUMBER"),
-    }
-    parser, metavar = readers.get(known.kind, (None, None))
     flag = f"{known.flag}/--no-{known.flag[2:]}" if known.kind is Kind.SWITCH and known.default else known.flag
     return typer.Option(
         flag,
         help=known.help,
-        parser=parser,
-        metavar=metavar,
+        parser=number(known) if known.kind in METAVARS else None,
+        metavar=METAVARS.get(known.kind),
         rich_help_panel=known.panel or None,
         show_default=known.shown or True,
     )
 
 
+METAVARS: Mapping[Kind, str] = {Kind.COUNT: "INTEGER", Kind.AMOUNT: "NUMBER", Kind.GAP: "NUMBER"}
 _TYPES: Mapping[Kind, Any] = {
     Kind.COUNT: int,
     Kind.AMOUNT: float,
@@ -178,52 +172,36 @@ def _given(known: Sequence[Declaration], values: dict[str, Any]) -> dict[str, An
     return given
 
 
-def integer(option: str, *, low: int = 1, high: int = MAX_COUNT) -> Callable[[str | int], int]:
-    """A parser of integers from ``low`` to ``high`` for a typer option (which also runs it on the default).
-
-    The parser raises `InputError` for anything else.
-    """
-
-    def parse(text: str | int) -> int:
-        value = read_integer(str(text), low=low, high=high)
-        if value is None:
-            message = f"{shorten(str(text))} must be an integer from {low:,} to {high:,}"
-            raise InputError(message, source=option)
-        return value
-
-    return parse
-
-
-def positive(option: str) -> Callable[[str | float], float]:
-    """A parser of positive numbers of a sensible size for a typer option; it raises `InputError` for anything else."""
+def number(known: Declaration) -> Callable[[str | float], float]:
+    """A parser of counts, amounts and gaps (typer also runs it on defaults); it raises `InputError` for all else."""
 
     def parse(text: str | float) -> float:
-        value = _number(text)
-        if not (math.isfinite(value) and value > 0):
-            message = f"{shorten(str(text))} must be a positive, finite number"
-            raise InputError(message, source=option)
-        if not MIN_NUMBER <= value <= MAX_NUMBER:
-            message = f"{shorten(str(text))} must be from {MIN_NUMBER:g} to {MAX_NUMBER:g}"
-            raise InputError(message, source=option)
-        return value
+        if known.kind is Kind.COUNT:
+            count = read_integer(str(text), low=known.low, high=known.high)
+            if count is not None:
+                return count
+            rule = f"an integer from {known.low:,} to {known.high:,}"
+        else:
+            value = _float(text)
+            rule = _broken_rule(known.kind, value)
+            if not rule:
+                return value
+        message = f"{shorten(str(text))} must be {rule}"
+        raise InputError(message, source=known.flag)
 
     return parse
 
 
-def relative_gap(option: str) -> Callable[[str | float], float]:
-    """A parser of relative gaps, at least 0 and below 1; it raises `InputError` for anything else."""
-
-    def parse(text: str | float) -> float:
-        value = _number(text)
-        if not 0 <= value < 1:
-            message = f"{shorten(str(text))} must be a relative gap, at least 0 and below 1"
-            raise InputError(message, source=option)
-        return value
-
-    return parse
+def _broken_rule(kind: Kind, value: float) -> str:
+    """What an amount or a gap must be and is not; empty if it is."""
+    if kind is Kind.GAP:
+        return "" if 0 <= value < 1 else "a relative gap, at least 0 and below 1"
+    if not (math.isfinite(value) and value > 0):
+        return "a positive, finite number"
+    return "" if MIN_NUMBER <= value <= MAX_NUMBER else f"from {MIN_NUMBER:g} to {MAX_NUMBER:g}"
 
 
-def _number(text: str | float) -> float:
+def _float(text: str | float) -> float:
     """The number that a text spells; not a number where it spells none."""
     try:
         return float(text)

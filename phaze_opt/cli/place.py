@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from phaze_opt.cli.output import out, print_json, say
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
-    from phaze_opt.placement.phaze_solve import PhazePlacement, PhazeStage
+    from phaze_opt.placement.phaze_solve import PhazePlacement
 
 LAYERS_SHOWN = 6
 """A stage of more layers is shown as a range."""
@@ -51,34 +52,26 @@ def place(
 
 def placement_to_json(placement: PhazePlacement) -> dict[str, Any]:
     """The result as JSON values; seconds, bytes and the file's own layer ids."""
-    shortfall = placement.shortfall
-    result: dict[str, Any] = {
-        "status": placement.status.value,
-        "batch_time": None if shortfall else placement.batch_time_s,
-        "tensor_parallel": None if shortfall else placement.tensor_parallel,
-        "data_parallel": None if shortfall else placement.data_parallel,
-        "micro_batches": None if shortfall else placement.num_micro_batches,
-        "stages": [_stage_to_json(stage) for stage in placement.stages],
+    found: dict[str, Any] = {
+        "batch_time": placement.batch_time_s,
+        "tensor_parallel": placement.tensor_parallel,
+        "data_parallel": placement.data_parallel,
+        "micro_batches": placement.num_micro_batches,
     }
-    if shortfall is not None:
-        result["reason"] = shortfall.reason
-        result["shortfall"] = {
-            "layer": shortfall.layer,
-            "tensor_parallel": shortfall.tensor_parallel,
-            "needed_bytes": shortfall.needed_bytes,
-            "available_bytes": shortfall.available_bytes,
+    stages = [
+        {
+            "layers": list(each.layers),
+            "devices": each.num_devices,
+            "load_s": each.load_s,
+            "memory_bytes": each.memory_bytes,
         }
+        for each in placement.stages
+    ]
+    result = {"status": placement.status.value, **found, "stages": stages}
+    if placement.shortfall is not None:
+        shortfall = asdict(placement.shortfall)
+        result |= {**dict.fromkeys(found), "reason": shortfall.pop("reason"), "shortfall": shortfall}
     return result
-
-
-def _stage_to_json(stage: PhazeStage) -> dict[str, Any]:
-    """One stage as JSON values."""
-    return {
-        "layers": list(stage.layers),
-        "devices": stage.num_devices,
-        "load_s": stage.load_s,
-        "memory_bytes": stage.memory_bytes,
-    }
 
 
 def _print_table(file: str, placement: PhazePlacement) -> None:

@@ -66,27 +66,20 @@ def find_answer(
     from phaze_opt.objective.notes import notes_about
     from phaze_opt.objective.references import evaluate_references
 
-    return SearchAnswer(
+    answer = SearchAnswer(
         result=result,
         config=config,
         scenario=scenario,
         space=space,
         references=evaluate_references(scenario, space.axes.micro_batch, constants=constants),
-        optimum=_find_optimum(result, config, scenario=scenario, space=space, constants=constants, work_dir=work_dir),
-        pipeline=_find_pipeline(result, scenario, is_wanted=is_heterogeneous),
+        optimum=None,
+        pipeline=_find_pipeline(result, scenario) if is_heterogeneous and result.best is not None else None,
         notes=notes_about(result.best, scenario=scenario, constants=constants, space=space),
     )
+    return replace(answer, optimum=_find_optimum(answer, constants, work_dir))
 
 
-def _find_optimum(
-    result: SearchResult,
-    config: SearchConfig,
-    *,
-    scenario: Scenario,
-    space: SearchSpace,
-    constants: Constants,
-    work_dir: Path,
-) -> Truth | None:
+def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) -> Truth | None:
     """The best value of the space, if a study or a certificate in the working directory has it.
 
     A search may do better than a certificate's incumbent within the certificate's gap: then its value is the best, and
@@ -100,9 +93,10 @@ def _find_optimum(
     from phaze_opt.study.disk.directory import truths_directory
     from phaze_opt.study.truth import known_truth
 
-    if len(goal_directions(config.goal)) > 1:
+    result, scenario, goal = answer.result, answer.scenario, answer.config.goal
+    if len(goal_directions(goal)) > 1:
         return None
-    digest = problem_digest(scenario, constants, space=space, goal=config.goal)
+    digest = problem_digest(scenario, constants, space=answer.space, goal=goal)
     record = known_truth(digest, cache_dir=truths_directory(work_dir), certificates=certificates_directory(work_dir))
     truth = None if record is None else record.truth
     if truth is None or result.best is None:
@@ -118,17 +112,15 @@ def _find_optimum(
     if not fault:
         found = next((trial.evaluation for trial in result.trials if trial.point == truth.point), None)
         found = found or Objective(scenario, constants=constants).evaluate(truth.point)
-        fault = contradiction(truth, config.goal, found)
+        fault = contradiction(truth, goal, found)
     if fault:
         say(f"{fault}: that optimum is wrong and counts for nothing", style="yellow")
         return None
     return truth if best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
 
 
-def _find_pipeline(result: SearchResult, scenario: Scenario, *, is_wanted: bool) -> HeterogeneousEvaluation | None:
-    """The best pipeline of one design per stage among the designs of a search; None if not asked for or none fits."""
-    if not is_wanted or result.best is None:
-        return None
+def _find_pipeline(result: SearchResult, scenario: Scenario) -> HeterogeneousEvaluation | None:
+    """The best pipeline of one design per stage among the designs of a search; None if none fits."""
     from phaze_opt.objective.evaluate import Objective
     from phaze_opt.search.heterogeneous import heterogeneous_of_search
 

@@ -17,17 +17,19 @@ from phaze_opt.cli.options import (
     RECORDS,
     JsonOption,
     RecordOptions,
-    integer,
+    typer_option,
     with_options,
 )
 from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered, spared, working
 from phaze_opt.cli.progress import study_progress
+from phaze_opt.objective.scenario_options import Declaration, Kind
 from phaze_opt.record.spelling import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.study.result import StudyResult
     from phaze_opt.track.protocol import Delivery, StudyTrackingSession
 
+JOBS = Declaration(JOBS_HELP, Kind.COUNT, flag="--jobs", high=MAX_JOBS)
 MACHINES = "Beyond one machine"
 STUDIES_HELP = "Where studies and the local store are kept."
 OF_STUDIES: dict[str, Any] = {
@@ -53,10 +55,7 @@ app = typer.Typer(
 def run(
     file: Annotated[Path, typer.Argument(help="A study file (TOML), such as studies/quickstart.toml.")],
     *,
-    jobs: Annotated[
-        int,
-        typer.Option("--jobs", help=JOBS_HELP, parser=integer("--jobs", high=MAX_JOBS), metavar="INTEGER"),
-    ] = 1,
+    jobs: Annotated[int, typer_option(JOBS)] = 1,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Continue what the working directory holds of this study, or start it."),

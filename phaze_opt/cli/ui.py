@@ -10,18 +10,18 @@ from typing import Annotated
 
 import typer
 
-from phaze_opt.cli.options import integer
+from phaze_opt.cli.options import typer_option
 from phaze_opt.cli.output import console, say, warn, working
+from phaze_opt.objective.scenario_options import Declaration, Kind
+
+PORT = Declaration("Port to listen on.", Kind.COUNT, flag="--port", high=65535)
 
 
 def ui(
     tracking_uri: Annotated[
         str, typer.Option("--tracking-uri", help="Store to open; default MLFLOW_TRACKING_URI, then ./mlflow.db.")
     ] = "",
-    port: Annotated[
-        int,
-        typer.Option("--port", help="Port to listen on.", parser=integer("--port", high=65535), metavar="INTEGER"),
-    ] = 5000,
+    port: Annotated[int, typer_option(PORT)] = 5000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; the default is this machine only.")] = (
         "127.0.0.1"
     ),
