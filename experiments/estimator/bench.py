@@ -20,8 +20,7 @@ import numpy as np
 
 import phaze_opt
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.options import Backend, EstimatorOptions
-from phaze_opt.estimate.threads import num_threads
+from phaze_opt.estimate.pricing import num_threads
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
@@ -86,9 +85,7 @@ def run(*, repeats: int) -> dict[str, object]:
     table, matmuls = phaze_table(), distinct_matmuls(200)
     chip, operators = table.take(np.array([1234])), (matmuls * 2)[:250]
     fast = AnalyticEstimator()
-    oracle = AnalyticEstimator(options=EstimatorOptions(backend=Backend.NUMPY))
     space, layer = fast.compile(matmuls), fast.compile(operators)
-    few = table.take(np.arange(0, len(table), 60))
     return {
         "_meta": {
             "version": phaze_opt.__version__,
@@ -105,7 +102,6 @@ def run(*, repeats: int) -> dict[str, object]:
         "space_29360_x_200": measure(lambda: fast.estimate(space, table), repeats=repeats),
         "one_chip_x_250_compiled": measure(lambda: fast.estimate(layer, chip), repeats=10 * repeats),
         "one_chip_x_250_from_operators": measure(lambda: fast.estimate(operators, chip), repeats=10 * repeats),
-        "oracle_490_x_200": measure(lambda: oracle.estimate(space, few), repeats=1),
     }
 
 

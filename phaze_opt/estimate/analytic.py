@@ -8,21 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.array_rows import build_array_rows, distinct_rows
-from phaze_opt.estimate.backend import (
+from phaze_opt.estimate.breakdown import Resources, explain_operators
+from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, compile_operators
+from phaze_opt.estimate.options import EstimatorOptions
+from phaze_opt.estimate.pricing import (
     ChipEnergies,
     ChipRates,
-    Workload,
+    MatmulPrices,
+    OperatorColumns,
+    RowTables,
+    build_array_rows,
     combine,
+    distinct_rows,
+    num_threads,
     price_matmuls,
     tiled_traffic_elements,
 )
-from phaze_opt.estimate.breakdown import Resources, explain_operators
-from phaze_opt.estimate.matmul_oracle import MatmulPrices
-from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, compile_operators
-from phaze_opt.estimate.options import Backend, EstimatorOptions
 from phaze_opt.estimate.protocol import Estimates, OperatorBreakdown
-from phaze_opt.estimate.threads import num_threads
 from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -51,7 +53,7 @@ class AnalyticEstimator:
 
     Args:
         constants: vector cycles, energies and the options in force; the package's own when None.
-        options: choices that override those of ``constants``, and the backend.
+        options: choices that override those of ``constants``.
     """
 
     def __init__(self, constants: Constants | None = None, options: EstimatorOptions | None = None) -> None:
@@ -105,7 +107,7 @@ class AnalyticEstimator:
         if len(accelerators) == 0 or len(compiled) == 0:
             return Estimates(*(np.zeros((len(accelerators), len(compiled))) for _ in range(4)))
         prices = self._price(compiled, accelerators)
-        work = Workload(
+        tables = RowTables(
             row_of=prices.row_of,
             buffer_of=prices.buffer_of,
             cycles=compiled.add_up(prices.matmuls.cycles),
@@ -113,13 +115,10 @@ class AnalyticEstimator:
             glb_bytes=compiled.add_up(prices.matmuls.glb_bytes),
             l2_bytes=compiled.add_up(prices.matmuls.l2_bytes),
             traffic_bytes=prices.traffic_bytes,
-            lane_cycles=self._lane_cycles(compiled),
-            macs=compiled.macs,
-            on_tc=compiled.on_tc,
         )
-        energies, threads = self._energies(accelerators), num_threads(len(accelerators) * len(compiled))
-        result = combine(work, rates, energies, self._options.backend, threads=threads)
-        return Estimates(result.one_core_s, result.spread_s, result.energy_j, result.traffic_bytes)
+        columns = OperatorColumns(self._lane_cycles(compiled), compiled.macs, compiled.on_tc.astype(np.float64))
+        threads = num_threads(len(accelerators) * len(compiled))
+        return combine(tables, columns, rates, self._energies(accelerators), threads=threads)
 
     def explain(
         self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator
@@ -156,7 +155,7 @@ class AnalyticEstimator:
         rows, row_of = build_array_rows(table, self._options.glb_limit, reference_glb_bytes=reference)
         buffers = distinct_rows(table.glb_bytes, table.dtype_bytes)
         glb_bytes, dtype_bytes = table.glb_bytes[buffers.first], table.dtype_bytes[buffers.first]
-        traffic_bytes = operator_traffic_bytes(compiled, glb_bytes, dtype_bytes, backend=self._options.backend)
+        traffic_bytes = operator_traffic_bytes(compiled, glb_bytes, dtype_bytes)
         threads = num_threads(len(table) * len(compiled))
         matmuls = price_matmuls(compiled.shapes, rows, self._options, threads=threads)
         return _Prices(matmuls, row_of, buffers.inverse, traffic_bytes)
@@ -174,7 +173,7 @@ class AnalyticEstimator:
 
 
 def operator_traffic_bytes(
-    compiled: CompiledOperators, glb_bytes: NDArray[np.int64], dtype_bytes: NDArray[np.int64], *, backend: Backend
+    compiled: CompiledOperators, glb_bytes: NDArray[np.int64], dtype_bytes: NDArray[np.int64]
 ) -> Floats:
     """HBM bytes of every operator for every buffer, shape (num_buffers, num_operators).
 
@@ -182,7 +181,7 @@ def operator_traffic_bytes(
     operands); all others: their compulsory bytes, exactly.
     """
     elements = np.maximum(1, glb_bytes // (2 * dtype_bytes))
-    tiled = compiled.add_up(tiled_traffic_elements(compiled.shapes, elements, backend)) * dtype_bytes[:, None]
+    tiled = compiled.add_up(tiled_traffic_elements(compiled.shapes, elements)) * dtype_bytes[:, None]
     excess = np.maximum(0.0, compiled.traffic_bytes - compiled.tiled_elements * dtype_bytes[:, None])
     return np.where(compiled.is_tiled, tiled + excess, compiled.traffic_bytes)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.matmul_oracle import DATAFLOWS, MatmulPrices
 from phaze_opt.estimate.operator_table import CompiledOperators
+from phaze_opt.estimate.pricing import DATAFLOWS, MatmulPrices
 from phaze_opt.estimate.protocol import Bound, OperatorBreakdown
 
 Floats = NDArray[np.float64]

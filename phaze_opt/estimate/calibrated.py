@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.analytic import AnalyticEstimator, as_compiled, chip_rates
-from phaze_opt.estimate.backend import ChipRates
 from phaze_opt.estimate.design_terms import DesignTerms, design_terms
 from phaze_opt.estimate.machine import MachineModel
 from phaze_opt.estimate.machine_attention import attention_s
 from phaze_opt.estimate.machine_matmul import matmul_terms
 from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.estimate.options import EstimatorOptions
+from phaze_opt.estimate.pricing import ChipRates
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
 from phaze_opt.graph.operator import CoreType, Operator, OperatorKind
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable

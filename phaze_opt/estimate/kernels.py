@@ -1,4 +1,16 @@
-"""Compiled kernels of HBM traffic and of what an estimate is combined from; same formulas as the numpy oracle.
+"""Compiled kernels of the analytic estimator: matmuls split over arrays, tiled HBM traffic, latencies and energies.
+
+A matmul b x (m x n x k) on c arrays of w (width) x d (depth) is split (c_b, r_m, r_n, r_k) with c_b r_m r_n r_k <= c,
+into b' = ceil(b/c_b), m' = ceil(m/r_m), n' = ceil(n/r_n), k' = ceil(k/r_k) per array. The four are powers of two; where
+c is none, one of them may be any number (docs/decisions/0140). Of all splits the first with the least max(compute, GLB)
+is taken, fewest arrays first; HBM does not depend on the split, so max with it afterwards is the exact minimum of
+max(compute, GLB, HBM).
+
+Compute cycles = b' folds (stream + 2d + w - 2). Weight-stationary folds ceil(k'/d) ceil(n'/w) and streams m',
+output-stationary ceil(m'/d) ceil(n'/w) and k', input-stationary ceil(k'/d) ceil(m'/w) and n'. Elements through the GLB:
+c' b' [m'k' ceil(n'/t_n) + k'n' ceil(m'/t_m) + m'n' (3 times if r_k > 1)] without multicast; with ideal multicast an
+operand that r_n (or r_m) arrays share is read once for all of them. t_m = t_n = floor(sqrt(tile)), stretched when an
+edge is shorter.
 
 Import this module lazily: it pulls in numba. Compiled code is kept on disk where a cache folder is writable and is
 compiled anew in every process where none is.
@@ -12,50 +24,342 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.estimate.pricing import OperatorColumns, Results, RowTables
 from phaze_opt.record.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NUM_FIELDS = 6
+"""Figures kept per configuration, level and matmul: cycles, stream, fill, GLB bytes, L2 bytes, dataflow."""
+CYCLES, STREAM, FILL, GLB_BYTES, L2_BYTES, DATAFLOW = range(NUM_FIELDS)
 
 
-class RowTables(NamedTuple):
-    """Operators on distinct rows or buffers, and which row and buffer each accelerator has."""
-
-    row_of: Ints
-    buffer_of: Ints
-    cycles: Floats
-    one_core_cycles: Floats
-    glb_bytes: Floats
-    l2_bytes: Floats
-    traffic_bytes: Floats
+NO_AXIS = -1
+"""Passed through `int`: numba compiles a kernel anew for every literal that it is called with."""
 
 
-class OperatorColumns(NamedTuple):
-    """Per operator: lane cycles, MACs, and 1.0 where it occupies a tensor core."""
+class Arrays(NamedTuple):
+    """Array configurations as columns, sorted by ``tile``; ``most`` is the largest s of the 2**s arrays wanted."""
 
-    lane_cycles: Floats
-    macs: Floats
-    on_tc: Floats
+    width: Floats
+    depth: Floats
+    tile: Floats
+    dtype: Floats
+    cycles_per_byte: Floats
+    most: Ints
 
 
-class Results(NamedTuple):
-    """The four matrices of `Estimates`, written by `combine`."""
+class Wanted(NamedTuple):
+    """Numbers of arrays that are no powers of two: counts[starts[r]:starts[r+1]] of configuration r, increasing."""
 
-    one_core_s: Floats
-    spread_s: Floats
-    energy_j: Floats
-    traffic_bytes: Floats
+    counts: Ints
+    starts: Ints
+
+
+class Rules(NamedTuple):
+    """Options as numbers: fill and drain = (per_fold x folds + per_operator) x ramp; is a shared operand read once."""
+
+    per_fold: float
+    per_operator: float
+    is_multicast: bool
+
+
+class Array(NamedTuple):
+    """One array configuration; ``ramp`` = 2d + w - 2, ``ideal`` the compute cycles of one fully busy array."""
+
+    width: float
+    depth: float
+    tile: float
+    dtype: float
+    cycles_per_byte: float
+    ramp: float
+    ideal: float
+
+
+class SplitTables(NamedTuple):
+    """What splits of each dimension leave; the last place of every table is for a number that is no power of two.
+
+    Attributes:
+        shares: of b, m, n, k split 2**e: share, folds across the width, folds down the depth, shape (4, levels + 1, 3).
+        passes: GLB passes ceil(n'/t_n) and ceil(m'/t_m) by e of m and n, shape (levels + 1, levels + 1, 2).
+        limits: largest useful e of b, m, n and k.
+        is_useful: numbers of parts of each that are worth trying, see `_mark_useful`, shape (4, largest count + 1).
+    """
+
+    shares: Floats
+    passes: Floats
+    limits: Ints
+    is_useful: Flags
+
+
+@compiled
+def _log2_ceil(value: float, most: int) -> int:
+    """Smallest e <= most with 2**e >= value, or most."""
+    exponent = 0
+    reach = 1.0
+    while reach < value and exponent < most:
+        reach *= 2.0
+        exponent += 1
+    return exponent
+
+
+@compiled
+def _set_passes(passes: Floats, m: float, n: float, tile: float) -> None:
+    """GLB passes over shares of ``m`` rows and ``n`` columns; see the head of this file."""
+    edge = math.floor(math.sqrt(tile))
+    t_m, t_n = float(edge), float(edge)
+    if m < edge:
+        t_m, t_n = m, float(math.floor(tile / m))
+    elif n < edge:
+        t_m, t_n = float(math.floor(tile / n)), n
+    passes[0] = math.ceil(n / t_n)
+    passes[1] = math.ceil(m / t_m)
+
+
+@compiled
+def _fill_passes(tables: SplitTables, size: Floats, tile: float, most: int) -> None:
+    """GLB passes of every split of m and n by powers of two whose product is at most 2**most."""
+    for e_m in range(tables.limits[1] + 1):
+        m = float(math.ceil(size[1] / (1 << e_m)))
+        for e_n in range(min(tables.limits[2], most - e_m) + 1):
+            _set_passes(tables.passes[e_m, e_n], m, float(math.ceil(size[2] / (1 << e_n))), tile)
+
+
+@compiled
+def _set_share(share: Floats, extent: float, parts: float, array: Array) -> None:
+    """Share of a dimension split into ``parts``, and its folds across the width and down the depth."""
+    share[0] = math.ceil(extent / parts)
+    share[1] = math.ceil(share[0] / array.width)
+    share[2] = math.ceil(share[0] / array.depth)
+
+
+@compiled
+def _record(out: Floats, flows: tuple[tuple[float, float], ...], array: Array, rules: Rules, scale: float) -> None:
+    """Stream, fill, L2 bytes and dataflow of the split just found; ``scale`` = dtype bytes x arrays used."""
+    least = math.inf
+    for code in range(3):
+        folds, stream = flows[code]
+        fill = (rules.per_fold * folds + rules.per_operator) * array.ramp
+        if folds * stream + fill < least:
+            least = folds * stream + fill
+            l2_elements = folds * (stream * (array.width + array.depth) + array.width * array.depth)
+            out[STREAM], out[FILL], out[L2_BYTES], out[DATAFLOW] = folds * stream, fill, scale * l2_elements, code
+
+
+@compiled
+def _price_level(  # noqa: PLR0917
+    tables: SplitTables, array: Array, rules: Rules, level: int, axis: int, factor: float, out: Floats
+) -> None:
+    """Best split over exactly factor x 2**level arrays, into ``out`` if it beats the cycles already there.
+
+    Dimension ``axis`` is split into ``factor`` parts, the others by powers of two; all of them where it is -1 and the
+    factor 1. A split's dataflows are looked at only while its own GLB time is below the best so far.
+    """
+    used = factor * (1 << level)
+    shares, passes, limits = tables.shares, tables.passes, tables.limits
+    spare = shares.shape[1] - 1
+    factor_m, factor_n = factor if axis == 1 else 1.0, factor if axis == 2 else 1.0
+    last_m, last_n = 0 if axis == 1 else limits[1], 0 if axis == 2 else limits[2]
+    last_k = 0 if axis == 3 else limits[3]
+    best = out[CYCLES]
+    for e_b in range((0 if axis == 0 else min(level, limits[0])) + 1):
+        batch = shares[0, spare if axis == 0 else e_b, 0]
+        for e_m in range(min(level - e_b, last_m) + 1):
+            at_m = spare if axis == 1 else e_m
+            m, m_across, m_down = shares[1, at_m, 0], shares[1, at_m, 1], shares[1, at_m, 2]
+            rest = level - e_b - e_m
+            for e_n in range(max(0, rest - last_k), min(rest, last_n) + 1):
+                at_n, at_k = spare if axis == 2 else e_n, spare if axis == 3 else rest - e_n
+                n, n_across = shares[2, at_n, 0], shares[2, at_n, 1]
+                k, k_down = shares[3, at_k, 0], shares[3, at_k, 2]
+                left = m * k * passes[at_m, at_n, 0]
+                right = k * n * passes[at_m, at_n, 1]
+                result = m * n * (3.0 if at_k > 0 else 1.0)
+                if rules.is_multicast:
+                    left /= factor_n * (1 << e_n)
+                    right /= factor_m * (1 << e_m)
+                glb_bytes = array.dtype * (used * batch * (left + right + result))
+                glb_cycles = glb_bytes * array.cycles_per_byte
+                if glb_cycles >= best:
+                    continue
+                weight, output, inputs = (
+                    batch * (k_down * n_across),
+                    batch * (m_down * n_across),
+                    batch * (k_down * m_across),
+                )
+                least = min(
+                    weight * m + (rules.per_fold * weight + rules.per_operator) * array.ramp,
+                    output * k + (rules.per_fold * output + rules.per_operator) * array.ramp,
+                    inputs * n + (rules.per_fold * inputs + rules.per_operator) * array.ramp,
+                )
+                if least < best:
+                    best = max(least, glb_cycles)
+                    out[CYCLES], out[GLB_BYTES] = best, glb_bytes
+                    _record(out, ((weight, m), (output, k), (inputs, n)), array, rules, array.dtype * used)
+
+
+@compiled
+def _price_powers(size: Floats, tables: SplitTables, array: Array, rules: Rules, out: Floats) -> None:
+    """Best split of one matmul over at most 2**s arrays, for every s; ``out`` has shape (levels, fields).
+
+    Levels go upwards and only strict improvements count, so ties go to the fewest arrays. A level
+    whose ideal compute time is no better than the best so far cannot improve on it.
+    """
+    most = len(out) - 1
+    for axis in range(4):
+        for exponent in range(min(tables.limits[axis], most) + 1):
+            _set_share(tables.shares[axis, exponent], size[axis], float(1 << exponent), array)
+    out[0, CYCLES] = math.inf
+    for level in range(most + 1):
+        if level > 0:
+            out[level] = out[level - 1]
+        if array.ideal / (1 << level) < out[level, CYCLES]:
+            _price_level(tables, array, rules, level, int(NO_AXIS), 1.0, out[level])
+
+
+@compiled
+def _mark_useful(is_useful: Flags, size: Floats) -> None:
+    """Of every dimension the numbers of parts, no powers of two, that leave smaller shares than one part less."""
+    for axis in range(4):
+        power = 4
+        for parts in range(3, is_useful.shape[1]):
+            is_useful[axis, parts] = math.ceil(size[axis] / parts) < math.ceil(size[axis] / (parts - 1))
+            if parts == power:
+                is_useful[axis, parts] = False
+                power *= 2
+
+
+@compiled
+def _price_count(  # noqa: PLR0917
+    size: Floats, tables: SplitTables, array: Array, rules: Rules, count: int, out: Floats
+) -> None:
+    """Best split over exactly ``count`` arrays that is not of powers of two alone, if it beats the cycles in ``out``.
+
+    Dimensions go in the order b, m, n, k, then the number of parts upwards.
+    """
+    odd, most = count, 0
+    while odd % 2 == 0:
+        odd //= 2
+        most += 1
+    spare = tables.shares.shape[1] - 1
+    for axis in range(4):
+        for exponent in range(most + 1):
+            if not tables.is_useful[axis, odd << exponent]:
+                continue
+            parts, level = float(odd << exponent), most - exponent
+            _set_share(tables.shares[axis, spare], size[axis], parts, array)
+            share = tables.shares[axis, spare, 0]
+            if axis == 1:
+                for e_n in range(min(tables.limits[2], level) + 1):
+                    _set_passes(tables.passes[spare, e_n], share, tables.shares[2, e_n, 0], array.tile)
+            elif axis == 2:
+                for e_m in range(min(tables.limits[1], level) + 1):
+                    _set_passes(tables.passes[e_m, spare], tables.shares[1, e_m, 0], share, array.tile)
+            _price_level(tables, array, rules, level, axis, parts, out)
+
+
+@compiled
+def _price_counts(  # noqa: PLR0917
+    size: Floats, tables: SplitTables, array: Array, rules: Rules, levels: Floats, counts: Ints, out: Floats
+) -> None:
+    """Best split of one matmul over at most each of ``counts`` arrays, into ``out``, shape (num_counts, fields).
+
+    What can be had with all of a count bounds its answer from above, so that smaller numbers whose ideal compute time
+    exceeds it are passed over. The others go upwards and only strict improvements count, as in `_price_powers`.
+
+    Args:
+        size: b, m, n, k.
+        tables: filled by `_price_powers` for this configuration.
+        array: the configuration.
+        rules: options in force.
+        levels: best costs for every number 2**s, shape (levels, fields).
+        counts: numbers of arrays, increasing, none a power of two.
+        out: to fill.
+    """
+    best, whole = levels[0].copy(), np.empty(NUM_FIELDS)
+    level, priced = 0, 1
+    for i in range(len(counts)):
+        count = counts[i]
+        while (2 << level) <= count:
+            level += 1
+        whole[CYCLES] = min(best[CYCLES], levels[level, CYCLES])
+        _price_count(size, tables, array, rules, count, whole)
+        power = 1
+        for used in range(priced + 1, count + 1):
+            while (1 << power) < used:
+                power += 1
+            ideal = array.ideal / used
+            if (1 << power) == used:
+                if levels[power, CYCLES] < best[CYCLES]:
+                    best[:] = levels[power]
+            elif ideal <= whole[CYCLES] and ideal < best[CYCLES]:
+                _price_count(size, tables, array, rules, used, best)
+        priced = count
+        out[i] = best
+
+
+@compiled
+def price_arrays(  # noqa: PLR0917
+    sizes: Floats, arrays: Arrays, wanted: Wanted, rules: Rules, table: Floats, others: Floats, start: int, step: int
+) -> None:
+    """Best costs of every matmul on every array configuration, for every number 2**s of arrays and the wanted others.
+
+    Args:
+        sizes: b, m, n, k of each matmul, shape (num_matmuls, 4).
+        arrays: the configurations.
+        wanted: their numbers of arrays that are no powers of two.
+        rules: options in force.
+        table: for powers of two, shape (num_configurations, num_matmuls, levels, NUM_FIELDS); levels above a
+            configuration's ``most`` stay as they are.
+        others: for the others, shape (num_matmuls, num_wanted, NUM_FIELDS).
+        start: first matmul of this thread's share.
+        step: distance to its next one.
+    """
+    levels = table.shape[2]
+    tables = SplitTables(
+        np.empty((4, levels + 1, 3)),
+        np.empty((levels + 1, levels + 1, 2)),
+        np.empty(4, dtype=np.int64),
+        np.zeros((4, wanted.counts.max() + 1 if len(wanted.counts) else 0), dtype=np.bool_),
+    )
+    for u in range(start, len(sizes), step):
+        size = sizes[u]
+        for axis in range(4):
+            tables.limits[axis] = _log2_ceil(size[axis], levels - 1)
+        _mark_useful(tables.is_useful, size)
+        macs = size[0] * size[1] * size[2] * size[3]
+        for r in range(len(arrays.width)):
+            tile, width, depth = arrays.tile[r], arrays.width[r], arrays.depth[r]
+            if r == 0 or tile != arrays.tile[r - 1]:
+                _fill_passes(tables, size, tile, levels - 1)
+            array = Array(
+                width,
+                depth,
+                tile,
+                arrays.dtype[r],
+                arrays.cycles_per_byte[r],
+                2.0 * depth + width - 2.0,
+                macs / (width * depth),
+            )
+            costs = table[r, u, : arrays.most[r] + 1]
+            _price_powers(size, tables, array, rules, costs)
+            first, last = wanted.starts[r], wanted.starts[r + 1]
+            if last > first:
+                _price_counts(size, tables, array, rules, costs, wanted.counts[first:last], others[u, first:last])
 
 
 @compiled
 def tiled_traffic_elements(sizes: Floats, room: Floats) -> Floats:
-    """HBM elements of every matmul for every half GLB; see `estimate.traffic`. Shape (num_buffers, num_matmuls)."""
+    """HBM elements of every matmul for every half GLB, shape (num_buffers, num_matmuls); see `pricing`."""
     traffic = np.empty((len(room), len(sizes)))
     for u in range(len(sizes)):
         batch, m, n, k = sizes[u, 0], sizes[u, 1], sizes[u, 2], sizes[u, 3]
         once = m * k + k * n + m * n
         smallest = min(m * k, k * n, m * n)
         for h in range(len(room)):
+            # What the first operand costs alone grows with the strips, so the search may end before it tries them all.
             best = once if smallest <= room[h] else math.inf
             strips = float(math.ceil(n / room[h]))
             while strips <= n and strips * (m * k) + k * n + m * n < best:

@@ -39,13 +39,6 @@ class Multicast(StrEnum):
     IDEAL = "ideal"
 
 
-class Backend(StrEnum):
-    """Who does the arithmetic: compiled kernels, or chunked numpy, the oracle they are tested against."""
-
-    NUMBA = "numba"
-    NUMPY = "numpy"
-
-
 @dataclass(frozen=True, slots=True)
 class EstimatorOptions:
     """Choices in force; the defaults are those of semantics 3."""
@@ -53,7 +46,6 @@ class EstimatorOptions:
     glb_limit: GlbLimit = GlbLimit.FIXED
     fill_and_drain: FillAndDrain = FillAndDrain.PER_FOLD
     multicast: Multicast = Multicast.NONE
-    backend: Backend = Backend.NUMBA
 
     @classmethod
     def from_constants(cls, constants: Constants) -> EstimatorOptions:

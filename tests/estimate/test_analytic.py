@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.options import Backend, EstimatorOptions, FillAndDrain, GlbLimit, Multicast
+from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
 from phaze_opt.estimate.protocol import Bound, Estimator
 from phaze_opt.graph.operator import (
     Collective,
@@ -87,30 +87,14 @@ def estimate(operator, chip=CHIP, **changes):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(accelerators, min_size=1, max_size=8), st.lists(operators, min_size=1, max_size=6), options)
-def test_backends_agree(chips, work, choices):
-    table = AcceleratorTable.from_accelerators(chips)
-    fast, oracle = (
-        AnalyticEstimator(options=dataclasses.replace(choices, backend=backend)).estimate(work, table)
-        for backend in (Backend.NUMBA, Backend.NUMPY)
-    )
-    for field in dataclasses.fields(fast):
-        np.testing.assert_allclose(getattr(fast, field.name), getattr(oracle, field.name), rtol=1e-12, atol=0)
-
-
-def test_backends_agree_on_more_rows_than_a_chunk():
-    rng = np.random.default_rng(7)
-    exponents = rng.integers(1, 7, size=(700, 4))
-    chips = [
-        dataclasses.replace(CHIP, num_tc=2**a, tc_width=2**b, tc_depth=2**c, vc_width=2**d)
-        for a, b, c, d in exponents.tolist()
-    ]
-    table = AcceleratorTable.from_accelerators(chips)
-    work = [tensor_operator(Matmul(16, 512, 512, 64)), tensor_operator(Matmul(1, 512, 4096, 1024), extra_bytes=1e6)]
-    fast, oracle = (
-        AnalyticEstimator(options=EstimatorOptions(backend=backend)).estimate(work, table) for backend in Backend
-    )
-    for field in dataclasses.fields(fast):
-        np.testing.assert_allclose(getattr(fast, field.name), getattr(oracle, field.name), rtol=1e-12, atol=0)
+def test_many_together_are_as_each_alone(chips, work, choices):
+    estimator = AnalyticEstimator(options=choices)
+    together = estimator.estimate(work, AcceleratorTable.from_accelerators(chips))
+    for row, chip in enumerate(chips):
+        for column, operator in enumerate(work):
+            alone = estimator.estimate([operator], AcceleratorTable.from_accelerators([chip]))
+            for field in dataclasses.fields(alone):
+                assert getattr(together, field.name)[row, column] == getattr(alone, field.name)[0, 0]
 
 
 @settings(max_examples=100, deadline=None)

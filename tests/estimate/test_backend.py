@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.estimate import threads as threads_module
+from phaze_opt.estimate import pricing
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.array_rows import distinct_rows
-from phaze_opt.estimate.threads import MIN_CELLS, num_threads, run_all
+from phaze_opt.estimate.pricing import MIN_CELLS, distinct_rows, num_threads, run_all
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.record.compiled import compiled
 from phaze_opt.testing.estimators import random_accelerators, random_operators
@@ -26,7 +25,7 @@ def test_threads_change_nothing(monkeypatch):
 
 def test_only_large_tables_get_threads(monkeypatch):
     assert num_threads(MIN_CELLS - 1) == 1
-    monkeypatch.setattr(threads_module.os, "sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(pricing.os, "sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
     assert num_threads(MIN_CELLS) == 3
 
 

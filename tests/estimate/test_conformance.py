@@ -5,7 +5,7 @@ from kits.collectives import CollectiveConformance
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.collectives import collective_s
-from phaze_opt.estimate.options import Backend, EstimatorOptions, FillAndDrain, GlbLimit, Multicast
+from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.testing.estimators import ClosedForm, EstimatorConformance
@@ -18,16 +18,6 @@ class TestAnalytic(EstimatorConformance):
     @pytest.fixture
     def estimator(self):
         return AnalyticEstimator()
-
-    @pytest.fixture
-    def closed_forms(self):
-        return (ClosedForm(CUBE, ONE_ARRAY, 89_984e-9),)
-
-
-class TestOracle(EstimatorConformance):
-    @pytest.fixture
-    def estimator(self):
-        return AnalyticEstimator(options=EstimatorOptions(backend=Backend.NUMPY))
 
     @pytest.fixture
     def closed_forms(self):

@@ -9,16 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phaze_opt.estimate.array_rows import ArrayRows
-from phaze_opt.estimate.backend import price_matmuls, tiled_traffic_elements
-from phaze_opt.estimate.matmul_oracle import MatmulPrices
 from phaze_opt.estimate.operator_table import MatmulShapes
-from phaze_opt.estimate.options import Backend, EstimatorOptions, FillAndDrain, Multicast
+from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, Multicast
+from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, price_matmuls, tiled_traffic_elements
 
 extents = st.one_of(st.integers(1, 9), st.sampled_from([63, 64, 65, 128, 200, 1024, 1000, 4096]))
 sizes = st.tuples(st.integers(1, 12), extents, extents, extents)
 array_edges = st.sampled_from([2, 4, 8, 12, 32, 128])
-backends = st.sampled_from(Backend)
 
 
 def allowed_splits(num_tc):
@@ -32,10 +29,9 @@ def allowed_splits(num_tc):
     return [split for split in found if math.prod(split) <= num_tc]
 
 
-def brute_force(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_multicast):
-    """Least max(compute, GLB) cycles over all splits and dataflows, by loops; dtype of two bytes."""
+def priced_splits(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_multicast):
+    """(cycles, stream, fill, GLB bytes, L2 bytes, dataflow) of all splits and dataflows, by loops; two-byte dtype."""
     b, m, n, k = size
-    best = math.inf
     for c_b, r_m, r_n, r_k in allowed_splits(num_tc):
         bb, mm, nn, kk = (-(-a // r) for a, r in zip(size, (c_b, r_m, r_n, r_k), strict=True))
         assert bb * c_b >= b and mm * r_m >= m and nn * r_n >= n and kk * r_k >= k
@@ -45,19 +41,24 @@ def brute_force(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_
         share_m, share_n = (r_m, r_n) if is_multicast else (1, 1)
         elements = mm * kk * -(-nn // t_n) / share_n + kk * nn * -(-mm // t_m) / share_m
         elements += mm * nn * (3 if r_k > 1 else 1)
-        glb = c_b * r_m * r_n * r_k * 2 * bb * elements / bytes_per_cycle
+        used = c_b * r_m * r_n * r_k
+        glb = used * 2 * bb * elements
         ramp = 2 * depth + width - 2
-        for folds, stream in (
+        flows = (
             (-(-kk // depth) * -(-nn // width), mm),
             (-(-mm // depth) * -(-nn // width), kk),
             (-(-kk // depth) * -(-mm // width), nn),
-        ):
-            if fill is FillAndDrain.PER_FOLD:
-                compute = bb * folds * (stream + ramp)
-            else:
-                compute = bb * folds * stream + (ramp if fill is FillAndDrain.PER_OPERATOR else 0)
-            best = min(best, max(compute, glb))
-    return best
+        )
+        for dataflow, (folds, stream) in enumerate(flows):
+            ramps = {FillAndDrain.PER_FOLD: bb * folds, FillAndDrain.PER_OPERATOR: 1, FillAndDrain.NONE: 0}[fill]
+            compute = bb * folds * stream + ramps * ramp
+            l2 = 2 * used * bb * folds * (stream * (width + depth) + width * depth)
+            yield max(compute, glb / bytes_per_cycle), bb * folds * stream, ramps * ramp, glb, l2, dataflow
+
+
+def brute_force(*arguments):
+    """Least max(compute, GLB) cycles over all splits and dataflows."""
+    return min(priced_splits(*arguments))[0]
 
 
 def price(size, num_tc, width, depth, l2_bytes, bytes_per_cycle=math.inf, **options):
@@ -67,22 +68,20 @@ def price(size, num_tc, width, depth, l2_bytes, bytes_per_cycle=math.inf, **opti
     return price_matmuls(shapes, rows, EstimatorOptions(**options))
 
 
-@pytest.mark.parametrize("backend", Backend)
-def test_1024_cubed_on_one_array_is_what_scale_sim_publishes(backend):
+def test_1024_cubed_on_one_array_is_what_scale_sim_publishes():
     """89,984 cycles by the closed form; SCALE-Sim 3.0 reports 89,983 (it counts from zero)."""
-    prices = price((1, 1024, 1024, 1024), 1, 128, 128, 262144, backend=backend)
+    prices = price((1, 1024, 1024, 1024), 1, 128, 128, 262144)
     assert prices.cycles[0, 0] == 64 * (1024 + 2 * 128 + 128 - 2) == 89_984
     assert abs(prices.cycles[0, 0] - 89_983) <= 1
     assert prices.stream_cycles[0, 0] == 1024**3 / 128**2
     assert prices.one_core_cycles[0, 0] == prices.cycles[0, 0]
 
 
-@pytest.mark.parametrize("backend", Backend)
-def test_dataflows_win_where_they_should(backend):
+def test_dataflows_win_where_they_should():
     """Long m streams past fixed weights, long k past fixed outputs, long n past fixed inputs."""
     longest = {(1, 4096, 128, 128): 0, (1, 128, 128, 4096): 1, (1, 128, 4096, 128): 2}
     for size, dataflow in longest.items():
-        assert price(size, 1, 128, 128, 262144, backend=backend).dataflow[0, 0] == dataflow
+        assert price(size, 1, 128, 128, 262144).dataflow[0, 0] == dataflow
 
 
 @settings(max_examples=150, deadline=None)
@@ -95,44 +94,45 @@ def test_dataflows_win_where_they_should(backend):
     st.sampled_from([1.0, 16.0, 100.0, 6144.0, math.inf]),
     st.sampled_from(FillAndDrain),
     st.sampled_from(Multicast),
-    backends,
 )
-def test_minimum_over_splits_equals_loops(size, num_tc, width, depth, l2, bandwidth, fill, multicast, backend):
-    expected = brute_force(size, num_tc, width, depth, l2, bandwidth, fill, multicast is Multicast.IDEAL)
-    options = {"fill_and_drain": fill, "multicast": multicast, "backend": backend}
+def test_minimum_over_splits_equals_loops(size, num_tc, width, depth, l2, bandwidth, fill, multicast):
+    found = list(priced_splits(size, num_tc, width, depth, l2, bandwidth, fill, multicast is Multicast.IDEAL))
+    expected = min(found)[0]
+    options = {"fill_and_drain": fill, "multicast": multicast}
     prices = price(size, num_tc, width, depth, l2, bandwidth, **options)
     assert prices.cycles[0, 0] == pytest.approx(expected, rel=1e-13)
     alone = brute_force(size, 1, width, depth, l2, bandwidth / num_tc, fill, multicast is Multicast.IDEAL)
     assert prices.one_core_cycles[0, 0] == pytest.approx(alone, rel=1e-13)
-    compute = prices.stream_cycles[0, 0] + prices.fill_cycles[0, 0]
-    assert prices.cycles[0, 0] == pytest.approx(max(compute, prices.glb_bytes[0, 0] / bandwidth), rel=1e-13)
+    names = ("cycles", "stream_cycles", "fill_cycles", "glb_bytes", "l2_bytes", "dataflow")
+    figures = tuple(float(getattr(prices, name)[0, 0]) for name in names)
+    best = [split for split in found if split[0] <= expected * (1 + 1e-13)]
+    assert any(split == pytest.approx(figures, rel=1e-13) for split in best)
 
 
 @settings(max_examples=60, deadline=None)
-@given(sizes, st.integers(1, 64), array_edges, array_edges, st.sampled_from([16.0, 256.0, 6144.0]), backends)
-def test_cycles_never_rise_with_arrays_and_never_fall_with_the_matmul(size, num_tc, width, depth, bandwidth, backend):
+@given(sizes, st.integers(1, 64), array_edges, array_edges, st.sampled_from([16.0, 256.0, 6144.0]))
+def test_cycles_never_rise_with_arrays_and_never_fall_with_the_matmul(size, num_tc, width, depth, bandwidth):
     """Where the next count is a power of two this holds of compute alone: the GLB may bind it more (decision 0140)."""
-    base = price(size, num_tc, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0]
+    base = price(size, num_tc, width, depth, 16384, bandwidth).cycles[0, 0]
     if (num_tc + 1) & num_tc:
-        assert price(size, num_tc + 1, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0] <= base
-    compute = [price(size, count, width, depth, 16384, backend=backend).cycles[0, 0] for count in (num_tc, num_tc + 1)]
+        assert price(size, num_tc + 1, width, depth, 16384, bandwidth).cycles[0, 0] <= base
+    compute = [price(size, count, width, depth, 16384).cycles[0, 0] for count in (num_tc, num_tc + 1)]
     assert compute[1] <= compute[0]
     power = 1 << (num_tc.bit_length() - 1)
-    assert base <= price(size, power, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0]
+    assert base <= price(size, power, width, depth, 16384, bandwidth).cycles[0, 0]
     for axis in range(4):
         larger = tuple(extent + (position == axis) for position, extent in enumerate(size))
-        assert price(larger, num_tc, width, depth, 16384, bandwidth, backend=backend).cycles[0, 0] >= base
+        assert price(larger, num_tc, width, depth, 16384, bandwidth).cycles[0, 0] >= base
 
 
-@pytest.mark.parametrize("backend", Backend)
 @pytest.mark.parametrize("num_tc", [3, 12, 108, 432, 528])
-def test_counts_that_are_no_power_of_two_are_used_whole(num_tc, backend):
+def test_counts_that_are_no_power_of_two_are_used_whole(num_tc):
     """A matmul whose rows divide evenly over the arrays takes 1/count of the stream, and not 1/(power of two below)."""
     size = (1, 128 * 128 * num_tc, 128, 128)
-    prices = price(size, num_tc, 128, 128, 262144, backend=backend)
+    prices = price(size, num_tc, 128, 128, 262144)
     assert prices.cycles[0, 0] == 128 * 128 + 2 * 128 + 128 - 2
     below = 1 << (num_tc.bit_length() - 1)
-    assert price(size, below, 128, 128, 262144, backend=backend).cycles[0, 0] > prices.cycles[0, 0]
+    assert price(size, below, 128, 128, 262144).cycles[0, 0] > prices.cycles[0, 0]
 
 
 @settings(max_examples=40, deadline=None)
@@ -142,24 +142,22 @@ def test_counts_that_are_no_power_of_two_are_used_whole(num_tc, backend):
     st.sampled_from([4.0, 100.0, 6144.0, math.inf]),
 )
 def test_rows_priced_together_are_as_priced_alone(shapes, chips, bandwidth):
-    """Counts of one array share work, ties included: every figure is that of the row alone, and the oracle's."""
+    """Counts of one array share work, ties included: every figure is that of the row alone."""
     columns = [np.array(column) for column in zip(*chips, strict=True)]
     rows = ArrayRows(*columns, np.full(len(chips), 4096), np.full(len(chips), 2), np.full(len(chips), 1.0 / bandwidth))
     matmuls = MatmulShapes(*(np.array(column) for column in zip(*shapes, strict=True)))
-    together, oracle = (price_matmuls(matmuls, rows, EstimatorOptions(backend=backend)) for backend in Backend)
+    together = price_matmuls(matmuls, rows, EstimatorOptions())
     for row, chip in enumerate(chips):
         for column, size in enumerate(shapes):
             alone = price(size, *chip, 16384, bandwidth)
             for field in fields(MatmulPrices):
-                value = getattr(together, field.name)[row, column]
-                assert value == getattr(alone, field.name)[0, 0]
-                assert value == pytest.approx(getattr(oracle, field.name)[row, column], rel=1e-13)
+                assert getattr(together, field.name)[row, column] == getattr(alone, field.name)[0, 0]
 
 
 def test_fewer_arrays_can_be_better_when_the_glb_binds():
     """Why every split of at most c arrays is searched: using all 64 arrays would move more through the GLB."""
     best = price((1, 64, 64, 64), 64, 8, 8, 1024, 4.0)
-    size_of_all = brute_force((1, 64, 64, 64), 64, 8, 8, 1024, 4.0, FillAndDrain.PER_FOLD, is_multicast=False)
+    size_of_all = brute_force((1, 64, 64, 64), 64, 8, 8, 1024, 4.0, FillAndDrain.PER_FOLD, False)
     assert best.cycles[0, 0] == size_of_all
     assert best.glb_bytes[0, 0] == price((1, 64, 64, 64), 1, 8, 8, 1024, 4.0).glb_bytes[0, 0]
 
@@ -175,18 +173,17 @@ def least_traffic(size, room):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.tuples(st.integers(1, 3), *(st.integers(1, 40) for _ in range(3))), st.integers(1, 600), backends)
-def test_hbm_traffic_is_the_minimum_over_tiles(size, room, backend):
+@given(st.tuples(st.integers(1, 3), *(st.integers(1, 40) for _ in range(3))), st.integers(1, 600))
+def test_hbm_traffic_is_the_minimum_over_tiles(size, room):
     shapes = MatmulShapes(*(np.array([extent]) for extent in size))
-    assert tiled_traffic_elements(shapes, np.array([room]), backend)[0, 0] == least_traffic(size, room)
+    assert tiled_traffic_elements(shapes, np.array([room]))[0, 0] == least_traffic(size, room)
 
 
 def test_hbm_traffic_at_full_size():
     """GPT-3's MLP at 2 MB: 12288 x 49152 x 2048 cannot stay; at 128 MB its 2048 x 12288 input does."""
     shapes = MatmulShapes(np.array([1]), np.array([2048]), np.array([49152]), np.array([12288]))
     rooms = np.array([2 << 18, 128 << 18])
-    for backend in Backend:
-        small, large = tiled_traffic_elements(shapes, rooms, backend)[:, 0]
-        once = 2048 * 12288 + 12288 * 49152 + 2048 * 49152
-        assert large == once
-        assert small > 2 * once
+    small, large = tiled_traffic_elements(shapes, rooms)[:, 0]
+    once = 2048 * 12288 + 12288 * 49152 + 2048 * 49152
+    assert large == once
+    assert small > 2 * once

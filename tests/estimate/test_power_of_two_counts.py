@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.array_rows import build_array_rows
-from phaze_opt.estimate.backend import price_matmuls
-from phaze_opt.estimate.matmul_oracle import MatmulPrices
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
+from phaze_opt.estimate.pricing import MatmulPrices, build_array_rows, price_matmuls
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.space.search_space import phaze_space

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.array_rows import build_array_rows
-from phaze_opt.estimate.matmul_oracle import price_matmuls
 from phaze_opt.estimate.operator_table import compile_operators
+from phaze_opt.estimate.pricing import build_array_rows, price_matmuls
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.units import GIBI, GIGA, KIBI, MEGA
@@ -75,8 +74,7 @@ def price_layers(layers: Sequence[Convolution], chip: Accelerator) -> Convolutio
     compiled = compile_operators(operators)
     estimates = estimator.estimate(compiled, table)
     rows, _ = build_array_rows(table, estimator.options.glb_limit, reference_glb_bytes=chip.glb_bytes)
-    options = estimator.options
-    prices = price_matmuls(compiled.shapes, rows, fill_and_drain=options.fill_and_drain, multicast=options.multicast)
+    prices = price_matmuls(compiled.shapes, rows, estimator.options)
     return ConvolutionCosts(
         latency_s=estimates.spread_s[0],
         energy_j=estimates.energy_j[0],

@@ -1,0 +1,304 @@
+"""Prices of operators on chips: what a price depends on, each distinct combination once, and the kernels run over it.
+
+Few of the columns of a table of chips decide the cost of a matmul, so it is priced on distinct array configurations
+(620 in the Phaze space of 29,360), and HBM traffic for distinct buffers; `combine` puts both together for every chip.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.estimate.operator_table import MatmulShapes
+from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
+from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.hardware.accelerator import AcceleratorTable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_ResultT = TypeVar("_ResultT")
+DATAFLOWS = ("weight_stationary", "output_stationary", "input_stationary")
+"""Names by dataflow code; -1 where there is no matmul."""
+MIN_CELLS = 250_000
+"""Accelerators x operators below which starting threads costs more than it saves (experiments/estimator)."""
+_MAX_THREADS = 8
+_HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_HASH_SHIFT = np.uint64(29)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayRows:
+    """Distinct tensor-core configurations; each column of shape (num_rows,).
+
+    Attributes:
+        num_tc: arrays on the chip.
+        width, depth: of one array.
+        tile_elements: elements of an L2 output tile: half the L2, double-buffered.
+        dtype_bytes: bytes of an element.
+        glb_cycles_per_byte: chip-wide; zero when the GLB never binds.
+    """
+
+    num_tc: NDArray[np.int64]
+    width: NDArray[np.int64]
+    depth: NDArray[np.int64]
+    tile_elements: NDArray[np.int64]
+    dtype_bytes: NDArray[np.int64]
+    glb_cycles_per_byte: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        """Number of distinct configurations."""
+        return len(self.num_tc)
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctRows:
+    """``columns[i][first]`` holds each distinct row once; ``inverse`` maps every row to its place there."""
+
+    first: NDArray[np.intp]
+    inverse: NDArray[np.intp]
+
+
+def distinct_rows(*columns: NDArray[np.generic]) -> DistinctRows:
+    """Distinct rows of equally long 8-byte columns, sorted by a hash of their bits; checked against collisions."""
+    if len(columns[0]) == 1:
+        return DistinctRows(np.zeros(1, np.intp), np.zeros(1, np.intp))
+    code = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        code = (code ^ np.ascontiguousarray(column).view(np.uint64)) * _HASH_MULTIPLIER
+        code ^= code >> _HASH_SHIFT
+    _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+    if all(np.array_equal(column, column[first][inverse]) for column in columns):
+        return DistinctRows(first, inverse)
+    bits = np.stack([np.ascontiguousarray(column).view(np.uint64) for column in columns], axis=1)
+    _, first, inverse = np.unique(bits, axis=0, return_index=True, return_inverse=True)
+    return DistinctRows(first, inverse.reshape(-1))
+
+
+def build_array_rows(
+    table: AcceleratorTable, glb_limit: GlbLimit, *, reference_glb_bytes: float
+) -> tuple[ArrayRows, NDArray[np.intp]]:
+    """Distinct tensor-core configurations of a table, and which one each accelerator has.
+
+    Args:
+        table: accelerators.
+        glb_limit: how the GLB's bandwidth is set.
+        reference_glb_bytes: size at which a proportional GLB reaches the accelerator's bandwidth.
+    """
+    per_byte = _glb_cycles_per_byte(table, glb_limit, reference_glb_bytes=reference_glb_bytes)
+    integers = (table.num_tc, table.tc_width, table.tc_depth, table.l2_bytes, table.dtype_bytes)
+    rows = distinct_rows(*integers, per_byte)
+    num_tc, width, depth, l2_bytes, dtype_bytes = (column[rows.first] for column in integers)
+    tile_elements = np.maximum(1, l2_bytes // (2 * dtype_bytes))
+    return ArrayRows(num_tc, width, depth, tile_elements, dtype_bytes, per_byte[rows.first]), rows.inverse
+
+
+def _glb_cycles_per_byte(
+    table: AcceleratorTable, glb_limit: GlbLimit, *, reference_glb_bytes: float
+) -> NDArray[np.float64]:
+    """Cycles the GLB takes for a byte, chip-wide, shape (num_accelerators,); zero for ``none``."""
+    if glb_limit is GlbLimit.NONE:
+        return np.zeros(len(table))
+    bandwidth = table.glb_bandwidth_bytes_per_s
+    if glb_limit is GlbLimit.PROPORTIONAL:
+        bandwidth = bandwidth * (table.glb_bytes / reference_glb_bytes)
+    return table.clock_hz / bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulPrices:
+    """Costs of distinct matmuls on distinct configurations; every array of shape (num_rows, num_matmuls).
+
+    Attributes:
+        cycles: max(compute, GLB) of the best split over all arrays.
+        one_core_cycles: the same on one array with its 1/num_tc of the GLB's bandwidth.
+        stream_cycles: folds times stream of that best split, without fill and drain.
+        fill_cycles: its fill and drain.
+        glb_bytes: bytes through the GLB.
+        l2_bytes: bytes out of and into the L2s.
+        dataflow: index into `DATAFLOWS`.
+    """
+
+    cycles: Floats
+    one_core_cycles: Floats
+    stream_cycles: Floats
+    fill_cycles: Floats
+    glb_bytes: Floats
+    l2_bytes: Floats
+    dataflow: NDArray[np.int64]
+
+
+class ChipRates(NamedTuple):
+    """Seconds per unit of work on each accelerator; every column of shape (num_accelerators,).
+
+    Attributes:
+        cycle_s: a cycle.
+        spread_lane_s, one_core_lane_s: a lane cycle, over all lanes and over those of one vector core.
+        spread_byte_s: an HBM byte at the whole bandwidth.
+        one_tc_byte_s, one_vc_byte_s: an HBM byte at one core's share, 1/num_tc and 1/num_vc of the bandwidth.
+    """
+
+    cycle_s: Floats
+    spread_lane_s: Floats
+    one_core_lane_s: Floats
+    spread_byte_s: Floats
+    one_tc_byte_s: Floats
+    one_vc_byte_s: Floats
+
+
+class ChipEnergies(NamedTuple):
+    """Joules per unit of work on each accelerator: a MAC with its registers, bytes of L2, GLB and HBM, a lane cycle."""
+
+    mac_j: Floats
+    l2_byte_j: Floats
+    glb_byte_j: Floats
+    hbm_byte_j: Floats
+    lane_cycle_j: Floats
+
+
+class RowTables(NamedTuple):
+    """Operators on distinct rows or buffers, and which row and buffer each accelerator has."""
+
+    row_of: Ints
+    buffer_of: Ints
+    cycles: Floats
+    one_core_cycles: Floats
+    glb_bytes: Floats
+    l2_bytes: Floats
+    traffic_bytes: Floats
+
+
+class OperatorColumns(NamedTuple):
+    """Per operator: lane cycles, MACs, and 1.0 where it occupies a tensor core."""
+
+    lane_cycles: Floats
+    macs: Floats
+    on_tc: Floats
+
+
+class Results(NamedTuple):
+    """The four matrices of `Estimates`, written by `combine`."""
+
+    one_core_s: Floats
+    spread_s: Floats
+    energy_j: Floats
+    traffic_bytes: Floats
+
+
+def price_matmuls(
+    shapes: MatmulShapes, rows: ArrayRows, options: EstimatorOptions, *, threads: int = 1
+) -> MatmulPrices:
+    """Costs of distinct matmuls on distinct configurations, the same whatever the number of threads.
+
+    One kernel run over the distinct arrays, whatever their number.
+    A row whose number of arrays is a power of two reads its level, log2 of it; another has figures of its own.
+    """
+    from phaze_opt.estimate import kernels
+
+    level = np.frexp(rows.num_tc)[1] - 1
+    integers = (rows.width, rows.depth, rows.tile_elements, rows.dtype_bytes)
+    distinct = distinct_rows(*integers, rows.glb_cycles_per_byte)
+    order = np.argsort(rows.tile_elements[distinct.first], kind="stable")
+    first = distinct.first[order]
+    array_of = np.argsort(order)[distinct.inverse]
+    most = np.zeros(len(order), dtype=np.int64)
+    np.maximum.at(most, array_of, level)
+    width, depth, tile, dtype = (column[first].astype(np.float64) for column in integers)
+    arrays = kernels.Arrays(width, depth, tile, dtype, rows.glb_cycles_per_byte[first], most)
+    other = np.flatnonzero(rows.num_tc & (rows.num_tc - 1))
+    other = other[np.lexsort((rows.num_tc[other], array_of[other]))]
+    starts = np.searchsorted(array_of[other], np.arange(len(order) + 1))
+    wanted = kernels.Wanted(np.ascontiguousarray(rows.num_tc[other]), starts.astype(np.int64))
+    rules = kernels.Rules(
+        per_fold=float(options.fill_and_drain is FillAndDrain.PER_FOLD),
+        per_operator=float(options.fill_and_drain is FillAndDrain.PER_OPERATOR),
+        is_multicast=options.multicast is Multicast.IDEAL,
+    )
+    table = np.empty((len(order), len(shapes), int(most.max()) + 1, kernels.NUM_FIELDS))
+    others = np.empty((len(shapes), len(other), kernels.NUM_FIELDS))
+    sizes, step = _sizes(shapes), max(1, min(threads, len(shapes)))
+    price = partial(kernels.price_arrays, sizes, arrays, wanted, rules, table, others)
+    run_all([partial(price, start, step) for start in range(step)])
+    alone, best = table[array_of, :, 0], table[array_of, :, level]
+    best[other] = others.swapaxes(0, 1)
+    share = (rows.glb_cycles_per_byte * rows.num_tc)[:, None]
+    return MatmulPrices(
+        cycles=best[..., kernels.CYCLES],
+        one_core_cycles=np.maximum(
+            alone[..., kernels.STREAM] + alone[..., kernels.FILL], alone[..., kernels.GLB_BYTES] * share
+        ),
+        stream_cycles=best[..., kernels.STREAM],
+        fill_cycles=best[..., kernels.FILL],
+        glb_bytes=best[..., kernels.GLB_BYTES],
+        l2_bytes=best[..., kernels.L2_BYTES],
+        dataflow=best[..., kernels.DATAFLOW].astype(np.int64),
+    )
+
+
+def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]) -> Floats:
+    """Elements to and from HBM of distinct matmuls for distinct buffers, shape (num_buffers, num_matmuls).
+
+    Half the GLB holds a tile, the other half the next one. If an operand or the result fits that half, each is moved
+    once: mk + kn + mn. Otherwise the result is cut into p column strips and q row strips, each tile accumulating over
+    the whole of k: p mk + q kn + mn, minimised over all p and q whose tiles fit.
+
+    Args:
+        shapes: distinct matmuls.
+        glb_elements: elements that half the GLB holds, shape (num_buffers,), at least 1.
+    """
+    from phaze_opt.estimate import kernels
+
+    return kernels.tiled_traffic_elements(_sizes(shapes), glb_elements.astype(np.float64))
+
+
+def combine(
+    tables: RowTables, columns: OperatorColumns, rates: ChipRates, energies: ChipEnergies, *, threads: int = 1
+) -> Estimates:
+    """Every operator on every accelerator, the same whatever the number of threads: each writes rows of its own."""
+    from phaze_opt.estimate import kernels
+
+    count = len(tables.row_of)
+    results = Results._make(np.empty((count, len(columns.macs))) for _ in range(4))
+    rate_table, energy_table = np.stack(rates, axis=1), np.stack(energies, axis=1)
+    cuts = np.linspace(0, count, max(1, min(threads, count)) + 1).astype(int)
+
+    def run(start: int, stop: int) -> None:
+        part = slice(start, stop)
+        kernels.combine(
+            tables._replace(row_of=tables.row_of[part], buffer_of=tables.buffer_of[part]),
+            columns,
+            rate_table[part],
+            energy_table[part],
+            Results._make(table[part] for table in results),
+        )
+
+    run_all([partial(run, start, stop) for start, stop in pairwise(cuts)])
+    return Estimates(*results)
+
+
+def _sizes(shapes: MatmulShapes) -> Floats:
+    """b, m, n, k as floats, shape (num_matmuls, 4)."""
+    return np.stack([shapes.batch, shapes.m, shapes.n, shapes.k], axis=1).astype(np.float64)
+
+
+def num_threads(num_cells: int) -> int:
+    """Threads worth starting for a table of ``num_cells`` entries: one, or one for every core this process may use."""
+    if num_cells < MIN_CELLS:
+        return 1
+    is_limited = hasattr(os, "sched_getaffinity")
+    return min(_MAX_THREADS, len(os.sched_getaffinity(0)) if is_limited else os.cpu_count() or 1)
+
+
+def run_all(tasks: Sequence[Callable[[], _ResultT]]) -> list[_ResultT]:
+    """Results of all tasks in order, one thread each; exceptions propagate."""
+    if len(tasks) == 1:
+        return [tasks[0]()]
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return [future.result() for future in [pool.submit(task) for task in tasks]]
