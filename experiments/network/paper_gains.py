@@ -17,9 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from phaze_opt.estimate.bandwidth_allocation import Budget, allocate_bandwidth, loads_s
+from phaze_opt.estimate.bandwidth_allocation import (
+    Budget,
+    GroupCollective,
+    allocate_bandwidth,
+    collective_loads,
+    loads_s,
+)
 from phaze_opt.estimate.chunk_schedule import schedule_chunks
-from phaze_opt.estimate.collective_load import GroupCollective, collective_loads
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Chunking, NetworkDimension, Topology
 

@@ -26,8 +26,7 @@ from scipy.stats import spearmanr
 from phaze_opt import Cluster, Scenario, load_model, load_network
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
-from phaze_opt.estimate.calibrated import CalibratedEstimator
-from phaze_opt.estimate.design_terms import DesignTerms
+from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.template import DesignPoint

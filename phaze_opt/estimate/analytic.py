@@ -26,7 +26,7 @@ from phaze_opt.estimate.pricing import (
 )
 from phaze_opt.estimate.protocol import Estimates, OperatorBreakdown
 from phaze_opt.graph.operator import Operator
-from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.energy import access_energies
 
@@ -124,21 +124,20 @@ class AnalyticEstimator:
         self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator
     ) -> tuple[OperatorBreakdown, ...]:
         """What bounds each operator on one accelerator when spread over all its cores."""
-        rates = chip_rates(AcceleratorTable.from_accelerators([accelerator]))
-        return self.explain_at(operators, accelerator, rates)
+        table = table_of(accelerator)
+        return self.explain_at(operators, table, chip_rates(table))
 
     def explain_at(
-        self, operators: Sequence[Operator] | CompiledOperators, accelerator: Accelerator, rates: ChipRates
+        self, operators: Sequence[Operator] | CompiledOperators, table: AcceleratorTable, rates: ChipRates
     ) -> tuple[OperatorBreakdown, ...]:
-        """The same with arrays, lanes and memory at other rates than the accelerator's own."""
+        """The same, of a table's first chip, with arrays, lanes and memory at other rates than its own."""
         compiled = as_compiled(operators)
         if len(compiled) == 0:
             return ()
-        table = AcceleratorTable.from_accelerators([accelerator])
         prices = self._price(compiled, table)
         resources = Resources(
             cycle_s=float(rates.cycle_s[0]),
-            num_macs=accelerator.num_macs,
+            num_macs=int(table.num_tc[0] * table.tc_width[0] * table.tc_depth[0]),
             vector_s=self._lane_cycles(compiled) * rates.spread_lane_s[0],
             hbm_s=prices.traffic_bytes[0] * rates.spread_byte_s[0],
             traffic_bytes=prices.traffic_bytes[0],

@@ -1,4 +1,6 @@
-"""How to split a budget of bandwidth over the dimensions of a network so that a step's collectives end soonest.
+"""What the collectives of a step ask of each dimension of a network, and the split of a budget that ends them soonest.
+
+Loads are traffic in bytes, whatever the bandwidth; of all splits of a budget the one is found that ends them soonest.
 
 Won et al., "LIBRA: Enabling Workload-Aware Multi-Dimensional Network Topology Optimization for Distributed Training of
 Large AI Models", ISPASS 2024, poses the problem and hands it to a quadratic solver. Here it is solved to a proven gap:
@@ -12,13 +14,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.collective_load import Load
-from phaze_opt.hardware.network import MeasuredDimension, Network, NetworkDimension
+from phaze_opt.estimate.chunk_schedule import order_loads, schedule_chunks
+from phaze_opt.estimate.collective_curves import pass_s_per_byte, ring_pass, runs_as_one_ring
+from phaze_opt.estimate.collectives import collective_s
+from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.hardware.network import Chunking, MeasuredDimension, Network, NetworkDimension
 
 Floats = NDArray[np.float64]
 GAP = 1e-6
@@ -28,6 +34,79 @@ FLOOR_SHARE = 0.001
 """Least share of the budget that a dimension gets: a link of no bandwidth is no link."""
 START_FACTORS = np.geomspace(0.05, 20.0, 25)
 """Rates, relative to an equal split's, at which the first tangents touch."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCollective:
+    """A collective that runs ``count`` times in a step.
+
+    Attributes:
+        name: what it is, such as ``tensor all_reduce``.
+        kind: which collective.
+        payload_bytes: its payload S.
+        dimensions: one for every dimension of the network, innermost first, with the group's size in it.
+        count: times a step.
+    """
+
+    name: str
+    kind: CollectiveKind
+    payload_bytes: float
+    dimensions: tuple[NetworkDimension, ...]
+    count: float = 1.0
+
+    def seconds(self, chunking: Chunking = Chunking.NONE) -> float:
+        """Time of one, s: dimension after dimension, or in chunks."""
+        if chunking is Chunking.NONE:
+            return collective_s(self.kind, self.payload_bytes, self.dimensions)
+        return schedule_chunks(self.kind, self.payload_bytes, self.dimensions, chunking=chunking).seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """Traffic of a step whose time is the busiest dimension's, and which may be split over several ways.
+
+    The time at bandwidths B is the least over shares f (of sum 1) of max_i (f @ ways)_i / B_i.
+
+    Attributes:
+        name: collective it belongs to.
+        ways: traffic of each dimension if all went this way, bytes in a step, shape (num_ways, num_dimensions).
+    """
+
+    name: str
+    ways: Floats
+
+
+def collective_loads(collective: GroupCollective, chunking: Chunking) -> tuple[Load, ...]:
+    """Loads of a collective; their times add up to its time without latencies.
+
+    In chunks it is one load, with a way for every order of the dimensions that the chunking allows. Dimension after
+    dimension it is one load a dimension, as their times add up; levels that were measured run as one ring, one load.
+    """
+    dimensions = collective.dimensions
+    bandwidth = np.array([dimension.bandwidth_bytes_per_s for dimension in dimensions])
+    passes = 2.0 if collective.kind is CollectiveKind.ALL_REDUCE else 1.0
+    scale = passes * collective.count * collective.payload_bytes * bandwidth
+    is_exchange = collective.kind is CollectiveKind.ALL_TO_ALL
+    if chunking is Chunking.NONE and not is_exchange and runs_as_one_ring(dimensions):
+        return (Load(collective.name, scale * _ring_way(dimensions)),)
+    inside_out = tuple(range(len(dimensions)))
+    if is_exchange:
+        ways = [np.array([pass_s_per_byte(dimension) for dimension in dimensions])]
+    elif chunking is Chunking.THEMIS:
+        spanned = [index for index in inside_out if dimensions[index].size > 1]
+        ways = [order_loads(dimensions, order) for order in permutations(spanned)]
+    else:
+        ways = [order_loads(dimensions, inside_out)]
+    traffic = scale * np.array(ways)
+    if chunking is Chunking.NONE:
+        return tuple(Load(collective.name, row[None, :]) for row in np.diag(traffic[0]) if row.any())
+    return (Load(collective.name, traffic),) if traffic.any() else ()
+
+
+def _ring_way(dimensions: Sequence[NetworkDimension]) -> Floats:
+    """Seconds per byte of every level of one ring through all of them, shape (1, num_dimensions)."""
+    levels = iter(ring_pass(dimensions).levels)
+    return np.array([[next(levels)[0] if dimension.size > 1 else 0.0 for dimension in dimensions]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,31 @@
-"""Operators of the graph with what was fitted to measurements: on a real machine, and on designed chips."""
+"""Operators of the graph with what was fitted to measurements: on a real machine, and on designed chips.
+
+Shares of a designed chip's rates that real machines of its kind reach, and what starting an operator costs.
+
+A chip that is only designed cannot be measured, so each term comes from the measured machine that does that part the
+same way:
+
+- arrays: TPU v6e, 256 x 256 systolic arrays under a compiler, 43 matmuls; what is lost beyond folds, fill and drain;
+- memory: the A100's streams, the same HBM and the most row operators;
+- launch: TPU v7 in device traces. A designed chip runs a compiled program, so neither host nor framework stands between
+  two operators: the 29 us of an awaited call on an A100 do not apply. In cycles, because a sequencer takes it.
+- lanes: no operator measured was bound by them; they reach their rate.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator, as_compiled, chip_rates
-from phaze_opt.estimate.design_terms import DesignTerms, design_terms
-from phaze_opt.estimate.machine import MachineModel
+from phaze_opt.estimate.machine import MachineModel, operator_group
 from phaze_opt.estimate.machine_attention import attention_s
 from phaze_opt.estimate.machine_matmul import matmul_terms
 from phaze_opt.estimate.operator_table import CompiledOperators
@@ -20,11 +33,57 @@ from phaze_opt.estimate.options import EstimatorOptions
 from phaze_opt.estimate.pricing import ChipRates
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
 from phaze_opt.graph.operator import CoreType, Operator, OperatorKind
-from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.device_catalogue import load_device
+from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 
+ARRAY_GROUP = operator_group("tpu-v6e", "host")
+MEMORY_GROUP = operator_group("a100-80g", "host")
+LAUNCH_DEVICE = "tpu-v7-chiplet"
+LAUNCH_GROUP = operator_group(LAUNCH_DEVICE, "device")
 OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class DesignTerms:
+    """What separates a designed chip from its ideal; the defaults are the ideal.
+
+    Attributes:
+        launch_cycles: of starting an operator.
+        array_efficiency: share of the arrays' cycles that compute or wait for the GLB.
+        lane_efficiency: share of the vector lanes' rate.
+        memory_efficiency: share of the HBM bandwidth.
+    """
+
+    launch_cycles: float = 0.0
+    array_efficiency: float = 1.0
+    lane_efficiency: float = 1.0
+    memory_efficiency: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse shares outside (0, 1] and launches below 0."""
+        shares = (self.array_efficiency, self.lane_efficiency, self.memory_efficiency)
+        if not all(0.0 < share <= 1.0 for share in shares):
+            message = f"shares of a designed chip's rates {shares} must be above 0 and at most 1"
+            raise InputError(message)
+        if not (math.isfinite(self.launch_cycles) and self.launch_cycles >= 0.0):
+            message = f"launch of {self.launch_cycles} cycles must be finite and not negative"
+            raise InputError(message)
+
+
+def design_terms(fitted: FittedConstants) -> DesignTerms:
+    """The terms as fitted to the machines named above.
+
+    Raises:
+        InputError: nothing was fitted to one of them.
+    """
+    launch_s = fitted.value(LAUNCH_GROUP, "launch_s")
+    return DesignTerms(
+        launch_cycles=launch_s * load_device(LAUNCH_DEVICE).clock_hz,
+        array_efficiency=fitted.value(ARRAY_GROUP, "matmul_efficiency"),
+        memory_efficiency=fitted.value(MEMORY_GROUP, "vector_memory_efficiency"),
+    )
 
 
 def operator_seconds(compiled: CompiledOperators, machine: MachineModel) -> NDArray[np.float64]:
@@ -109,8 +168,8 @@ class CalibratedEstimator:
     ) -> tuple[OperatorBreakdown, ...]:
         """What bounds each operator on one accelerator, the launch a part of its own."""
         compiled = as_compiled(operators)
-        table = AcceleratorTable.from_accelerators([accelerator])
-        broken_down = self._analytic.explain_at(compiled, accelerator, self._rates(table))
+        table = table_of(accelerator)
+        broken_down = self._analytic.explain_at(compiled, table, self._rates(table))
         launches = self._launch_s(compiled, table)[0]
         return tuple(_with_launch(one, float(launch)) for one, launch in zip(broken_down, launches, strict=True))
 

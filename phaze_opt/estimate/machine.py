@@ -4,6 +4,11 @@ The terms (names as in docs/validation.md): an operator takes ``launch + busy``;
 computing (and storing what is not hidden) and moving its operands (`estimate.machine_matmul`), a vector operator for
 ``bytes / (bandwidth x efficiency)``. Every share is 1, and every extra 0, unless something was
 fitted: then the model is the roofline with tiles.
+
+What is expected of a GPU's operators before any was measured on it stands here too, as stated values, each with where
+it comes from. They serve twice. A GPU without fitted constants, and without measured kin of its maker, is priced by
+them; and fits are pulled to them where rows say little (`validation.operators.prior`). They hold for operators that
+PyTorch launches one by one and the host awaits (`HOST`).
 """
 
 from __future__ import annotations
@@ -15,7 +20,6 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.machine_expectations import HOST, expected_values, maker_of
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.fitted import FittedConstants
@@ -38,6 +42,60 @@ Training needs none: its operators follow one another, and its stacks' efficienc
 
 ACCUMULATOR_BYTES = 4
 """Bytes of a result element of int8 operands: int32, which the libraries hand back."""
+
+HOST = "host"
+"""Setting in which every call is awaited, under the host's clock: launch and the framework's overhead are inside."""
+
+HOST_CALL_S = 3e-5
+"""A call that PyTorch launches (assumption, 15 to 50 us; launches of fp32 matmuls on seven other cards, of another data
+set: 22 to 44 us, median 34, but for the L4's 2)."""
+
+STREAM_SHARE = 0.85
+"""Of the data sheet's memory bandwidth (assumption, 0.75 to 0.92; fp32 streams of those cards: 0.78 to 0.90)."""
+
+NARROW_LOADS = 0.5
+"""Of that, what 16-bit operands reach on AMD (assumption, 0.4 to 1): PyTorch loaded four elements at a time whatever
+their type, half of the widest load for 16 bits, and gained by eight there (pytorch/pytorch pull request 143269)."""
+
+ROW_BLOCK_S = 4e-6
+"""Latency of a layer norm's row on NVIDIA (assumption, 2 to 8 us; its fp32 rows: 4.3 us)."""
+
+SOFTMAX_LOOP_S = 7e-6
+"""Latency of a softmax's loop over 16-bit rows on NVIDIA (assumption, 3 to 15 us)."""
+
+AMD_LATENCY = 2.0
+"""Latencies of a row on AMD over those on NVIDIA (assumption, 1.5 to 3; fp32 rows: 8.1 over 4.3 us)."""
+
+_COMMON = MappingProxyType(
+    {
+        "launch_s": HOST_CALL_S,
+        "matmul_efficiency": 0.85,
+        "matmul_memory_efficiency": STREAM_SHARE,
+        "overlap_norm": 5.0,
+        "exposed_store": 1.0,
+        "vector_memory_efficiency": STREAM_SHARE,
+        "softmax_start_s": HOST_CALL_S,
+        "softmax_loop_s": SOFTMAX_LOOP_S,
+        "layernorm_start_s": HOST_CALL_S,
+        "layernorm_launch_s": HOST_CALL_S,
+        "layernorm_block_s": ROW_BLOCK_S,
+        "gelu_start_s": HOST_CALL_S,
+        "gelu_launch_s": HOST_CALL_S,
+    }
+)
+"""Names as of fitted constants; SI units."""
+
+_AMD = MappingProxyType(
+    {
+        "matmul_memory_efficiency": STREAM_SHARE * NARROW_LOADS,
+        "vector_memory_efficiency": STREAM_SHARE * NARROW_LOADS,
+        "softmax_loop_s": SOFTMAX_LOOP_S * AMD_LATENCY,
+        "layernorm_block_s": ROW_BLOCK_S * AMD_LATENCY,
+    }
+)
+
+_LEAST = 1e-300
+"""Stands in for a longer time of 0, so that nothing is divided by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +190,7 @@ def fitted_values(device: Device, *, fitted: FittedConstants, setting: str) -> d
 
     A GPU under the host's clock lacks nothing: what was not fitted to it is that of a measured GPU of its maker
     (`KIN` first), but for the share of the peak, which is the best of its maker's cards; without such kin, what
-    `machine_expectations` states. Other machines without constants of their own take those of their nearest kin, else
+    `expected_values` states. Other machines without constants of their own take those of their nearest kin, else
     of any of their style; empty if nothing was fitted to one.
     """
     own = dict(fitted.groups.get(operator_group(device.name, setting), {}))
@@ -146,7 +204,7 @@ def fitted_values(device: Device, *, fitted: FittedConstants, setting: str) -> d
 
 
 def is_awaited_gpu(device: Device, setting: str) -> bool:
-    """Whether `machine_expectations` holds: a GPU, every call awaited under the host's clock."""
+    """Whether `expected_values` hold: a GPU, every call awaited under the host's clock."""
     return device.style is MatrixStyle.TILES and setting == HOST
 
 
@@ -181,3 +239,26 @@ def operator_group(device_name: str, setting: str) -> str:
 def vector_s(num_bytes: Floats, machine: MachineModel) -> Floats:
     """Time of a vector operator that moves ``num_bytes``, s."""
     return machine.launch_s + num_bytes / (machine.hbm_bandwidth_bytes_per_s * machine.vector_memory_efficiency)
+
+
+def maker_of(device: Device) -> str:
+    """Who makes a machine; ``other`` where it does not say."""
+    return device.maker or "other"
+
+
+def expected_values(device: Device) -> dict[str, float]:
+    """Constants of 16-bit operators that are expected of a GPU, by name; SI units."""
+    return dict(_COMMON) | (dict(_AMD) if maker_of(device) == "amd" else {})
+
+
+def power_norm(left: Floats | float, right: Floats | float, order: Floats | float) -> Floats:
+    """(left^p + right^p)^(1/p), shape as broadcast; scaled by the larger, so that no power over- or underflows.
+
+    Args:
+        left: not negative.
+        right: not negative.
+        order: p of at least 1; infinite gives the larger.
+    """
+    larger = np.maximum(left, right)
+    ratio = np.minimum(left, right) / np.maximum(larger, _LEAST)
+    return np.asarray(larger * (1.0 + ratio**order) ** (1.0 / order))

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.estimate.machine import Floats, MachineModel
-from phaze_opt.estimate.power_norm import power_norm
+from phaze_opt.estimate.machine import Floats, MachineModel, power_norm
 from phaze_opt.hardware.device import MatrixStyle
 
 TILES = ((256, 128, 1.0), (128, 128, 1.05), (128, 64, 1.2), (64, 64, 1.5))

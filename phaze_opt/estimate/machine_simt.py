@@ -19,7 +19,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.power_norm import power_norm
+from phaze_opt.estimate.machine import power_norm
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.power_norm import power_norm
+from phaze_opt.estimate.machine import power_norm
 
 Floats = NDArray[np.float64]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -102,3 +103,9 @@ class AcceleratorTable:
     def take(self, rows: NDArray[np.int64]) -> AcceleratorTable:
         """The table of the given rows, in the given order."""
         return AcceleratorTable(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+@lru_cache(maxsize=64)
+def table_of(accelerator: Accelerator) -> AcceleratorTable:
+    """The table of one chip, built once for all that price it: area, power and estimates. Not to be written to."""
+    return AcceleratorTable.from_accelerators([accelerator])

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.interpolation import LogLogTable, read_csv_rows
 from phaze_opt.units import um2_to_mm2
@@ -24,8 +24,7 @@ class SramAreas:
 
 def area_mm2(accelerator: Accelerator, *, constants: Constants | None = None) -> float:
     """Area of one chip in mm^2; see `area_um2_table`."""
-    table = AcceleratorTable.from_accelerators([accelerator])
-    return um2_to_mm2(float(area_um2_table(table, constants=constants)[0]))
+    return um2_to_mm2(float(area_um2_table(table_of(accelerator), constants=constants)[0]))
 
 
 def area_um2_table(table: AcceleratorTable, *, constants: Constants | None = None) -> NDArray[np.float64]:

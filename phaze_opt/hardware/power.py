@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.energy import ELEMENT_BYTES, access_energies
@@ -15,7 +15,7 @@ from phaze_opt.units import UM2_PER_MM2
 
 def tdp_w(accelerator: Accelerator, network: Network, constants: Constants) -> float:
     """TDP of one chip in W; see `tdp_w_table`."""
-    return float(tdp_w_table(AcceleratorTable.from_accelerators([accelerator]), network, constants)[0])
+    return float(tdp_w_table(table_of(accelerator), network, constants)[0])
 
 
 def tdp_w_table(table: AcceleratorTable, network: Network, constants: Constants) -> NDArray[np.float64]:

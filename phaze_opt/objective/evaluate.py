@@ -8,7 +8,7 @@ from importlib.metadata import version
 from phaze_opt import __version__
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
-from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.coverage import check_covered
@@ -103,7 +103,7 @@ class Objective:
 
     def estimate(self, accelerator: Accelerator, micro_batch: int, *, index: int = 0) -> Estimates:
         """Estimates of all operators of one model on one accelerator."""
-        return self.estimate_table(AcceleratorTable.from_accelerators([accelerator]), micro_batch, index=index)
+        return self.estimate_table(table_of(accelerator), micro_batch, index=index)
 
     def estimate_table(self, table: AcceleratorTable, micro_batch: int, *, index: int = 0) -> Estimates:
         """Estimates of all operators of one model on many accelerators, one row each."""

@@ -7,8 +7,7 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.calibrated import CalibratedEstimator, operator_seconds
-from phaze_opt.estimate.design_terms import DesignTerms, design_terms
+from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms, design_terms, operator_seconds
 from phaze_opt.estimate.machine import MachineModel, vector_s
 from phaze_opt.estimate.machine_attention import attention_s
 from phaze_opt.estimate.machine_matmul import matmul_s

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.bandwidth_allocation import (
     Budget,
+    GroupCollective,
     allocate_bandwidth,
+    collective_loads,
     loads_s,
     square_root_rule,
     with_bandwidths,
 )
-from phaze_opt.estimate.collective_load import GroupCollective, collective_loads
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
 

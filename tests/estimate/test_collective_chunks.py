@@ -9,8 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.chunk_orders import balanced_orders, order_loads
-from phaze_opt.estimate.chunk_schedule import schedule_chunks
+from phaze_opt.estimate.chunk_schedule import balanced_orders, order_loads, schedule_chunks
 from phaze_opt.estimate.collectives import collective_coefficients, collective_s
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import (

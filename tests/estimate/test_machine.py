@@ -3,8 +3,7 @@
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.machine import BEST_GROUP, machine_model, operator_group, vector_s
-from phaze_opt.estimate.machine_expectations import expected_values
+from phaze_opt.estimate.machine import BEST_GROUP, expected_values, machine_model, operator_group, vector_s
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants

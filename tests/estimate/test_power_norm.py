@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from phaze_opt.estimate.power_norm import power_norm
+from phaze_opt.estimate.machine import power_norm
 
 
 @pytest.mark.parametrize(("order", "expected"), [(1.0, 7.0), (2.0, 5.0), (math.inf, 4.0), (3.0, 91 ** (1 / 3))])

@@ -10,7 +10,7 @@ import numpy as np
 
 from phaze_opt.estimate.protocol import Estimator
 from phaze_opt.graph.operator import CoreType, OperatorGraph
-from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.compiled_step import BACKWARD, CompiledLayer, CompiledStep
@@ -68,7 +68,7 @@ class ScheduleClock:
     ) -> None:
         """Keep what every step shares."""
         self._accelerator = accelerator
-        self._table = AcceleratorTable.from_accelerators([accelerator])
+        self._table = table_of(accelerator)
         self._estimator = estimator
         self._exclusivity = exclusivity
         self._options = options

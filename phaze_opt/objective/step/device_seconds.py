@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.estimate.calibrated import operator_seconds
 from phaze_opt.estimate.machine import MachineModel, machine_model
-from phaze_opt.estimate.machine_softmax import softmax_s, streamed_products_s
+from phaze_opt.estimate.machine_attention import softmax_s, streamed_products_s
 from phaze_opt.estimate.operator_table import CompiledOperators, compile_operators
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.operator import Operator, OperatorKind, Phase

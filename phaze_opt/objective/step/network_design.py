@@ -10,8 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.bandwidth_allocation import Allocation, Budget, allocate_bandwidth, with_bandwidths
-from phaze_opt.estimate.collective_load import GroupCollective, collective_loads
+from phaze_opt.estimate.bandwidth_allocation import (
+    Allocation,
+    Budget,
+    GroupCollective,
+    allocate_bandwidth,
+    collective_loads,
+    with_bandwidths,
+)
 from phaze_opt.estimate.collectives import exchange_level
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Chunking, Network, NetworkDimension

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.power_norm import power_norm
+from phaze_opt.estimate.machine import power_norm
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.compiled_step import BACKWARD, HEAD, UPDATE, CompiledStep
 from phaze_opt.objective.step.device_seconds import ATTENTION, MATMUL, VECTOR

@@ -7,8 +7,15 @@ from typing import Protocol
 
 import numpy as np
 
-from phaze_opt.estimate.machine import BEST_GROUP, EIGHT_BIT, Floats, MachineModel, fitted_values, machine_model
-from phaze_opt.estimate.machine_expectations import maker_of
+from phaze_opt.estimate.machine import (
+    BEST_GROUP,
+    EIGHT_BIT,
+    Floats,
+    MachineModel,
+    fitted_values,
+    machine_model,
+    maker_of,
+)
 from phaze_opt.estimate.machine_matmul import MatmulTerms, matmul_terms
 from phaze_opt.estimate.machine_vector import RowOperator, VectorMachine, row_operator_s
 from phaze_opt.hardware.device import ComputePath, Device, element_bytes

@@ -9,8 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.machine import BEST_GROUP, operator_group
-from phaze_opt.estimate.machine_expectations import HOST, maker_of
+from phaze_opt.estimate.machine import BEST_GROUP, HOST, maker_of, operator_group
 from phaze_opt.estimate.machine_vector import RowOperator
 from phaze_opt.hardware.device import ComputePath, MatrixStyle, element_bytes, path_of
 from phaze_opt.hardware.device_catalogue import shipped_devices

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from types import MappingProxyType
 
-from phaze_opt.estimate.machine import BEST_GROUP, EIGHT_BIT, is_awaited_gpu, operator_group
-from phaze_opt.estimate.machine_expectations import HOST, expected_values
+from phaze_opt.estimate.machine import BEST_GROUP, EIGHT_BIT, HOST, expected_values, is_awaited_gpu, operator_group
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.validation.family import FitParameter
@@ -116,7 +115,7 @@ def expectations(parameters: Sequence[FitParameter], machines: DeviceCatalogue) 
 
     A fold that keeps out the one small matmul leaves the launch undetermined, and least squares would push it to a
     bound to gain a tenth of a per cent elsewhere. So each launch, latency and efficiency is expected near its start,
-    which is what `estimate.machine_expectations` states for a GPU, or near its kin. Weights: decision 0199.
+    which is what `estimate.machine` states for a GPU, or near its kin. Weights: decision 0199.
 
     Args:
         parameters: of operators.

@@ -12,7 +12,7 @@ from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.estimate.pricing import build_array_rows, price_matmuls
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
-from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.units import GIBI, GIGA, KIBI, MEGA
 from phaze_opt.validation.row import Row
 
@@ -70,7 +70,7 @@ def price_layers(layers: Sequence[Convolution], chip: Accelerator) -> Convolutio
     """
     estimator = AnalyticEstimator()
     operators = [_operator(layer, chip.dtype_bytes) for layer in layers]
-    table = AcceleratorTable.from_accelerators([chip])
+    table = table_of(chip)
     compiled = compile_operators(operators)
     estimates = estimator.estimate(compiled, table)
     rows, _ = build_array_rows(table, estimator.options.glb_limit, reference_glb_bytes=chip.glb_bytes)
