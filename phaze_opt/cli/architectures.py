@@ -13,7 +13,7 @@ from phaze_opt.errors import InputError
 if TYPE_CHECKING:
     from phaze_opt.hardware.device import Device
     from phaze_opt.hardware.template import DesignPoint
-    from phaze_opt.report.content import TableContent
+    from phaze_opt.report.table import TableContent
 
 NOTE = (
     "bf16 in TFLOP/s, HBM in GiB and GB/s, mm2 and W as published (blank: not, or a design); "
@@ -105,7 +105,7 @@ def _machine_row(device: Device | None) -> dict[str, Any]:
 
 def _list_table(rows: list[dict[str, Any]]) -> TableContent:
     """What a person compares architectures by."""
-    from phaze_opt.report.content import Column, TableContent
+    from phaze_opt.report.table import Column, TableContent
 
     headings = ("maker", "bf16", "HBM", "GB/s", "network", "mm2", "W")
     columns = (Column("name"), *(Column(name, is_number=name not in ("maker", "network")) for name in headings))
@@ -126,7 +126,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _detail_table(row: dict[str, Any]) -> TableContent:
-    from phaze_opt.report.content import pairs_table
+    from phaze_opt.report.table import pairs_table
 
     name, _, peak, capacity, bandwidth, network, area, power = _cells(row)
     rates = ", ".join(f"{path} {rate:,.4g}" for path, rate in row["machine_tflops"].items())

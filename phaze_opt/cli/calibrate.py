@@ -86,7 +86,7 @@ def _run(
     families: tuple[Family, ...], datasets: tuple[Dataset, ...], constants: Path | None, *, has_held_out: bool
 ) -> Calibration:
     from phaze_opt.hardware.fitted import load_fitted
-    from phaze_opt.report.plan_notes import CALIBRATED
+    from phaze_opt.report.plans import CALIBRATED
     from phaze_opt.validation.calibrate import calibrate as fit
 
     start = load_fitted(constants)
@@ -148,7 +148,7 @@ def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
 
 def _print(found: Calibration, path: Path, data: Path, machines: Sequence[Path]) -> None:
     """Tables of fits and constants."""
-    from phaze_opt.report.validation_constants import calibration_tables, few_rows_sentences
+    from phaze_opt.report.validation_tables import calibration_tables, few_rows_sentences
 
     screen = out()
     for content in calibration_tables(found):

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from phaze_opt.certify.check.report import CheckReport
     from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
     from phaze_opt.certify.robust.result import RobustResult
-    from phaze_opt.report.certificate import Ties
-    from phaze_opt.report.runner_up import RunnerUp
+    from phaze_opt.report.certificate import RunnerUp, Ties
     from phaze_opt.track.protocol import CertificateTrackingSession
 
 CHECK_COUNTS = (

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
     from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
     from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
-    from phaze_opt.report.runner_up import RunnerUp
+    from phaze_opt.report.certificate import RunnerUp
     from phaze_opt.track.protocol import CertificateTrackingSession
 
 MAX_EVALUATIONS = 40
@@ -241,7 +241,7 @@ def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp |
     Raises:
         InputError: the certificate's table cannot be read.
     """
-    from phaze_opt.report.runner_up import explain_runner_up
+    from phaze_opt.report.certificate import explain_runner_up
 
     goal = problem.goal
     found = explain_runner_up(result.best, goal=goal)

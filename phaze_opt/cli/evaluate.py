@@ -10,7 +10,7 @@ import typer
 from phaze_opt.cli.architectures import EXAMPLE
 from phaze_opt.cli.evaluate_plan import EvaluateRequest, evaluate_plans
 from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, is_given, read_integer, with_options
-from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, say, working
+from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, print_tables, say, working
 from phaze_opt.cli.plan_options import PlanOptions
 from phaze_opt.cli.scenario import load_scenario, named_models
 from phaze_opt.errors import InputError
@@ -183,13 +183,12 @@ def _sensitivity_rows(scenario: Scenario, arch: str, micro_batch: int, network: 
 def _print_tables(evaluation: Evaluation, scenario: Scenario, rows: list[SensitivityRow], constants: Constants) -> None:
     """What a person sees: tables, then one sentence on what limits the design."""
     from phaze_opt.objective.references import evaluate_references
-    from phaze_opt.report.tables import evaluation_tables, limits_sentence, sensitivity_table
+    from phaze_opt.report.design import evaluation_contents, limits_sentence, sensitivity_content
 
     references = evaluate_references(scenario, (evaluation.micro_batch,), constants=constants)
     screen = out()
-    for table in evaluation_tables(evaluation, references=references):
-        screen.print(table)
+    print_tables(*evaluation_contents(evaluation, references=references))
     if evaluation.is_feasible:
         screen.print(limits_sentence(evaluation))
     if rows:
-        screen.print(sensitivity_table(rows))
+        print_tables(sensitivity_content(rows))

@@ -130,8 +130,7 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     from phaze_opt.hardware.presets import find_machine
     from phaze_opt.objective.step.clocks import MachineClock
     from phaze_opt.objective.step.plan_search import Machine
-    from phaze_opt.report.plan_notes import software_notes
-    from phaze_opt.report.plans import PlanSetting
+    from phaze_opt.report.plans import PlanSetting, software_notes
     from phaze_opt.workload.stack import IDEAL_STACK
 
     plan, scenario, model = request.plan, request.scenario, request.model
@@ -287,8 +286,7 @@ def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
 
 
 def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> None:
-    from phaze_opt.report.plan_notes import coverage_note
-    from phaze_opt.report.plans import RESERVE_NOTE, memory_table, plans_table, step_table
+    from phaze_opt.report.plans import RESERVE_NOTE, coverage_note, memory_table, plans_table, step_table
 
     screen = out()
     if len(ranking.ranked) > 1 or ranking.num_misfits:

@@ -23,7 +23,7 @@ from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
     from phaze_opt.objective.notes import Note
-    from phaze_opt.report.content import TableContent
+    from phaze_opt.report.table import TableContent
     from phaze_opt.track.protocol import Delivery, RecordingSession
 
 
@@ -95,7 +95,7 @@ def say_undelivered(delivery: Delivery) -> None:
 
 def print_tables(*tables: TableContent) -> None:
     """Print tables on standard output."""
-    from phaze_opt.report.tables import draw_table
+    from phaze_opt.report.table import draw_table
 
     for table in tables:
         out().print(draw_table(table))

@@ -212,7 +212,7 @@ def own_fit(constants: Path | None, software: str) -> str:
     """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them."""
     from phaze_opt.hardware.fitted import read_fitted_file
     from phaze_opt.objective.step.stacks import stack_groups
-    from phaze_opt.report.plan_notes import own_fit_note
+    from phaze_opt.report.plans import own_fit_note
 
     if constants is None:
         return ""

@@ -79,12 +79,12 @@ def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict
 
 def _write_figure(path: str, instance: ScheduleInstance, result: ScheduleResult) -> None:
     from phaze_opt.report.gantt import gantt_figure
-    from phaze_opt.report.page import render_page, write_text
+    from phaze_opt.report.page import render_figure, write_text
 
     title = f"{instance.name}: makespan {result.makespan_s:.6g} ({_standing(result)})"
     labels = [str(node) for node in instance.ids]
     chart = gantt_figure(instance.problem, result, labels=labels, title=title, unit="unit of the file")
-    write_text(Path(path), render_page(title, figures={"schedule": chart}, has_heading=False))
+    write_text(Path(path), render_figure(title, "schedule", chart))
     say(f"Gantt chart written to {path}")
 
 

@@ -90,15 +90,15 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
         say(sentence)
     if is_json:
         return
-    from phaze_opt.report.heterogeneous import heterogeneous_contents
-    from phaze_opt.report.tables import limits_sentence, search_tables
+    from phaze_opt.report.design import limits_sentence
+    from phaze_opt.report.search import heterogeneous_contents, search_contents
 
     screen = out()
     if result.best is not None:
-        for table in search_tables(
+        contents = search_contents(
             result, references=answer.references, space_size=answer.space.size, optimum=answer.optimum
-        ):
-            screen.print(table)
+        )
+        print_tables(*contents)
         screen.print(limits_sentence(result.best))
         if answer.pipeline is not None:
             print_tables(*heterogeneous_contents(answer.pipeline))
@@ -151,7 +151,7 @@ def _write_page(answer: SearchAnswer) -> dict[str, Path]:
     Raises:
         InputError: the directory of the search cannot be written.
     """
-    from phaze_opt.report.page import write_search_report
+    from phaze_opt.report.search import write_search_report
 
     result, scenario = answer.result, answer.scenario
     return write_search_report(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from phaze_opt.cli.output import out, print_tables
 
 if TYPE_CHECKING:
-    from phaze_opt.report.content import TableContent
+    from phaze_opt.report.table import TableContent
     from phaze_opt.study.compare import StudyComparison
     from phaze_opt.study.disk.directory import StudyDirectory
     from phaze_opt.study.result import FailedSearch, StudyResult
@@ -94,7 +94,7 @@ def print_record(files: Mapping[str, Path], session: StudyTrackingSession) -> No
 def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent:
     """Contenders, best first: regret, evaluations to the targets, cost; made to fit 80 columns."""
     from phaze_opt.objective.goals import Goal
-    from phaze_opt.report.content import Column, TableContent
+    from phaze_opt.report.table import Column, TableContent
 
     targets = result.config.judgement.targets
     headings = ["median regret", *(f"to {100 * target:g} %" for target in targets), "probes", "time"]
@@ -154,7 +154,7 @@ def list_rows(studies: Sequence[StudyDirectory]) -> list[dict[str, Any]]:
 
 def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     """The studies as a table."""
-    from phaze_opt.report.content import Column, TableContent
+    from phaze_opt.report.table import Column, TableContent
 
     columns = (Column("study"), Column("identifier"), Column("searches", is_number=True), Column("age", is_number=True))
     cells = tuple(
@@ -179,8 +179,8 @@ def describe_age(age_s: float) -> str:
 
 def print_comparison(comparison: StudyComparison) -> None:
     """What both studies have, side by side, then what it says and what only one of them has."""
-    from phaze_opt.report.content import Column, TableContent
     from phaze_opt.report.study.findings import describe_changes, describe_unmatched
+    from phaze_opt.report.table import Column, TableContent
 
     screen = out()
     headings = ["first", "second", "difference", "p", "evaluations"]

@@ -1,4 +1,4 @@
-"""A certificate in words and tables: what is proved, the best designs, how flat the top is."""
+"""A certificate in words and tables: what is proved, the best designs, how flat the top is, why the runner-up loses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,14 +14,16 @@ import numpy as np
 from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Claim
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.prove import read_values
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+from phaze_opt.certify.result import CertifyProgress, CertifyResult, Flatness, RankedDesign
 from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario
-from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.goal_values import UNITS, format_value, shown_value
-from phaze_opt.report.text import format_mib, format_number, format_percentage, format_time
-from phaze_opt.units import bytes_to_gib
+from phaze_opt.placement.problem import PlacementResult
+from phaze_opt.report.chip import POINT_NOTE, compared_parts, point_fields
+from phaze_opt.report.design import CAUSES, describe_degrees
+from phaze_opt.report.table import Field, Fields, TableContent, number, table_of, words
+from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_time, format_value, shown_value
 
 TIED = 4.0 * BOUND_SLACK
 """Relative difference up to which two values are the same: bounds are widened by `BOUND_SLACK` for rounding."""
@@ -33,6 +36,9 @@ COMMON_MEANS = {
     CommonMean.GEOMETRIC: "geometric mean",
     CommonMean.WORST: "the model worst off",
 }
+NOTICEABLE = 0.02
+"""Causes with less than this share of the largest change are left out."""
+MAX_CAUSES = 3
 INFEASIBLE = {"no placement fits the memory": "that no placement fits into the memory"}
 """Reasons of the table that do not read as part of a sentence."""
 
@@ -66,7 +72,7 @@ def claim_sentence(result: CertifyResult) -> str:
     if not claim.is_feasible:
         return f"Proved: none of the {claim.num_points:,} points of this space is feasible for {what}."
     goal = certificate.goal
-    attained = f"this design attains {format_value(goal, claim.value)} {UNITS[goal]} for {what}"
+    attained = f"this design attains {format_value(goal, claim.value)} {GOAL_UNITS[goal]} for {what}"
     of_all = f"of all {claim.num_points:,} points"
     if claim.gap <= TIED:
         return f"Proved: {of_all} none is better than this one; {attained}."
@@ -111,38 +117,27 @@ def ties_sentence(ties: Ties) -> str:
         return "No other design attains it."
     if ties.at_least == ties.at_most:
         return f"{ties.at_least:,} designs tie for best; the first is the one of least area."
-    others = f"between {ties.at_least:,} and {ties.at_most:,} designs"
-    return f"{others[0].upper()}{others[1:]} tie for best, as far as the proof goes."
+    return f"B{_counted(ties.at_least, ties.at_most)[1:]} designs tie for best, as far as the proof goes."
 
 
 def best_table(result: CertifyResult) -> TableContent:
     """The best designs; ties share a rank."""
-    is_per_tdp = result.certificate.goal is Goal.THROUGHPUT_PER_TDP
     goal = result.certificate.goal
-    figures = (UNITS[goal], "samples/s" if is_per_tdp else "mm2")
-    headings = ("rank", "TC", "VC", "GLB", "HBM GB", "mb", *figures, "W")
-    columns = tuple(Column(heading, is_number=True) for heading in headings)
-    rows = tuple(_best_row(design, is_per_tdp=is_per_tdp) for design in result.best)
-    emphasised = frozenset(row for row, design in enumerate(result.best) if design.rank == 1)
-    note = "TC: cores x width x depth; VC: cores x lanes; mb: samples a micro-batch; ties share a rank"
-    return TableContent(f"Best {len(rows)} designs", columns, rows, note, emphasised)
-
-
-def _best_row(design: RankedDesign, *, is_per_tdp: bool) -> tuple[str, ...]:
-    point, evaluation = design.point, design.evaluation
-    rate = format_number(evaluation.throughput_samples_per_s)
-    per_kilowatt = f"{shown_value(Goal.THROUGHPUT_PER_TDP, design.value):,.4g}"
-    figures = (per_kilowatt, rate) if is_per_tdp else (rate, format_number(evaluation.area_mm2))
-    return (
-        str(design.rank),
-        f"{point.num_tc}x{point.tc_width}x{point.tc_depth}",
-        f"{point.num_vc}x{point.vc_width}",
-        format_mib(point.glb_bytes),
-        f"{bytes_to_gib(point.hbm_bytes):g}",
-        str(point.micro_batch),
-        *figures,
-        format_number(evaluation.tdp_w),
+    rate: Field[RankedDesign] = number(
+        "samples/s", lambda design: format_number(design.evaluation.throughput_samples_per_s)
     )
+    worth: Fields[RankedDesign] = (rate, number("mm2", lambda design: format_number(design.evaluation.area_mm2)))
+    if goal is Goal.THROUGHPUT_PER_TDP:
+        worth = (number(GOAL_UNITS[goal], lambda design: f"{shown_value(goal, design.value):,.4g}"), rate)
+    fields: Fields[RankedDesign] = (
+        number("rank", lambda design: str(design.rank)),
+        *point_fields(lambda design: design.point),
+        *worth,
+        number("W", lambda design: format_number(design.evaluation.tdp_w)),
+    )
+    note = f"{POINT_NOTE}; ties share a rank"
+    title = f"Best {len(result.best)} designs"
+    return table_of(title, fields, result.best, note, emphasis=lambda design: design.rank == 1)
 
 
 def best_designs_csv(result: CertifyResult) -> str:
@@ -162,40 +157,51 @@ def best_designs_csv(result: CertifyResult) -> str:
 def flatness_table(result: CertifyResult) -> TableContent:
     """How many points come close to the best one."""
     total = result.certificate.claim.num_points
-    columns = (Column("within"), Column("points", is_number=True), Column("share of the space", is_number=True))
-    rows = []
-    for flat in result.flatness:
-        is_exact = flat.at_least == flat.at_most
-        between = f"{flat.at_least:,}" if is_exact else f"between {flat.at_least:,} and {flat.at_most:,}"
-        low, high = (f"{100.0 * count / total:.2g} %" for count in (flat.at_least, flat.at_most))
-        rows.append((format_gap(flat.within), between, high if is_exact else f"{low} to {high}"))
+
+    def shares(flat: Flatness) -> str:
+        least, most = (f"{100.0 * count / total:.2g} %" for count in (flat.at_least, flat.at_most))
+        return most if flat.at_least == flat.at_most else f"{least} to {most}"
+
+    fields: Fields[Flatness] = (
+        words("within", lambda flat: format_gap(flat.within)),
+        number("points", lambda flat: _counted(flat.at_least, flat.at_most)),
+        number("share of the space", shares),
+    )
     note = "the lower count has solutions that reach it, the upper one bounds that allow it"
-    return TableContent("How flat the top is", columns, tuple(rows), note)
+    return table_of("How flat the top is", fields, result.flatness, note)
+
+
+def _counted(at_least: int, at_most: int) -> str:
+    return f"{at_least:,}" if at_least == at_most else f"between {at_least:,} and {at_most:,}"
 
 
 def history_table(result: CertifyResult) -> TableContent:
     """Incumbent, bound and gap over time."""
     goal = result.certificate.goal
-    columns = tuple(
-        Column(heading, is_number=True) for heading in ("after", "solved", "open", "incumbent", "bound", "gap")
-    )
-    rows = tuple(progress_row(progress, goal=goal) for progress in thinned(result.history))
-    return TableContent(
-        "The proof over time", columns, rows, f"incumbent and bound in {UNITS[goal]}; open: points still in doubt"
+    note = f"incumbent and bound in {GOAL_UNITS[goal]}; open: points still in doubt"
+    return table_of("The proof over time", progress_fields(goal), thinned(result.history), note)
+
+
+def progress_fields(goal: Goal) -> Fields[CertifyProgress]:
+    """A proof at one time; incumbent and bound in `GOAL_UNITS`."""
+    return (
+        number("after", lambda move: format_time(move.wall_s)),
+        number("solved", lambda move: f"{move.num_solved:,}"),
+        number("open", lambda move: f"{move.num_open:,}"),
+        number("incumbent", lambda move: format_value(goal, move.value) if move.value > 0.0 else "-"),
+        number("bound", lambda move: format_value(goal, move.value_upper) if has_bound(move) else "-"),
+        number("gap", lambda move: format_gap(move.gap) if move.value > 0.0 and has_bound(move) else "-"),
     )
 
 
 def progress_row(progress: CertifyProgress, *, goal: Goal) -> tuple[str, ...]:
-    """After, solved, open, incumbent, bound, gap; the two in `UNITS` of the goal."""
-    has_value, has_bound = progress.value > 0.0, 0.0 < progress.value_upper < float("inf")
-    return (
-        format_time(progress.wall_s),
-        f"{progress.num_solved:,}",
-        f"{progress.num_open:,}",
-        format_value(goal, progress.value) if has_value else "-",
-        format_value(goal, progress.value_upper) if has_bound else "-",
-        format_gap(progress.gap) if has_value and has_bound else "-",
-    )
+    """After, solved, open, incumbent, bound, gap."""
+    return tuple(field.cell(progress) for field in progress_fields(goal))
+
+
+def has_bound(move: CertifyProgress) -> bool:
+    """Whether anything is known of the largest value."""
+    return 0.0 < move.value_upper < float("inf")
 
 
 def thinned(history: tuple[CertifyProgress, ...]) -> tuple[CertifyProgress, ...]:
@@ -231,7 +237,7 @@ def check_sentence(report: CheckReport) -> str:
     attained, upper = (format_value(report.goal, value) for value in (claim.value, claim.value_upper))
     return (
         f"Valid: for {names} the best of {claim.num_points:,} points attains {attained} "
-        f"{UNITS[report.goal]} and none exceeds {upper} (gap {format_gap(claim.gap)}, "
+        f"{GOAL_UNITS[report.goal]} and none exceeds {upper} (gap {format_gap(claim.gap)}, "
         f"{state} within {format_gap(claim.tolerance)}); {how}."
     )
 
@@ -251,3 +257,132 @@ def format_gap(gap: float) -> str:
     if gap < LEAST_SHOWN:
         return f"<{100.0 * LEAST_SHOWN:g} %"
     return format_percentage(gap)
+
+
+@dataclass(frozen=True, slots=True)
+class CauseChange:
+    """How much more time an iteration of the runner-up spends on one cause, s; negative if less."""
+
+    cause: str
+    more_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The best design of lower value beside the best one.
+
+    Attributes:
+        design: the runner-up.
+        falls_short: relative to the best value.
+        causes: what an iteration spends more or less on, largest change first; of the model that loses most where
+            there are several.
+        model: that model.
+        more_s: longer iteration of that model, s.
+        sentences: all of it in words.
+        is_certain: no other design can lie between it and the best; otherwise it is the best of those looked at.
+    """
+
+    design: RankedDesign
+    falls_short: float
+    causes: tuple[CauseChange, ...]
+    model: str
+    more_s: float
+    sentences: tuple[str, ...]
+    is_certain: bool = True
+
+
+def explain_runner_up(best: Sequence[RankedDesign], *, goal: Goal) -> RunnerUp | None:
+    """The first design of lower value and why it loses; None if all designs tie.
+
+    Args:
+        best: by rank, the best design first.
+        goal: what is maximised.
+    """
+    second = next((design for design in best if design.rank > 1), None)
+    if second is None:
+        return None
+    first = best[0]
+    winner, loser = _most_apart(first.evaluation, second.evaluation)
+    causes = cause_changes(winner, loser)
+    more_s = loser.iteration_time_s - winner.iteration_time_s
+    falls_short = 1.0 - second.value / first.value
+    share = sum(design.rank == second.rank for design in best)
+    sentences = (
+        _what_it_reaches(second, goal=goal, falls_short=falls_short, num_tied=share),
+        _where_time_goes(winner, loser, causes, is_one_of_many=bool(first.evaluation.members)),
+        _power(first.evaluation, second.evaluation) if goal is Goal.THROUGHPUT_PER_TDP else "",
+        _what_differs(first.evaluation, second.evaluation, models=(winner, loser)),
+    )
+    return RunnerUp(second, falls_short, causes, loser.model, more_s, tuple(filter(None, sentences)))
+
+
+def cause_changes(winner: Evaluation, loser: Evaluation) -> tuple[CauseChange, ...]:
+    """Differences of two time breakdowns, largest first; they sum to the difference of the iteration times."""
+    changes = (
+        CauseChange(name, getattr(loser.breakdown, field) - getattr(winner.breakdown, field))
+        for field, name, _ in CAUSES
+    )
+    return tuple(sorted((change for change in changes if change.more_s), key=lambda change: -abs(change.more_s)))
+
+
+def _most_apart(first: Evaluation, second: Evaluation) -> tuple[Evaluation, Evaluation]:
+    """The model on which the second design loses most; the designs themselves where there is one model."""
+    pairs = list(zip(first.members, second.members, strict=True)) or [(first, second)]
+    return max(pairs, key=lambda pair: pair[1].iteration_time_s / pair[0].iteration_time_s)
+
+
+def _what_it_reaches(second: RankedDesign, *, goal: Goal, falls_short: float, num_tied: int) -> str:
+    value = f"{format_value(goal, second.value)} {GOAL_UNITS[goal]}"
+    if goal is not Goal.THROUGHPUT:
+        value += f" ({format_number(second.evaluation.throughput_samples_per_s)} samples/s)"
+    tied = f", shared by {num_tied} designs" if num_tied > 1 else ""
+    return f"The runner-up (rank {second.rank}{tied}) falls {format_percentage(falls_short)} short with {value}."
+
+
+def _where_time_goes(
+    winner: Evaluation, loser: Evaluation, causes: Sequence[CauseChange], *, is_one_of_many: bool
+) -> str:
+    more_s = loser.iteration_time_s - winner.iteration_time_s
+    of_model = f" of {loser.model}, on which it loses most," if is_one_of_many else ""
+    if not causes:
+        return f"An iteration{of_model} takes as long on both."
+    times = f"{_digits(loser.iteration_time_s)} in place of {_digits(winner.iteration_time_s)}"
+    floor = NOTICEABLE * abs(causes[0].more_s)
+    shown = [change for change in causes if abs(change.more_s) >= floor][:MAX_CAUSES]
+    lost = [f"{change.cause} {format_time(change.more_s)} more" for change in shown if change.more_s > 0.0]
+    saved = [f"{change.cause} {format_time(-change.more_s)} less" for change in shown if change.more_s < 0.0]
+    longer = "longer" if more_s > 0.0 else "shorter"
+    parts = f"{_listed(lost)}, though {_listed(saved)}" if lost and saved else _listed(lost or saved)
+    return f"An iteration{of_model} is {format_time(abs(more_s))} {longer} ({times}): {parts}."
+
+
+def _power(first: Evaluation, second: Evaluation) -> str:
+    now, before = format_number(second.tdp_w), format_number(first.tdp_w)
+    return f"Its TDP is {now} W in place of {before} W." if now != before else ""
+
+
+def _what_differs(first: Evaluation, second: Evaluation, *, models: tuple[Evaluation, Evaluation]) -> str:
+    """Architecture, micro-batch and placement, as far as they differ."""
+    pairs = [
+        *compared_parts(first.accelerator, second.accelerator),
+        ("micro-batches of {}", str(first.micro_batch), str(second.micro_batch)),
+    ]
+    winner, loser = (model.placement for model in models)
+    if winner is not None and loser is not None:
+        pairs.append(("tensor x pipeline x data of {}", describe_degrees(winner), describe_degrees(loser)))
+        pairs.append(("{} recomputed stages", str(_num_recomputed(winner)), str(_num_recomputed(loser))))
+    parts = [f"{template.format(now)} in place of {before}" for template, before, now in pairs if now != before]
+    return f"It has {'; '.join(parts)}." if parts else ""
+
+
+def _num_recomputed(placement: PlacementResult) -> int:
+    return sum(stage.is_recomputed for stage in placement.stages)
+
+
+def _digits(seconds: float) -> str:
+    """An iteration time with enough digits to tell two close ones apart."""
+    return f"{1000.0 * seconds:.5g} ms" if seconds < 1.0 else f"{seconds:.5g} s"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

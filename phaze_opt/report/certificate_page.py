@@ -13,22 +13,24 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.notes import Note
 from phaze_opt.report.certificate import (
+    RunnerUp,
     Ties,
     best_table,
     claim_sentence,
     effort_sentence,
     flatness_table,
+    has_bound,
     history_table,
     infeasible_sentence,
     ties_sentence,
 )
+from phaze_opt.report.design import evaluation_contents
+from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import breakdown_figure
-from phaze_opt.report.goal_values import UNITS, shown_value
-from phaze_opt.report.page import render_page, write_text
+from phaze_opt.report.page import render_html, results_section, write_text
 from phaze_opt.report.robust import minimax_sentences, robust_contents
-from phaze_opt.report.runner_up import RunnerUp
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
-from phaze_opt.report.tables import evaluation_contents
+from phaze_opt.report.text import GOAL_UNITS, shown_value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -48,6 +50,19 @@ def write_certificate_report(
     Raises:
         InputError: the file cannot be written.
     """
+    page = build_document(result, ties=ties, runner_up=runner_up, robust=robust, notes=notes)
+    return write_text(path, render_html(page))
+
+
+def build_document(
+    result: CertifyResult,
+    *,
+    ties: Ties,
+    runner_up: RunnerUp | None,
+    robust: RobustResult | None = None,
+    notes: Sequence[Note] = (),
+) -> ReportDocument:
+    """The page as values."""
     certificate = result.certificate
     names = ", ".join(model.name for model in certificate.scenario.models)
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
@@ -69,14 +84,12 @@ def write_certificate_report(
         tables += robust_contents(robust)
     lead += [note.sentence for note in notes]
     effort = " ".join(filter(None, (infeasible_sentence(result), effort_sentence(result))))
-    page = render_page(
+    return ReportDocument(
         f"{names} on {certificate.scenario.cluster.num_devices:,} accelerators: {what}",
-        figures=figures,
-        tables=tables,
-        lead="\n".join(filter(None, lead)),
-        footer=f"phaze-opt {__version__}; {effort} Its certificate: {result.directory}",
+        (results_section(tables, figures),),
+        lead=tuple(filter(None, lead)),
+        footer=(("phaze-opt", __version__), ("effort", effort), ("certificate", str(result.directory))),
     )
-    return write_text(path, page)
 
 
 def _compared(best: Sequence[RankedDesign], runner_up: RunnerUp | None) -> dict[str, Evaluation]:
@@ -104,10 +117,8 @@ def gap_figure(history: Sequence[CertifyProgress], *, goal: Goal, end_s: float) 
 
     figure = go.Figure()
     incumbents = [(move.wall_s, shown_value(goal, move.value)) for move in history if move.value > 0.0]
-    bounds = [
-        (move.wall_s, shown_value(goal, move.value_upper)) for move in history if 0.0 < move.value_upper < float("inf")
-    ]
-    both = [move for move in history if move.value > 0.0 and 0.0 < move.value_upper < float("inf")]
+    bounds = [(move.wall_s, shown_value(goal, move.value_upper)) for move in history if has_bound(move)]
+    both = [move for move in history if move.value > 0.0 and has_bound(move)]
     for name, values in (("", [move.value for move in both]), ("in doubt", [move.value_upper for move in both])):
         times_s = [move.wall_s for move in both]
         heights = [shown_value(goal, value) for value in values]
@@ -124,5 +135,5 @@ def gap_figure(history: Sequence[CertifyProgress], *, goal: Goal, end_s: float) 
             line={"color": colour, "width": 2.5, "shape": "hv"},
         )  # fmt: skip
     figure.update_xaxes(title="seconds", rangemode="tozero")
-    figure.update_yaxes(title=UNITS[goal], tickformat=",.6~g")
+    figure.update_yaxes(title=GOAL_UNITS[goal], tickformat=",.6~g")
     return apply_style(figure, "How the gap closed")

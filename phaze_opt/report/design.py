@@ -1,19 +1,20 @@
-"""One design in tables: what it is, what it does, how the model is placed, where the time goes, what is proven."""
+"""One design in tables: what it is and does, its placement, where the time goes, what is proven, what it assumes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown
 from phaze_opt.objective.references import EXPERT_PREFIX, is_expert
 from phaze_opt.placement.problem import PlacementResult, Stage
-from phaze_opt.report.content import Column, TableContent, pairs_table
+from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of
+from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
 from phaze_opt.report.text import (
-    describe_cores,
-    describe_memories,
     format_gib,
     format_number,
     format_ratio,
@@ -21,6 +22,9 @@ from phaze_opt.report.text import (
     format_share,
     format_time,
 )
+
+if TYPE_CHECKING:
+    from phaze_opt.objective.sensitivity import SensitivityRow
 
 CAUSES = (
     ("tensor_cores_s", "tensor cores", "the tensor cores: matrix products take"),
@@ -34,6 +38,9 @@ CAUSES = (
 )
 """Fields of `TimeBreakdown`, their short names, and the phrase that says what limits a design."""
 BAR_CELLS = 20
+NOMINAL = "nominal"
+ENDS = ("low", "high")
+BILLION = 1e9
 PROVEN_GAP = 1e-9
 
 
@@ -62,7 +69,7 @@ def _sequences(evaluation: Evaluation) -> str:
 def _machine_note(chip: Accelerator) -> str:
     """That a machine that exists is priced here like a design; empty for designs."""
     device = find_device(chip.name)
-    if device is None or device.name != chip.name or device.layout is None or device.layout.num_tc != chip.num_tc:
+    if device is None or not is_chip_of(chip, device):
         return ""
     published = (
         *((f"{format_number(device.die_mm2)} mm2",) if device.die_mm2 else ()),
@@ -83,7 +90,7 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
     """The design beside the reference machines, a column each: rates, ratios, efficiency, area and power."""
     references = {name: other for name, other in references.items() if not is_expert(name)}
     others = tuple(references.values())
-    columns = (Column(""), *(Column(name, is_number=True) for name in ("this design", *references)))
+    columns = (Column(""), *numbers("this design", *references))
     rows = (
         ("samples/s", *(_if_feasible(e, format_number(e.throughput_samples_per_s)) for e in (evaluation, *others))),
         ("tokens/s", *(_if_feasible(e, f"{e.throughput_tokens_per_s:,.0f}") for e in (evaluation, *others))),
@@ -104,25 +111,21 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
 
 def experts_table(evaluation: Evaluation, *, experts: Mapping[str, Evaluation]) -> TableContent:
     """The hand placements that the design is compared with, a row each; what does not fit says why below."""
-    headings = ("t x p x d", "mb", "samples/s", "iteration", "design is faster by")
-    columns = (Column("machine"), *(Column(heading, is_number=True) for heading in headings))
-    rows = tuple(
-        (
-            name.removeprefix(EXPERT_PREFIX),
-            describe_degrees(other.placement) if other.placement is not None else "-",
-            str(other.micro_batch),
-            _if_feasible(other, format_number(other.throughput_samples_per_s)),
-            _if_feasible(other, format_time(other.iteration_time_s)),
-            format_ratio(_ratio(evaluation, other)),
-        )
-        for name, other in experts.items()
+    fields: Fields[tuple[str, Evaluation]] = (
+        words("machine", lambda item: item[0].removeprefix(EXPERT_PREFIX)),
+        number("t x p x d", lambda item: describe_degrees(item[1].placement)),
+        number("mb", lambda item: str(item[1].micro_batch)),
+        number("samples/s", lambda item: _if_feasible(item[1], format_number(item[1].throughput_samples_per_s))),
+        number("iteration", lambda item: _if_feasible(item[1], format_time(item[1].iteration_time_s))),
+        number("design is faster by", lambda item: format_ratio(_ratio(evaluation, item[1]))),
     )
     failed = [
         f"{name} is infeasible: {other.reason.split(';')[0]}"
         for name, other in experts.items()
         if not other.is_feasible
     ]
-    return TableContent("Hand placements of an expert", columns, rows, "; ".join([EXPERTS_NOTE, *failed]))
+    note = "; ".join([EXPERTS_NOTE, *failed])
+    return table_of("Hand placements of an expert", fields, experts.items(), note)
 
 
 def _if_feasible(evaluation: Evaluation, text: str) -> str:
@@ -136,29 +139,28 @@ def _ratio(evaluation: Evaluation, other: Evaluation) -> float:
 
 def members_table(evaluation: Evaluation) -> TableContent:
     """A common design model by model."""
-    headings = ("samples/s", "MFU", "t x p x d", "largest share of time")
-    columns = (Column("model"), *(Column(heading, is_number=True) for heading in headings))
-    rows = []
-    for member in evaluation.members:
-        name, share = largest_cause(member)
-        degrees = "-" if member.placement is None else describe_degrees(member.placement)
-        rate = format_number(member.throughput_samples_per_s)
-        rows.append((member.model, rate, format_share(member.mfu), degrees, f"{name} {format_share(share)}"))
-    return TableContent("Each model on this design", columns, tuple(rows))
+    fields: Fields[Evaluation] = (
+        words("model", lambda member: member.model),
+        number("samples/s", lambda member: format_number(member.throughput_samples_per_s)),
+        number("MFU", lambda member: format_share(member.mfu)),
+        number("t x p x d", lambda member: describe_degrees(member.placement)),
+        number("largest share of time", lambda member: "{} {}".format(*_largest_cause(member))),
+    )
+    return table_of("Each model on this design", fields, evaluation.members)
 
 
 def placement_table(placement: PlacementResult) -> TableContent:
     """Degrees in the title, one row per run of like stages."""
-    columns = (
-        Column("stages"),
-        Column("layers"),
-        Column("activations"),
-        Column("time/micro-batch", is_number=True),
-        Column("memory", is_number=True),
-        Column("sync", is_number=True),
+    numbered = enumerate(placement.stages, start=1)
+    runs = (list(group) for _, group in groupby(numbered, key=lambda item: _likeness(item[1])))
+    fields: Fields[list[tuple[int, Stage]]] = (
+        words("stages", lambda run: span(run[0][0], run[-1][0])),
+        words("layers", _layers),
+        words("activations", lambda run: "recomputed" if run[0][1].is_recomputed else "stashed"),
+        number("time/micro-batch", lambda run: format_time(run[0][1].time_s)),
+        number("memory", lambda run: format_gib(run[0][1].memory_bytes)),
+        number("sync", lambda run: format_time(run[0][1].sync_s)),
     )
-    numbered = list(enumerate(placement.stages, start=1))
-    rows = tuple(_stage_row(list(group)) for _, group in groupby(numbered, key=lambda item: _likeness(item[1])))
     title = (
         f"Placement: tensor {placement.tensor_parallel} x pipeline {len(placement.stages)} x "
         f"data {placement.data_parallel}"
@@ -166,7 +168,7 @@ def placement_table(placement: PlacementResult) -> TableContent:
     count = placement.num_micro_batches
     batches = f"{count:,} micro-batch{'es' if count != 1 else ''}"
     note = f"{placement.devices_used:,} devices used; {batches} a replica and iteration"
-    return TableContent(title, columns, rows, note)
+    return table_of(title, fields, runs, note)
 
 
 def _likeness(stage: Stage) -> tuple[object, ...]:
@@ -174,40 +176,34 @@ def _likeness(stage: Stage) -> tuple[object, ...]:
     return (stage.last - stage.first, stage.is_recomputed, *figures)
 
 
-def _stage_row(group: list[tuple[int, Stage]]) -> tuple[str, ...]:
-    (first, stage), (last, end) = group[0], group[-1]
-    numbers = str(first) if first == last else f"{first}-{last}"
-    layers = stage.last - stage.first + 1
-    span = f"{stage.first}-{end.last}" if end.last > stage.first else str(stage.first)
-    return (
-        numbers,
-        f"{span} ({layers} each)" if len(group) > 1 else f"{span} ({layers})",
-        "recomputed" if stage.is_recomputed else "stashed",
-        format_time(stage.time_s),
-        format_gib(stage.memory_bytes),
-        format_time(stage.sync_s),
-    )
+def _layers(run: list[tuple[int, Stage]]) -> str:
+    first = run[0][1]
+    layers = first.last - first.first + 1
+    return f"{span(first.first, run[-1][1].last)} ({layers}{' each' if len(run) > 1 else ''})"
 
 
-def describe_degrees(placement: PlacementResult) -> str:
-    """Tensor x pipeline x data."""
+def span(first: int, last: int) -> str:
+    """``3-7``, or ``3`` alone."""
+    return f"{first}-{last}" if last > first else str(first)
+
+
+def describe_degrees(placement: PlacementResult | None) -> str:
+    """Tensor x pipeline x data; a dash without a placement."""
+    if placement is None:
+        return "-"
     return f"{placement.tensor_parallel} x {len(placement.stages)} x {placement.data_parallel}"
 
 
 def time_table(evaluation: Evaluation) -> TableContent:
     """Where an iteration's time goes, largest first, with a bar."""
-    columns = (
-        Column("where the time goes"),
-        Column("time", is_number=True),
-        Column("share", is_number=True),
-        Column(""),
+    fields: Fields[tuple[str, float, float]] = (
+        words("where the time goes", lambda cause: cause[0]),
+        number("time", lambda cause: format_time(cause[1])),
+        number("share", lambda cause: format_share(cause[2])),
+        words("", lambda cause: "█" * round(BAR_CELLS * cause[2])),
     )
-    rows = tuple(
-        (name, format_time(seconds), format_share(share), "█" * round(BAR_CELLS * share))
-        for name, seconds, share in time_shares(evaluation.breakdown)
-        if seconds > 0
-    )
-    return TableContent(f"One iteration: {format_time(evaluation.iteration_time_s)}", columns, rows)
+    shares = (cause for cause in time_shares(evaluation.breakdown) if cause[1] > 0)
+    return table_of(f"One iteration: {format_time(evaluation.iteration_time_s)}", fields, shares)
 
 
 def time_shares(breakdown: TimeBreakdown) -> tuple[tuple[str, float, float], ...]:
@@ -218,38 +214,31 @@ def time_shares(breakdown: TimeBreakdown) -> tuple[tuple[str, float, float], ...
     return tuple(sorted(shares, key=lambda item: -item[1]))
 
 
-def largest_cause(evaluation: Evaluation) -> tuple[str, float]:
-    """Name and share of what takes most of an iteration."""
+def _largest_cause(evaluation: Evaluation) -> tuple[str, str]:
     name, _, share = time_shares(evaluation.breakdown)[0]
-    return name, share
+    return name, format_share(share)
+
+
+_SCHEDULE: Fields[LayerSchedule] = (
+    words("layer", lambda item: item.layer),
+    words("phase", lambda item: item.phase),
+    number("repeats", lambda item: str(item.repeats)),
+    number("makespan", lambda item: format_time(item.makespan_s)),
+    number("lower bound", lambda item: format_time(item.lower_bound_s)),
+    number("gap", lambda item: "0" if is_proven(item) else f"{100 * item.gap:.2g} %"),
+    words("status", lambda item: "proven optimal" if is_proven(item) else item.status.value.replace("_", " ")),
+)
 
 
 def schedule_table(evaluation: Evaluation) -> TableContent:
     """Makespan, proven bound and gap of every distinct layer and phase."""
-    columns = (
-        Column("layer"),
-        Column("phase"),
-        Column("repeats", is_number=True),
-        Column("makespan", is_number=True),
-        Column("lower bound", is_number=True),
-        Column("gap", is_number=True),
-        Column("status"),
-    )
-    rows = tuple(_schedule_row(item) for item in evaluation.schedules if item.makespan_s > 0)
-    return TableContent("Operator schedules on one device", columns, rows)
+    schedules = (item for item in evaluation.schedules if item.makespan_s > 0)
+    return table_of("Operator schedules on one device", _SCHEDULE, schedules)
 
 
-def _schedule_row(item: LayerSchedule) -> tuple[str, ...]:
-    is_proven = item.gap <= PROVEN_GAP
-    return (
-        item.layer,
-        item.phase,
-        str(item.repeats),
-        format_time(item.makespan_s),
-        format_time(item.lower_bound_s),
-        "0" if is_proven else f"{100 * item.gap:.2g} %",
-        "proven optimal" if is_proven else item.status.value.replace("_", " "),
-    )
+def is_proven(schedule: LayerSchedule) -> bool:
+    """Whether a schedule meets its lower bound."""
+    return schedule.gap <= PROVEN_GAP
 
 
 def limits_sentence(evaluation: Evaluation) -> str:
@@ -265,3 +254,98 @@ def limits_sentence(evaluation: Evaluation) -> str:
     if next_share > 0:
         sentence += f", then {next_name} with {format_share(next_share)}"
     return f"{sentence}."
+
+
+def evaluation_contents(evaluation: Evaluation, *, references: Mapping[str, Evaluation]) -> list[TableContent]:
+    """Design, performance against references and hand placements, placement, time and schedules of one evaluation."""
+    contents = [design_table(evaluation)]
+    if not evaluation.is_feasible:
+        return contents
+    contents.append(performance_table(evaluation, references=references))
+    experts = {name: other for name, other in references.items() if is_expert(name)}
+    if experts:
+        contents.append(experts_table(evaluation, experts=experts))
+    if evaluation.members:
+        contents.append(members_table(evaluation))
+    if evaluation.placement is not None:
+        contents.append(placement_table(evaluation.placement))
+    if evaluation.schedules:
+        contents += [time_table(evaluation), schedule_table(evaluation)]
+    return contents
+
+
+def sensitivity_content(rows: Sequence[SensitivityRow]) -> TableContent:
+    """One line per assumption with both ends of its range side by side, one per alternative of an option.
+
+    Ordered by how far the throughput moves from the nominal one; ratios are design over reference under the same
+    setting.
+    """
+    nominal = next((row for row in rows if row.origin == NOMINAL), None)
+    base = 0.0 if nominal is None else nominal.throughput_samples_per_s
+    groups: dict[tuple[str, str], list[SensitivityRow]] = {}
+    for row in rows:
+        if row.origin != NOMINAL:
+            key = (row.assumption, "" if row.origin in ENDS else row.setting)
+            groups.setdefault(key, []).append(row)
+    ordered = sorted(groups.values(), key=lambda group: -_movement(group, base))
+    moving = [group for group in ordered if nominal is None or any(_differs(row, nominal) for row in group)]
+    still = [_name(group) for group in ordered if group not in moving]
+    fields: Fields[Sequence[SensitivityRow]] = (
+        words("assumption: range", _setting),
+        number("samples/s", lambda group: _join([format_number(row.throughput_samples_per_s) for row in group])),
+        number("/ tpu-v4", lambda group: _ratios([row.ratio_tpu_v4 for row in group])),
+        number("/ published", lambda group: _ratios([row.ratio_tpu_v4_published for row in group])),
+    )
+    note = "from the low to the high end of each range; ratios to the reference under the same assumption"
+    if still:
+        note += f"; without effect on these figures: {', '.join(still)}"
+    shown = [*([] if nominal is None else [[nominal]]), *moving]
+    return table_of("Sensitivity", fields, shown, note, emphasis=lambda group: group[0] is nominal)
+
+
+def _movement(group: Sequence[SensitivityRow], base: float) -> float:
+    return max(abs(row.throughput_samples_per_s - base) for row in group)
+
+
+def _differs(row: SensitivityRow, nominal: SensitivityRow) -> bool:
+    """Whether any figure moves by more than a millionth."""
+    names = ("throughput_samples_per_s", "ratio_tpu_v4", "ratio_tpu_v4_published")
+    pairs = ((getattr(row, name), getattr(nominal, name)) for name in names)
+    return any(not math.isclose(one, other, rel_tol=1e-6) for one, other in pairs)
+
+
+def _name(group: Sequence[SensitivityRow]) -> str:
+    row = group[0]
+    return row.assumption if row.origin in ENDS else f"{row.assumption} = {row.setting}"
+
+
+def _setting(group: Sequence[SensitivityRow]) -> str:
+    name = "as assumed" if group[0].origin == NOMINAL else group[0].assumption
+    return ": ".join(filter(None, (name, _range([row.setting for row in group]))))
+
+
+def _ratios(values: Sequence[float]) -> str:
+    return _join([format_ratio(value) for value in values]).replace("x..", "..")
+
+
+def _range(settings: Sequence[str]) -> str:
+    """``4..16 cycles``: the unit once, where both ends share it."""
+    parts = [setting.partition(" ") for setting in settings]
+    units = {unit for _, _, unit in parts}
+    if len(parts) > 1 and len(units) == 1:
+        return f"{_join([_shorten(value) for value, _, _ in parts])} {units.pop()}".rstrip()
+    return _join(settings)
+
+
+def _shorten(value: str) -> str:
+    """``225e9`` for ``2.25e+11``."""
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return f"{number / BILLION:g}e9" if abs(number) >= BILLION else value
+
+
+def _join(texts: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(texts))
+    return "..".join(distinct)

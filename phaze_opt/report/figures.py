@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.references import is_expert
+from phaze_opt.report.chip import AXES, describe_cores, describe_memories
 from phaze_opt.report.design import CAUSES
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style
-from phaze_opt.report.text import describe_cores, describe_memories, format_number, format_time
+from phaze_opt.report.text import format_number, format_time
 from phaze_opt.search.trial import Trial
-from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -148,16 +148,9 @@ def parallel_coordinates_figure(trials: Sequence[Trial[Evaluation]]) -> Figure:
     import plotly.graph_objects as go
 
     feasible = sorted((record for record in trials if record.values), key=lambda record: record.values[0])
-    points = [record.point for record in feasible]
     rates = [record.evaluation.throughput_samples_per_s for record in feasible]
     dimensions = [
-        _log_dimension("tensor cores", [point.num_tc for point in points]),
-        _log_dimension("width", [point.tc_width for point in points]),
-        _log_dimension("depth", [point.tc_depth for point in points]),
-        _log_dimension("vector cores", [point.num_vc for point in points]),
-        _log_dimension("GLB, MB", [bytes_to_mib(point.glb_bytes) for point in points]),
-        _log_dimension("HBM, GB", [bytes_to_gib(point.hbm_bytes) for point in points]),
-        _log_dimension("micro-batch", [point.micro_batch for point in points]),
+        *(_log_dimension(label, [value(trial.point) for trial in feasible]) for label, value in AXES),
         {"label": "area, mm2", "values": [record.evaluation.area_mm2 for record in feasible], "tickformat": ".0f"},
         {"label": "samples/s", "values": rates, "tickformat": ".3~s"},
     ]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from phaze_opt.estimate.chunk_schedule import schedule_chunks
+from phaze_opt.estimate.collective_load import GroupCollective
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import Chunking, MeasuredDimension, Network, NetworkDimension
+from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension
 from phaze_opt.objective.step.network_design import NetworkDesign
-from phaze_opt.report.content import Column, TableContent
+from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, MICRO
 
 SHOWN_BYTES = (
@@ -41,27 +42,34 @@ class AllReduceTimes:
 
 def network_list(networks: Iterable[tuple[Network, str]]) -> TableContent:
     """Networks by name, with levels and sources."""
-    rows = tuple((network.name, _level_words(network.dimensions), source) for network, source in networks)
-    columns = (Column("network"), Column("levels, innermost first, GB/s"), Column("source"))
-    return TableContent("Networks", columns, rows, "the outermost level grows to hold the cluster")
+    fields: Fields[tuple[Network, str]] = (
+        words("network", lambda item: item[0].name),
+        words("levels, innermost first, GB/s", lambda item: _level_words(item[0].dimensions)),
+        words("source", lambda item: item[1]),
+    )
+    return table_of("Networks", fields, networks, "the outermost level grows to hold the cluster")
 
 
 def level_table(network: Network, *, source: str) -> TableContent:
     """Levels of one network."""
-    rows = tuple(_level_row(number, level) for number, level in enumerate(network.dimensions, start=1))
     has_curves = any(isinstance(level, MeasuredDimension) for level in network.dimensions)
     notes = ([source] if source else []) + ([_CURVE_NOTE] if has_curves else [])
-    columns = (
-        Column("level"),
-        Column("topology"),
-        Column("devices", is_number=True),
-        Column("GB/s", is_number=True),
-        Column("hop us", is_number=True),
-        Column("curve GB/s", is_number=True),
-        Column("doubling us", is_number=True),
-        Column("ramp us", is_number=True),
+    fields: Fields[tuple[int, NetworkDimension]] = (
+        words("level", lambda item: str(item[0])),
+        words("topology", lambda item: _words(item[1])),
+        number("devices", lambda item: f"{item[1].size:,}"),
+        number("GB/s", lambda item: _gb(item[1])),
+        number("hop us", lambda item: f"{item[1].latency_s / MICRO:.3g}"),
+        number("curve GB/s", _of_curve(lambda curve: f"{curve.bandwidth_bytes_per_s / GIGA:.4g}")),
+        number("doubling us", _of_curve(lambda curve: f"{curve.doubling_s / MICRO:.3g}")),
+        number("ramp us", _of_curve(lambda curve: f"{curve.ramp_s / MICRO:.3g}")),
     )
-    return TableContent(f"Network {network.name}", columns, rows, "; ".join(notes))
+    return table_of(f"Network {network.name}", fields, enumerate(network.dimensions, start=1), "; ".join(notes))
+
+
+def _of_curve(text: Callable[[CollectiveCurve], str]) -> Callable[[tuple[int, NetworkDimension]], str]:
+    """A cell for levels that have a curve, empty for others."""
+    return lambda item: text(item[1].curve) if isinstance(item[1], MeasuredDimension) else ""
 
 
 def all_reduce_times(network: Network) -> tuple[AllReduceTimes, ...]:
@@ -75,7 +83,7 @@ def all_reduce_times(network: Network) -> tuple[AllReduceTimes, ...]:
 def time_table(times: Sequence[AllReduceTimes]) -> TableContent:
     """Times by payload."""
     names = [name.removesuffix(" devices").removesuffix(" chunks") for name, _ in times[0].seconds]
-    columns = (Column("payload"), *(Column(name, is_number=True) for name in names))
+    columns = (Column("payload"), *numbers(*names))
     rows = tuple((_bytes(row.payload_bytes), *(_time(seconds) for _, seconds in row.seconds)) for row in times)
     is_chunked = any(name.endswith(" chunks") for name, _ in times[0].seconds)
     return TableContent("All-reduce by number of devices", columns, rows, _CHUNKS_NOTE if is_chunked else "")
@@ -89,28 +97,23 @@ def design_table(design: NetworkDesign) -> TableContent:
         for number, level in enumerate(design.given.network.dimensions, start=1)
     ]
     rows.append(("collectives of a step", *(_time(case.seconds) for case in cases)))
-    columns = (Column("level"), *(Column(name, is_number=True) for name in ("as given", "equal", "allocated")))
+    columns = (Column("level"), *numbers("as given", "equal", "allocated"))
     return TableContent("Bandwidth of a device, GB/s", columns, tuple(rows), emphasised=frozenset({len(rows) - 1}))
 
 
 def collective_table(design: NetworkDesign) -> TableContent:
     """Each collective of the step, as given and as allocated."""
     way = design.chunking
-    pairs = zip(design.given.collectives, design.best.collectives, strict=True)
-    rows = tuple(
-        (
-            before.name,
-            " x ".join(str(dimension.size) for dimension in before.dimensions),
-            _bytes(before.payload_bytes),
-            f"{before.count:,.0f}",
-            _time(before.seconds(way)),
-            _time(after.seconds(way)),
-        )
-        for before, after in pairs
+    fields: Fields[tuple[GroupCollective, GroupCollective]] = (
+        words("collective", lambda pair: pair[0].name),
+        number("group", lambda pair: " x ".join(str(dimension.size) for dimension in pair[0].dimensions)),
+        number("payload", lambda pair: _bytes(pair[0].payload_bytes)),
+        number("times a step", lambda pair: f"{pair[0].count:,.0f}"),
+        number("as given", lambda pair: _time(pair[0].seconds(way))),
+        number("allocated", lambda pair: _time(pair[1].seconds(way))),
     )
-    headings = ("group", "payload", "times a step", "as given", "allocated")
-    columns = (Column("collective"), *(Column(name, is_number=True) for name in headings))
-    return TableContent(f"Collectives of the stage with the most blocks, chunking {way.value}", columns, rows)
+    pairs = zip(design.given.collectives, design.best.collectives, strict=True)
+    return table_of(f"Collectives of the stage with the most blocks, chunking {way.value}", fields, pairs)
 
 
 def design_sentence(design: NetworkDesign) -> str:
@@ -135,15 +138,6 @@ def _times(network: Network, payload_bytes: int) -> Iterable[tuple[str, float]]:
         for chunking in (Chunking.FIXED, Chunking.THEMIS):
             schedule = schedule_chunks(CollectiveKind.ALL_REDUCE, payload_bytes, levels, chunking=chunking)
             yield f"all, {chunking.value} chunks", schedule.seconds
-
-
-def _level_row(number: int, level: NetworkDimension) -> tuple[str, ...]:
-    plain = (str(number), _words(level), f"{level.size:,}", _gb(level), f"{level.latency_s / MICRO:.3g}")
-    if not isinstance(level, MeasuredDimension):
-        return (*plain, "", "", "")
-    curve = level.curve
-    measured = f"{curve.bandwidth_bytes_per_s / GIGA:.4g}"
-    return (*plain, measured, f"{curve.doubling_s / MICRO:.3g}", f"{curve.ramp_s / MICRO:.3g}")
 
 
 def _level_words(levels: Sequence[NetworkDimension]) -> str:

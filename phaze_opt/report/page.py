@@ -1,4 +1,4 @@
-"""Self-contained HTML: one page per search, and one per figure; nothing is fetched when they are opened.
+"""Self-contained HTML: a document as one page; nothing is fetched when it is opened, and its own policy forbids it.
 
 The plotting library is embedded compressed (a third of its size); browsers of 2023 and later unpack it.
 """
@@ -7,32 +7,22 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze_opt import __version__
-from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.notes import Note
 from phaze_opt.record.whole_file import replace_file
-from phaze_opt.report.content import TableContent
-from phaze_opt.report.design import limits_sentence
-from phaze_opt.report.figures import search_figures
-from phaze_opt.report.heterogeneous import heterogeneous_contents
-from phaze_opt.report.tables import search_contents
-from phaze_opt.search.result import SearchResult
-from phaze_opt.study.result import Truth
+from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, figures_of
+from phaze_opt.report.style import figure_block
+from phaze_opt.report.table import TableContent
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
-
 TEMPLATE = "page.html.j2"
 REPORT_NAME = "report.html"
-FIGURES_FOLDER = "figures"
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
@@ -41,88 +31,33 @@ CONTENT_POLICY = (
 their own (regl), and figures are saved as images."""
 
 
-def render_page(
-    title: str,
-    *,
-    figures: Mapping[str, Figure],
-    tables: Sequence[TableContent] = (),
-    lead: str = "",
-    footer: str = "",
-    has_heading: bool = True,
-) -> str:
-    """One page of tables and figures as HTML text; every line of ``lead`` is a paragraph above them."""
-    return _render(
-        title,
-        figures=figures,
-        library=packed_library(),
-        tables=tables,
-        lead=lead,
-        footer=footer,
-        has_heading=has_heading,
+def render_html(document: ReportDocument) -> str:
+    """The page as text; the plotting library is in it only if there are figures."""
+    from jinja2 import Environment
+
+    template = files("phaze_opt.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.globals.update(kind_of=lambda block: type(block).__name__, pack=pack_text)
+    has_figures = any(True for section in document.sections for _ in figures_of(section.blocks))
+    page = environment.from_string(template).render(
+        document=document,
+        policy=CONTENT_POLICY,
+        description=render_prose(document.description) if document.description.strip() else "",
+        library=packed_library() if has_figures else "",
     )
+    return page.lstrip()
 
 
-def write_search_report(
-    result: SearchResult,
-    directory: Path,
-    *,
-    title: str,
-    goal: str,
-    references: Mapping[str, Evaluation],
-    extra_figures: Mapping[str, Figure] | None = None,
-    space_size: int | None = None,
-    optimum: Truth | None = None,
-    pipeline: HeterogeneousEvaluation | None = None,
-    notes: Sequence[Note] = (),
-) -> dict[str, Path]:
-    """Write the page of a search and one page per figure.
+def results_section(tables: Iterable[TableContent], figures: Mapping[str, Figure]) -> Section:
+    """Tables beside each other, then figures by name."""
+    blocks: list[Block] = [TableBlock(table) for table in tables]
+    blocks += [figure_block(name, figure) for name, figure in figures.items()]
+    return Section("results", "", tuple(blocks))
 
-    Args:
-        result: the finished search.
-        directory: where to write; made if need be.
-        title: heading of the page.
-        goal: of the search: throughput, throughput_per_tdp or pareto.
-        references: evaluations of the reference machines by name.
-        extra_figures: further figures by file name (schedule Gantt, pipeline timeline).
-        space_size: points of the space, if known.
-        optimum: the best value of the space, if a study or a certificate has it.
-        pipeline: the best one of one design per stage, if asked for.
-        notes: what the answer rests on.
 
-    Returns:
-        Paths by artifact name, for `TrackingSession.log_artifacts`.
-
-    Raises:
-        InputError: the directory cannot be written.
-    """
-    figures = search_figures(
-        result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best
-    )
-    figures |= extra_figures or {}
-    library = packed_library()
-    pages = {
-        REPORT_NAME: _render(
-            title,
-            figures=figures,
-            library=library,
-            tables=[
-                *search_contents(result, references=references, space_size=space_size, optimum=optimum),
-                *([] if pipeline is None else heterogeneous_contents(pipeline)),
-            ],
-            lead="\n".join(
-                [
-                    "Nothing feasible was found." if result.best is None else limits_sentence(result.best),
-                    *(note.sentence for note in notes),
-                ]
-            ),
-            footer=f"phaze-opt {__version__}, search {result.search_id}",
-        )
-    }
-    for name, figure in figures.items():
-        pages[f"{FIGURES_FOLDER}/{name}.html"] = _render(
-            f"{title}: {name.replace('_', ' ')}", figures={name: figure}, library=library, has_heading=False
-        )
-    return {name: write_text(directory / name, text) for name, text in pages.items()}
+def render_figure(title: str, name: str, figure: Figure) -> str:
+    """A page of one figure, whose own title is the only heading."""
+    return render_html(ReportDocument(title, (results_section((), {name: figure}),), has_header=False))
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -135,32 +70,25 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
-def _render(
-    title: str,
-    *,
-    figures: Mapping[str, Figure],
-    library: str,
-    tables: Sequence[TableContent] = (),
-    lead: str = "",
-    footer: str = "",
-    has_heading: bool = True,
-) -> str:
-    from jinja2 import Environment
+def render_prose(markdown: str) -> str:
+    """HTML of a description: paragraphs, lists, emphasis, code, tables and links.
 
-    template = files("phaze_opt.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
-    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
-    # "</" would end the script element that carries the figure.
-    data = [{"name": name, "data": figure.to_json().replace("</", "<\\/")} for name, figure in figures.items()]
-    return page.render(
-        policy=CONTENT_POLICY,
-        title=title,
-        heading=title if has_heading else "",
-        lead=lead.splitlines(),
-        tables=tables,
-        figures=data,
-        library=library if figures else "",
-        footer=footer,
-    )
+    HTML in it is shown as text, pictures are left as they are written, links to anything but pages and mail are not
+    made, and headings become bold paragraphs so that the page's own outline stays whole.
+    """
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "html_block", "html_inline"])
+    tokens = parser.parse(markdown)
+    for token in tokens:
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = "p"
+        if token.type == "heading_open":
+            token.attrSet("class", "subheading")
+        for child in token.children or ():
+            if child.type == "link_open":
+                child.attrSet("rel", "noopener noreferrer")
+    return str(parser.renderer.render(tokens, parser.options, {}))
 
 
 @cache

@@ -1,19 +1,40 @@
-"""Parallel plans in tables: the fastest ones, and where the time and the memory of the best go."""
+"""Parallel plans and training software: the fastest plans, where time and memory go, and what their prices rest on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
+from phaze_opt.hardware.fitted import FittedGroup
+from phaze_opt.objective.step.measured_software import (
+    SoftwareRows,
+    machine_gap,
+    measured_rows,
+    model_gap,
+    shared_and_own,
+    unmeasured_parts,
+    usual_zero,
+)
 from phaze_opt.objective.step.plan_search import PlanRanking, RankedPlan
 from phaze_opt.placement.plan_memory import RESERVE_SHARE
 from phaze_opt.placement.step_time import StepTime
-from phaze_opt.report.content import Column, TableContent, pairs_table
-from phaze_opt.report.plan_notes import coverage_note
+from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.units import bytes_to_gib
 from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.stack import TrainingStack
+
+ERROR = "cross_validated_mape"
+"""Figure of a data set in the file of constants: mean error of rows that were kept out of the fit, per cent."""
+CALIBRATED = "phaze-opt calibrate"
+"""What the file of constants names as the source of groups that the command fitted."""
+STEPS = "train_"
+"""Beginning of the names of data sets of whole steps."""
+MARK = "*"
+MOST_NAMED = 4
+
 
 PART_NAMES = MappingProxyType(
     {
@@ -86,26 +107,17 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
     best = ranking.ranked[:top]
     coverage, marks = coverage_note(best, setting.software)
     degrees = [each for each in _DEGREES if any(each.text(ranked.plan) != each.neutral for ranked in best)]
-    columns = (
-        Column("#", is_number=True),
-        Column("t x p x d", is_number=True),
-        *(Column(each.heading, is_number=True) for each in degrees),
-        Column("rec."),
-        *(Column(heading, is_number=True) for heading in ("step", "tokens/s", "MFU", "GiB")),
+    fields: Fields[tuple[str, RankedPlan]] = (
+        number("#", lambda item: item[0]),
+        number("t x p x d", lambda item: f"{item[1].plan.tensor} x {item[1].plan.pipeline} x {item[1].plan.data}"),
+        *(each.field for each in degrees),
+        words("rec.", lambda item: _RECOMPUTE[item[1].plan.recompute]),
+        number("step", lambda item: format_time(item[1].time.seconds)),
+        number("tokens/s", lambda item: format_number(setting.tokens_per_s(item[1].time))),
+        number("MFU", lambda item: format_share(setting.mfu(item[1]))),
+        number("GiB", lambda item: _gib(item[1].memory.peak_bytes)),
     )
-    rows = tuple(
-        (
-            f"{rank}{mark}",
-            f"{ranked.plan.tensor} x {ranked.plan.pipeline} x {ranked.plan.data}",
-            *(each.text(ranked.plan) for each in degrees),
-            _RECOMPUTE[ranked.plan.recompute],
-            format_time(ranked.time.seconds),
-            format_number(setting.tokens_per_s(ranked.time)),
-            format_share(setting.mfu(ranked)),
-            _gib(ranked.memory.peak_bytes),
-        )
-        for rank, (ranked, mark) in enumerate(zip(best, marks, strict=True), start=1)
-    )
+    items = [(f"{rank}{mark}", ranked) for rank, (ranked, mark) in enumerate(zip(best, marks, strict=True), start=1)]
     meanings = "".join(f"{each.heading} {each.meaning}, " for each in degrees)
     note = (
         f"{len(best)} of {len(ranking.ranked):,} plans that fit, {ranking.num_misfits:,} do not{_left_out(ranking)}; "
@@ -118,7 +130,7 @@ def plans_table(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> Tabl
     if coverage:
         note += f"; {coverage}"
     title = f"Plans of {setting.model} on {setting.num_devices:,} {setting.machine} ({setting.software})"
-    return TableContent(title, columns, rows, note, emphasised=frozenset({0}))
+    return table_of(title, fields, items, note, emphasis=lambda item: item[1] is best[0])
 
 
 def _left_out(ranking: PlanRanking) -> str:
@@ -135,6 +147,11 @@ class _Degree:
     meaning: str
     neutral: str
     text: Callable[[ParallelPlan], str]
+
+    @property
+    def field(self) -> Field[tuple[str, RankedPlan]]:
+        """Its column in the table of plans."""
+        return number(self.heading, lambda item: self.text(item[1].plan))
 
 
 _DEGREES = (
@@ -166,15 +183,15 @@ def step_table(best: RankedPlan, setting: PlanSetting) -> TableContent:
     time = best.time
     is_told_apart = time.attention_s > 0 or time.vector_s > 0
     names = PART_NAMES if is_told_apart else {**PART_NAMES, "matmul_s": "computing (scheduled operators)"}
-    parts = sorted(((getattr(time, f.name), names[f.name]) for f in fields(time)), reverse=True)
-    rows = tuple(
-        (name, format_time(seconds), format_share(seconds / time.seconds))
-        for seconds, name in parts
-        if seconds > TRACE * time.seconds
+    parts = sorted(((getattr(time, part.name), names[part.name]) for part in dataclasses.fields(time)), reverse=True)
+    fields: Fields[tuple[float, str]] = (
+        words("part", lambda part: part[1]),
+        number("time", lambda part: format_time(part[0])),
+        number("share", lambda part: format_share(part[0] / time.seconds)),
     )
-    columns = (Column("part"), Column("time", is_number=True), Column("share", is_number=True))
+    shown = (part for part in parts if part[0] > TRACE * time.seconds)
     note = describe_plan(best.plan) + (f"; {_IDEAL_NOTE}" if setting.is_ideal else "")
-    return TableContent(f"Where a step of {format_time(time.seconds)} goes", columns, rows, note)
+    return table_of(f"Where a step of {format_time(time.seconds)} goes", fields, shown, note)
 
 
 def memory_table(best: RankedPlan) -> TableContent:
@@ -193,3 +210,167 @@ def memory_table(best: RankedPlan) -> TableContent:
     )
     rows = tuple((name, f"{_gib(num_bytes)} GiB") for name, num_bytes in parts)
     return pairs_table(f"Memory, stage {number + 1} of {len(stages)}", rows)
+
+
+def coverage_note(plans: Sequence[RankedPlan], software: str) -> tuple[str, tuple[str, ...]]:
+    """Which plans rest on what was never measured with a software.
+
+    Returns:
+        one clause, empty if every part of every plan was measured or the software is measured nowhere, and for each
+        plan a mark, or nothing; what all of them share marks none.
+    """
+    rows = measured_rows(software)
+    if rows is None or not plans:
+        return "", ("",) * len(plans)
+    parts = [unmeasured_parts(each.plan, rows) for each in plans]
+    shared, others = shared_and_own(parts)
+    marks = tuple(MARK if set(each) - set(shared) else "" for each in parts)
+    clauses = []
+    if others:
+        clauses.append(f"{MARK} has parts that no measurement of {software} covers: {_named(others)}")
+    if shared:
+        who = "all of these have" if len(plans) > 1 else "it has"
+        clauses.append(f"{who} what no measurement of {software} covers: {', '.join(shared)}")
+    return "; ".join(clauses), marks
+
+
+def _named(counts: Sequence[tuple[str, int]]) -> str:
+    shown = [f"{part} ({count})" for part, count in counts[:MOST_NAMED]]
+    rest = len(counts) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more (--json names all)" if rest else "")
+
+
+def software_notes(
+    software: str,
+    *,
+    machine: str,
+    dtype: str,
+    is_chosen: bool,
+    is_zero_named: bool,
+    gradients: tuple[int, int, str],
+    num_experts: int,
+    sequence_length: int,
+    errors: Mapping[str, Mapping[str, float]],
+    own_fit: str = "",
+) -> tuple[str, ...]:
+    """Sentences on a software that plans are priced with; none on one that is measured nowhere.
+
+    Args:
+        software: its name.
+        machine: what plans are priced on.
+        dtype: format of its matmuls.
+        is_chosen: whether the machine decided on it, as the user named none.
+        is_zero_named: whether the user named ZeRO stages.
+        gradients: bytes of a gradient, as priced and as the software has them, and where the latter is known from.
+        num_experts: of a block of the model; 1 without any.
+        sequence_length: tokens.
+        errors: figures by data set, as the file of constants holds them.
+        own_fit: what the user fitted the software's constants to; then published rows say nothing of them.
+    """
+    rows = measured_rows(software)
+    if rows is None:
+        return ()
+    notes = []
+    if is_chosen:
+        notes.append(f"software {software}, as measured on {machine}; --software names another, ideal among them")
+    stage = usual_zero(software)
+    if stage and not is_zero_named:
+        notes.append(f"ZeRO {stage} unless --zero says otherwise: {software} was never measured without")
+    gaps = (
+        own_fit or machine_gap(rows, software=software, machine=machine, dtype=dtype),
+        model_gap(rows, software=software, num_experts=num_experts, sequence_length=sequence_length),
+    )
+    notes += [gap for gap in gaps if gap]
+    notes.append(gradient_note(*gradients))
+    error = error_note(rows, errors)
+    if error and not own_fit:
+        notes.append(f"steps of {software} that were kept out of its fit are predicted with a mean error of {error}")
+    return tuple(notes)
+
+
+def own_fit_note(software: str, groups: Sequence[FittedGroup]) -> str:
+    """What a software's constants rest on where ``phaze-opt calibrate`` fitted them to rows of the user's; else empty.
+
+    Args:
+        software: its name.
+        groups: of the file of constants in force, that hold constants of the software.
+    """
+    own = [group for group in groups if group.source == CALIBRATED]
+    if not own:
+        return ""
+    number = len({(name, row) for group in own for name, rows in group.datasets.items() for row in rows})
+    figures = own[-1].residuals
+    words = [
+        f"{what} {figures[key]:.1f} %"
+        for key, what in (("mape", "mean error"), (ERROR, "of rows kept out"))
+        if key in figures
+    ]
+    noun = "row" if number == 1 else "rows"
+    return f"constants of {software} were fitted to {number} {noun} of your own, and speak of their machines" + (
+        f" ({', '.join(words)})" if words else ""
+    )
+
+
+def gradient_note(priced: int, own: int, source: str) -> str:
+    """How wide gradients are, held and sent."""
+    if priced != own:
+        return f"gradients are held and sent in {8 * priced} bits as asked; the software was measured with {8 * own}"
+    other = 32 if own == 2 else 16
+    return f"gradients are held and sent in {8 * own} bits ({source}); --gradient-bits {other} for the other width"
+
+
+def error_note(rows: SoftwareRows, errors: Mapping[str, Mapping[str, float]]) -> str:
+    """Errors of steps kept out, by data set; empty if the file of constants has none."""
+    steps = [name for name in rows.datasets if name.startswith(STEPS)]
+    found = [(name, errors[name][ERROR]) for name in steps if ERROR in errors.get(name, {})]
+    return ", ".join(f"{value:.1f} % ({name.removeprefix(STEPS)})" for name, value in found)
+
+
+def choices_table(stacks: Sequence[TrainingStack]) -> TableContent:
+    """Kernels, gradients and overlaps of each."""
+    fields: Fields[TrainingStack] = (
+        words("software", lambda stack: stack.name),
+        words("kernels fused", lambda stack: stack.fusion.value),
+        words("attention", lambda stack: stack.attention.value),
+        number("bits", lambda stack: str(8 * stack.gradient_bytes)),
+        number("overlap t, g, p", _overlaps),
+    )
+    note = (
+        "bits: of a gradient, held and sent; overlap: shares that hide behind compute, of tensor-parallel traffic, "
+        "of what replicas send once a step and of what ZeRO 2 and 3 send every micro-batch; all constants with --json"
+    )
+    return table_of("Training software", fields, stacks, note)
+
+
+def _overlaps(stack: TrainingStack) -> str:
+    shares = (stack.tensor_overlap, stack.data_overlap, stack.parameter_overlap)
+    return " ".join(f"{share:.2f}" for share in shares)
+
+
+def measured_table(names: Sequence[str], errors: Mapping[str, Mapping[str, float]]) -> TableContent:
+    """Machine and data set of each software's rows; `errors` has figures by data set."""
+    rows = []
+    for name in names:
+        measured = measured_rows(name)
+        if measured is None:
+            rows.append((name, "none", "", ""))
+            continue
+        for each in measured.rows:
+            error = errors.get(each.dataset, {}).get(ERROR)
+            shown = "" if error is None else f"{error:.1f}"
+            rows.append((name, f"{each.machine} {each.dtype}", each.dataset.removeprefix("train_"), shown))
+    columns = (Column("software"), Column("machine"), Column("data set"), Column("error, %", is_number=True))
+    note = "error: mean of rows of the data set that were kept out of the fit, over all its machines"
+    return TableContent("Measured on", columns, tuple(rows), note)
+
+
+def features_table(names: Sequence[str]) -> TableContent:
+    """Largest degree of each parallel feature, and recomputation, of each software's rows."""
+    fields: Fields[tuple[str, SoftwareRows]] = (
+        words("software", lambda item: item[0]),
+        words("parallel features, to degree", lambda item: ", ".join(f"{k} {v}" for k, v in item[1].reach.items())),
+        words("recomputation", lambda item: ", ".join(sorted(each.value for each in item[1].recompute))),
+    )
+    found = [(name, rows) for name in names if (rows := measured_rows(name)) is not None]
+    note = "`evaluate` marks plans with features that no row has; degrees of ZeRO are devices that share the state"
+    return table_of("What was measured", fields, found, note)

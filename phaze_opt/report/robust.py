@@ -11,14 +11,14 @@ from phaze_opt.certify.robust.result import (
     GroupEffect,
     RobustDesign,
     RobustResult,
+    WorldOptimum,
 )
-from phaze_opt.certify.robust.worlds import World, WorldKind
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.certify.robust.worlds import UncertainConstant, World, WorldKind
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.certificate import format_gap
-from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.goal_values import UNITS, shown_value
-from phaze_opt.report.text import format_gib, format_mib, format_number, format_percentage, format_ratio
+from phaze_opt.report.chip import describe_point
+from phaze_opt.report.table import Fields, TableContent, number, table_of, words
+from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_ratio, shown_value
 
 MAX_DESIGNS = 8
 """Designs in the table; the file holds all."""
@@ -70,79 +70,78 @@ def minimax_sentences(result: RobustResult) -> tuple[str, ...]:
 
 def conclusions_table(result: RobustResult) -> TableContent:
     """Which conclusions of the nominal world hold in how many worlds, and the worst case of each."""
-    columns = (
-        Column("conclusion"),
-        Column("holds in", is_number=True),
-        Column("over the worlds"),
-        Column("worst in"),
+    fields: Fields[Conclusion] = (
+        words("conclusion", lambda conclusion: conclusion.statement),
+        number("holds in", _held),
+        words("over the worlds", _spread),
+        words("worst in", lambda found: name_world(result, found.worst_world) if found.worst_world >= 0 else "-"),
     )
-    rows = tuple(_conclusion_row(result, conclusion) for conclusion in result.conclusions)
     survivors = sum(conclusion.survives for conclusion in result.conclusions)
     note = (
-        f"{survivors} of {len(rows)} conclusions survive every world; a best design is one within "
+        f"{survivors} of {len(result.conclusions)} conclusions survive every world; a best design is one within "
         f"{_percent(result.tolerance)} of the world's optimum; ?: worlds left in doubt, counted as not holding; "
         "+ and -: that group of assumptions at the high and the low end of its range"
     )
-    emphasised = frozenset(row for row, conclusion in enumerate(result.conclusions) if conclusion.survives)
-    return TableContent("Which conclusions survive", columns, rows, note, emphasised)
+    return table_of(
+        "Which conclusions survive", fields, result.conclusions, note, emphasis=lambda conclusion: conclusion.survives
+    )
 
 
 def designs_table(result: RobustResult) -> TableContent:
     """Good designs and references by the most that they forgo."""
-    figures = ("worst", "mean", "nominal")
-    columns = (
-        Column("design"),
-        Column("cores, GLB, HBM"),
-        *(Column(figure, is_number=True) for figure in figures),
-        Column("worst in"),
+    fields: Fields[RobustDesign] = (
+        words("design", lambda design: design.name if design.point is None else _role(result, design)),
+        words("cores, GLB, HBM", lambda d: "reference" if d.point is None else describe_point(d.point)),
+        number("worst", lambda design: _percent(design.worst_regret)),
+        number("mean", lambda design: _percent(math.fsum(design.regrets) / len(design.regrets))),
+        number("nominal", lambda design: _percent(design.regrets[0])),
+        words("worst in", lambda design: name_world(result, design.worst_world)),
     )
     ranked = sorted(result.designs, key=lambda design: design.worst_regret)
     in_space = [design for design in ranked if design.point is not None]
     nominal = _nominal_best(result)
     shown = [*in_space[:MAX_DESIGNS], *(d for d in in_space[MAX_DESIGNS:] if d is nominal)]
     shown += [design for design in ranked if design.point is None]
-    rows = tuple(_design_row(result, design) for design in shown)
     note = (
         "regret: share of the world's optimum that the design forgoes; worst, mean over the worlds, in the nominal one"
     )
     left = len(result.designs) - len(shown)
     if left:
         note += f"; {left} more in the file"
-    emphasised = frozenset(row for row, design in enumerate(shown) if design.index == result.minimax.index)
-    return TableContent("Regret of good designs", columns, rows, note, emphasised)
+    return table_of(
+        "Regret of good designs", fields, shown, note, emphasis=lambda design: design.index == result.minimax.index
+    )
 
 
 def effects_table(result: RobustResult) -> TableContent:
     """What each group of assumptions does to the optimum by itself."""
-    headings = ("optimum, low to high", "least", "largest", "one design best at both")
-    columns = (Column("assumption"), *(Column(heading, is_number=True) for heading in headings))
-    rows = tuple(_effect_row(effect) for effect in sorted(result.effects, key=_movement, reverse=True))
+    fields: Fields[GroupEffect] = (
+        words("assumption", lambda effect: effect.group.value),
+        number("optimum, low to high", lambda effect: f"{math.exp(effect.mean_log_ratio):.3f}x"),
+        number("least", lambda effect: f"{math.exp(effect.least_log_ratio):.3f}x"),
+        number("largest", lambda effect: f"{math.exp(effect.largest_log_ratio):.3f}x"),
+        number("one design best at both", lambda e: f"{round(e.share_shared * e.num_pairs)}/{e.num_pairs}"),
+    )
+    effects = sorted(result.effects, key=lambda effect: -abs(effect.mean_log_ratio))
     note = (
         "factor on the optimum when that group alone goes from low to high: geometric mean and range over the corners; "
         f"best: within {_percent(result.tolerance)}"
     )
-    return TableContent("What each assumption is worth", columns, rows, note)
+    return table_of("What each assumption is worth", fields, effects, note)
 
 
 def assumptions_table(result: RobustResult) -> TableContent:
     """What was varied, and what was not."""
-    columns = (
-        Column("assumption"),
-        Column("constant"),
-        Column("low"),
-        Column("nominal"),
-        Column("high"),
-        Column("unit"),
+    fields: Fields[tuple[str, UncertainConstant]] = (
+        words("assumption", lambda item: item[0]),
+        words("constant", lambda item: item[1].key.partition(".")[2] + (" (opposed)" if item[1].is_opposed else "")),
+        words("low", lambda item: f"{item[1].low:g}"),
+        words("nominal", lambda item: f"{item[1].nominal:g}"),
+        words("high", lambda item: f"{item[1].high:g}"),
+        words("unit", lambda item: item[1].unit),
     )
-    rows = tuple(
-        (
-            group.group.value if position == 0 else "",
-            constant.key.partition(".")[2] + (" (opposed)" if constant.is_opposed else ""),
-            f"{constant.low:g}",
-            f"{constant.nominal:g}",
-            f"{constant.high:g}",
-            constant.unit,
-        )
+    items = (
+        (group.group.value if position == 0 else "", constant)
         for group in result.assumptions.groups
         for position, constant in enumerate(group.constants)
     )
@@ -150,36 +149,26 @@ def assumptions_table(result: RobustResult) -> TableContent:
         "a group's constants stand at one end together in corners, apart in samples; opposed: high where it is low"
     ]
     notes += [f"left out: {entry.group.value} ({entry.reason})" for entry in result.assumptions.left_out]
-    return TableContent("Assumptions and their ranges", columns, rows, "; ".join(notes))
+    return table_of("Assumptions and their ranges", fields, items, "; ".join(notes))
 
 
 def worlds_table(result: RobustResult) -> TableContent:
     """The certified optimum of every world."""
-    goal = Goal(result.goal)
-    columns = (
-        Column("world"),
-        Column(UNITS[goal], is_number=True),
-        Column("/ nominal", is_number=True),
-        Column("gap", is_number=True),
-        Column("best design"),
-    )
-    base = result.optima[0].value
-    rows = tuple(
-        (
-            name_world(result, row),
-            format_number(shown_value(goal, optimum.value)),
-            format_ratio(optimum.value / base) if base > 0.0 else "-",
-            format_gap(optimum.gap),
-            describe_point(optimum.point),
-        )
-        if optimum.point is not None
-        else (name_world(result, row), "infeasible", "-", "-", "-")
-        for row, optimum in enumerate(result.optima)
+    goal, base = Goal(result.goal), result.optima[0].value
+    fields: Fields[tuple[int, WorldOptimum]] = (
+        words("world", lambda item: name_world(result, item[0])),
+        number(
+            GOAL_UNITS[goal],
+            lambda item: "infeasible" if item[1].point is None else format_number(shown_value(goal, item[1].value)),
+        ),
+        number("/ nominal", lambda item: format_ratio(item[1].value / base) if item[1].point and base > 0.0 else "-"),
+        number("gap", lambda item: "-" if item[1].point is None else format_gap(item[1].gap)),
+        words("best design", lambda item: "-" if item[1].point is None else describe_point(item[1].point)),
     )
     note = (
         f"each certified; worlds in which every point is worth the same are proved once ({result.num_distinct_worlds})"
     )
-    return TableContent(f"The optimum of {len(rows)} worlds", columns, rows, note)
+    return table_of(f"The optimum of {len(result.optima)} worlds", fields, enumerate(result.optima), note)
 
 
 def name_world(result: RobustResult, row: int) -> str:
@@ -191,23 +180,10 @@ def name_world(result: RobustResult, row: int) -> str:
     return " ".join(f"{ABBREVIATIONS[group.group.value]}{'-' if end.value == 'low' else '+'}" for group, end in pairs)
 
 
-def describe_point(point: DesignPoint) -> str:
-    """``16x128x128 TC, 128x128 VC, 8 MB, 80 GB, mb 8``: all axes, GLB before HBM: designs may differ in one."""
-    return (
-        f"{point.num_tc}x{point.tc_width}x{point.tc_depth} TC, {point.num_vc}x{point.vc_width} VC, "
-        f"{format_mib(point.glb_bytes)}, {format_gib(point.hbm_bytes)}, mb {point.micro_batch}"
-    )
-
-
-def _conclusion_row(result: RobustResult, conclusion: Conclusion) -> tuple[str, ...]:
+def _held(conclusion: Conclusion) -> str:
     has_proof = conclusion.kind in (ConclusionKind.NOMINAL_BEST, ConclusionKind.SHAPE)
     num_open = sum(not is_proved for is_proved in conclusion.is_proved) if has_proof else 0
-    return (
-        conclusion.statement,
-        f"{sum(conclusion.holds)}/{len(conclusion.holds)}" + (f" {num_open}?" if num_open else ""),
-        _spread(conclusion),
-        name_world(result, conclusion.worst_world) if conclusion.worst_world >= 0 else "-",
-    )
+    return f"{sum(conclusion.holds)}/{len(conclusion.holds)}" + (f" {num_open}?" if num_open else "")
 
 
 def _spread(conclusion: Conclusion) -> str:
@@ -224,18 +200,6 @@ def _spread(conclusion: Conclusion) -> str:
     return ", ".join(f"{word} ({count})" for word, count in counts)
 
 
-def _design_row(result: RobustResult, design: RobustDesign) -> tuple[str, ...]:
-    mean = math.fsum(design.regrets) / len(design.regrets)
-    return (
-        design.name if design.point is None else _role(result, design),
-        "reference" if design.point is None else describe_point(design.point),
-        _percent(design.worst_regret),
-        _percent(mean),
-        _percent(design.regrets[0]),
-        name_world(result, design.worst_world),
-    )
-
-
 def _role(result: RobustResult, design: RobustDesign) -> str:
     """The first reason for a design, corners by their ends, and how many others."""
     others = len(design.roles) - 1
@@ -243,19 +207,6 @@ def _role(result: RobustResult, design: RobustDesign) -> str:
     first = design.roles[0]
     role = f"best in {name_world(result, worlds[first])}" if first in worlds else first
     return f"{role} (+{others})" if others > 0 else role
-
-
-def _effect_row(effect: GroupEffect) -> tuple[str, ...]:
-    ratios = (effect.mean_log_ratio, effect.least_log_ratio, effect.largest_log_ratio)
-    return (
-        effect.group.value,
-        *(f"{math.exp(ratio):.3f}x" for ratio in ratios),
-        f"{round(effect.share_shared * effect.num_pairs)}/{effect.num_pairs}",
-    )
-
-
-def _movement(effect: GroupEffect) -> float:
-    return abs(effect.mean_log_ratio)
 
 
 def _nominal_best(result: RobustResult) -> RobustDesign | None:

@@ -1,21 +1,35 @@
-"""A finished search in tables: what to build, what it was chosen from, and what of it is proven."""
+"""A finished search in tables and as a page: what to build, what it was chosen from, and what of it is proven."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from phaze_opt import __version__
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
+from phaze_opt.objective.notes import Note
 from phaze_opt.report.certificate import TIED, format_gap
-from phaze_opt.report.content import Column, TableContent, pairs_table
-from phaze_opt.report.design import PROVEN_GAP
-from phaze_opt.report.text import format_mib, format_number, format_share, format_time
+from phaze_opt.report.chip import CHIP_NOTE, POINT_NOTE, chip_fields, point_fields
+from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
+from phaze_opt.report.document import ReportDocument
+from phaze_opt.report.figures import search_figures
+from phaze_opt.report.page import REPORT_NAME, render_figure, render_html, results_section, write_text
+from phaze_opt.report.table import Column, Fields, TableContent, number, pairs_table, table_of, words
+from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.trial import Trial, rank
 from phaze_opt.study.result import Truth, TruthKind
-from phaze_opt.units import bytes_to_gib
 
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+FIGURES_FOLDER = "figures"
 NUM_RUNNERS_UP = 5
 _WORTH = MappingProxyType({"analytic": "evaluate --sensitivity", "calibrated": "validate, evaluate --sensitivity"})
 """Commands that say what the package's own estimators are worth."""
@@ -52,7 +66,7 @@ def _estimates_standing(best: Evaluation | None) -> tuple[str, str, str]:
 
 def _schedules_standing(best: Evaluation) -> tuple[str, str, str]:
     schedules = [schedule for part in (best, *best.members) for schedule in part.schedules]
-    num_proven = sum(1 for schedule in schedules if schedule.gap <= PROVEN_GAP)
+    num_proven = sum(map(is_proven, schedules))
     if num_proven == len(schedules):
         return ("operator schedules", "proven", f"all {len(schedules)} meet their lower bound")
     bound = format_number(best.throughput_bound_samples_per_s)
@@ -110,12 +124,14 @@ def runners_up_table(result: SearchResult) -> TableContent:
     title = "Pareto front" if is_front else "Best designs found"
     if is_front and len(result.pareto_front) > len(records):
         title += f" ({len(records)} of {len(result.pareto_front)})"
-    headings = ("TC", "VC", "GLB", "HBM GB", "mb", "samples/s", "mm2", "W")
-    columns = (Column("trial", is_number=True), *(Column(heading, is_number=True) for heading in headings))
-    is_best = [record.number == result.best_number for record in records]
-    emphasised = frozenset(index for index, flag in enumerate(is_best) if flag)
-    note = "TC: cores x width x depth; VC: cores x lanes; mb: samples a micro-batch"
-    return TableContent(title, columns, tuple(_record_row(record) for record in records), note, emphasised)
+    fields: Fields[Trial[Evaluation]] = (
+        number("trial", lambda trial: str(trial.number)),
+        *point_fields(lambda trial: trial.point),
+        number("samples/s", lambda trial: format_number(trial.evaluation.throughput_samples_per_s)),
+        number("mm2", lambda trial: format_number(trial.evaluation.area_mm2)),
+        number("W", lambda trial: format_number(trial.evaluation.tdp_w)),
+    )
+    return table_of(title, fields, records, POINT_NOTE, emphasis=lambda trial: trial.number == result.best_number)
 
 
 def best_records(records: Sequence[Trial[Evaluation]], count: int = NUM_RUNNERS_UP) -> tuple[Trial[Evaluation], ...]:
@@ -124,16 +140,121 @@ def best_records(records: Sequence[Trial[Evaluation]], count: int = NUM_RUNNERS_
     return tuple(sorted(feasible, key=rank)[:count])
 
 
-def _record_row(record: Trial[Evaluation]) -> tuple[str, ...]:
-    point, evaluation = record.point, record.evaluation
-    return (
-        str(record.number),
-        f"{point.num_tc}x{point.tc_width}x{point.tc_depth}",
-        f"{point.num_vc}x{point.vc_width}",
-        format_mib(point.glb_bytes),
-        f"{bytes_to_gib(point.hbm_bytes):g}",
-        str(point.micro_batch),
-        format_number(evaluation.throughput_samples_per_s),
-        format_number(evaluation.area_mm2),
-        format_number(evaluation.tdp_w),
+def search_contents(
+    result: SearchResult,
+    *,
+    references: Mapping[str, Evaluation],
+    space_size: int | None = None,
+    optimum: Truth | None = None,
+) -> list[TableContent]:
+    """The best design as `evaluation_contents` has it, then the field it was chosen from and what is proven."""
+    contents = [] if result.best is None else evaluation_contents(result.best, references=references)
+    contents = [content for content in contents if not content.title.startswith("Operator schedules")]
+    if any(record.values for record in result.trials):
+        contents.append(runners_up_table(result))
+    return [*contents, effort_table(result), standing_table(result, space_size=space_size, optimum=optimum)]
+
+
+def heterogeneous_contents(found: HeterogeneousEvaluation) -> list[TableContent]:
+    """What the pipeline is worth, then its stages."""
+    return [heterogeneous_table(found), heterogeneous_stages_table(found)]
+
+
+def heterogeneous_table(found: HeterogeneousEvaluation) -> TableContent:
+    """Throughput, power and area, beside the best uniform design among the same candidates."""
+    placement = found.placement
+    degrees = (
+        f"tensor {placement.tensor_parallel} x pipeline {len(placement.stages)} x data {placement.data_parallel}, "
+        f"micro-batch {found.micro_batch}"
     )
+    rows = (
+        ("throughput", f"{format_number(found.throughput_samples_per_s)} samples/s"),
+        ("over the best uniform design", _gain(found.gain)),
+        ("throughput/TDP", f"{format_number(found.throughput_per_tdp)} samples/s/W"),
+        ("over that uniform design", _gain(found.gain_per_tdp)),
+        ("mean TDP", f"{format_number(found.mean_tdp_w)} W"),
+        ("area", f"{format_number(found.mean_area_mm2)} mm2 mean, {format_number(found.largest_area_mm2)} mm2 largest"),
+        ("degrees", degrees),
+        ("designs", f"{found.num_designs} used of {found.num_candidates} candidates"),
+    )
+    note = "exact over placement and choice of designs, recomputed independently; candidates: designs of this search"
+    return pairs_table("Heterogeneous pipeline", rows, note=note)
+
+
+def heterogeneous_stages_table(found: HeterogeneousEvaluation) -> TableContent:
+    """One line for every run of stages that are alike."""
+    numbered = enumerate(found.stages, start=1)
+    alike = groupby(numbered, key=lambda entry: (entry[1].point, entry[1].layers, entry[1].stage.time_s))
+    fields: Fields[list[tuple[int, HeterogeneousStage]]] = (
+        words("stages", lambda run: span(run[0][0], run[-1][0])),
+        words("layers", lambda run: _layers(run[0][1])),
+        *chip_fields(lambda run: run[0][1].point),
+        number("time", lambda run: format_time(run[0][1].stage.time_s)),
+        number("mm2", lambda run: format_number(run[0][1].area_mm2)),
+        number("W", lambda run: format_number(run[0][1].tdp_w)),
+    )
+    note = f"{CHIP_NOTE}; time: of one micro-batch"
+    return table_of("Design of every stage", fields, (list(run) for _, run in alike), note)
+
+
+def _layers(stage: HeterogeneousStage) -> str:
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in stage.layers)
+
+
+def _gain(gain: float) -> str:
+    """``+1.2 %``, or that there is nothing to compare with."""
+    if math.isinf(gain):
+        return "no candidate fits alone"
+    return f"{'+' if gain >= 0 else '-'}{format_share(abs(gain))}"
+
+
+def write_search_report(
+    result: SearchResult,
+    directory: Path,
+    *,
+    title: str,
+    goal: str,
+    references: Mapping[str, Evaluation],
+    extra_figures: Mapping[str, Figure] | None = None,
+    space_size: int | None = None,
+    optimum: Truth | None = None,
+    pipeline: HeterogeneousEvaluation | None = None,
+    notes: Sequence[Note] = (),
+) -> dict[str, Path]:
+    """Write the page of a search and one page per figure.
+
+    Args:
+        result: the finished search.
+        directory: where to write; made if need be.
+        title: heading of the page.
+        goal: of the search: throughput, throughput_per_tdp or pareto.
+        references: evaluations of the reference machines by name.
+        extra_figures: further figures by file name (schedule Gantt, pipeline timeline).
+        space_size: points of the space, if known.
+        optimum: the best value of the space, if a study or a certificate has it.
+        pipeline: the best one of one design per stage, if asked for.
+        notes: what the answer rests on.
+
+    Returns:
+        Paths by artifact name, for `TrackingSession.log_artifacts`.
+
+    Raises:
+        InputError: the directory cannot be written.
+    """
+    figures = search_figures(
+        result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best
+    )
+    figures |= extra_figures or {}
+    contents = search_contents(result, references=references, space_size=space_size, optimum=optimum)
+    contents += [] if pipeline is None else heterogeneous_contents(pipeline)
+    limits = "Nothing feasible was found." if result.best is None else limits_sentence(result.best)
+    page = ReportDocument(
+        title,
+        (results_section(contents, figures),),
+        lead=(limits, *(note.sentence for note in notes)),
+        footer=(("phaze-opt", __version__), ("search", result.search_id)),
+    )
+    pages = {REPORT_NAME: render_html(page)}
+    for name, figure in figures.items():
+        pages[f"{FIGURES_FOLDER}/{name}.html"] = render_figure(f"{title}: {name.replace('_', ' ')}", name, figure)
+    return {name: write_text(directory / name, text) for name, text in pages.items()}

@@ -1,13 +1,15 @@
-"""Figures as people read them: units, three significant digits, shares."""
+"""Figures as people read them: units, three significant digits, shares, values of a goal."""
 
 from __future__ import annotations
 
-from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.objective.goals import Goal
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 SCALES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
-THOUSAND = 1000
+GOAL_UNITS = {Goal.THROUGHPUT: "samples/s", Goal.THROUGHPUT_PER_TDP: "samples/s/kW"}
+"""Units in which values of a goal are read; files and JSON keep samples/s/W."""
+WATTS_PER_KILOWATT = 1000.0
 
 
 def format_number(value: float) -> str:
@@ -65,14 +67,17 @@ def format_gib(num_bytes: float) -> str:
     return f"{bytes_to_gib(num_bytes):.3g} GB"
 
 
-def describe_cores(chip: Accelerator) -> str:
-    """Tensor and vector cores: ``16 tensor cores 128x128, 64 vector cores of 128``."""
-    tensor = f"{chip.num_tc} tensor core{'s' if chip.num_tc > 1 else ''} {chip.tc_width}x{chip.tc_depth}"
-    vector = f"{chip.num_vc} vector core{'s' if chip.num_vc > 1 else ''} of {chip.vc_width}"
-    return f"{tensor}, {vector}"
+def shown_value(goal: Goal, value: float) -> float:
+    """A value of a goal in the unit of `GOAL_UNITS`.
+
+    Args:
+        goal: throughput or throughput per TDP.
+        value: samples/s, or samples/s/W.
+    """
+    return value * WATTS_PER_KILOWATT if goal is Goal.THROUGHPUT_PER_TDP else value
 
 
-def describe_memories(chip: Accelerator) -> str:
-    """Buffer, memory and its bandwidth."""
-    bandwidth = chip.hbm_bandwidth_bytes_per_s / 1e9
-    return f"GLB {format_mib(chip.glb_bytes)}, HBM {format_gib(chip.hbm_bytes)} at {bandwidth:,.0f} GB/s"
+def format_value(goal: Goal, value: float) -> str:
+    """A value of the goal with enough digits to tell an incumbent from its bound, or from the runner-up."""
+    value = shown_value(goal, value)
+    return f"{value:,.1f}" if value >= 1000.0 else f"{value:.6g}"

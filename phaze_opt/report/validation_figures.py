@@ -8,8 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.report.study.looks import LEGEND_ROW_PX, contender_look, finish_figure, plot_text
-from phaze_opt.report.style import BEST_COLOUR, COLOURS, GRID_COLOUR, MUTED_COLOUR, REFERENCE_COLOUR
+from phaze_opt.report.style import (
+    BEST_COLOUR,
+    COLOURS,
+    GRID_COLOUR,
+    LEGEND_ROW_PX,
+    MUTED_COLOUR,
+    REFERENCE_COLOUR,
+    contender_look,
+    finish_figure,
+    plot_text,
+)
 from phaze_opt.report.text import TIME_UNITS, format_time
 from phaze_opt.report.validation_tables import describe_row, format_figure
 from phaze_opt.validation.goals import group_labels

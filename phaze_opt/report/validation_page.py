@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 
 from phaze_opt import __version__
 from phaze_opt.hardware.fitted import FittedFile, FittedGroup, read_own_file
-from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.page import write_text
-from phaze_opt.report.study.document import Block, FigureBlock, Folded, Paragraph, ReportDocument, Section, TableBlock
-from phaze_opt.report.study.rendering import render_html
-from phaze_opt.report.validation_constants import constants_table
+from phaze_opt.report.document import Block, FigureBlock, Folded, Paragraph, ReportDocument, Section, TableBlock
+from phaze_opt.report.page import render_html, write_text
+from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
-from phaze_opt.report.validation_sources import MeasuredSet, read_sources
 from phaze_opt.report.validation_tables import (
+    constants_table,
     describe_goal,
     format_figure,
     format_rank,
@@ -27,6 +27,8 @@ from phaze_opt.report.validation_tables import (
     worst_table,
 )
 from phaze_opt.validation.result import SetResult, Validation
+
+_NUM_COLUMNS = 5
 
 
 def write_validation_page(result: Validation, path: Path, *, constants: FittedFile | None = None) -> Path:
@@ -54,7 +56,6 @@ def build_document(result: Validation, constants: FittedFile) -> ReportDocument:
         sections.append(_constants_section(constants))
     return ReportDocument(
         title="The models against measured machines",
-        description="",
         findings=_findings(result),
         notices=_notices(result),
         sections=tuple(sections),
@@ -212,8 +213,11 @@ def _scored_blocks(entry: SetResult, name: str) -> list[Block]:
 
 
 def _unscored_table(entry: SetResult) -> TableContent:
-    rows = tuple((reason, f"{count}") for reason, count in entry.unscored_reasons.items())
-    return TableContent("Rows not scored", (Column("reason"), Column("rows", is_number=True)), rows)
+    fields: Fields[tuple[str, int]] = (
+        words("reason", lambda item: item[0]),
+        number("rows", lambda item: f"{item[1]}"),
+    )
+    return table_of("Rows not scored", fields, entry.unscored_reasons.items())
 
 
 def _constants_section(constants: FittedFile) -> Section:
@@ -231,22 +235,45 @@ def _constants_section(constants: FittedFile) -> Section:
 
 
 def _residuals_table(groups: dict[str, FittedGroup]) -> TableContent:
-    columns = (
-        Column("group"), Column("constants", is_number=True), Column("rows", is_number=True),
-        Column("fitted", is_number=True), Column("cells kept out", is_number=True), Column("others kept out"),
-    )  # fmt: skip
-    rows = []
-    for name, group in sorted(groups.items()):
-        residuals = group.residuals
-        others = _kept_out_whole(residuals, "")
-        nothing = float("nan")
-        rows.append(
-            (name, f"{len(group.constants)}", f"{sum(len(ids) for ids in group.datasets.values())}",
-             format_figure(residuals.get("mape", nothing)),
-             format_figure(residuals.get("cross_validated_mape", nothing)), ", ".join(others))
-        )  # fmt: skip
+    nothing = float("nan")
+    fields: Fields[tuple[str, FittedGroup]] = (
+        words("group", lambda item: item[0]),
+        number("constants", lambda item: f"{len(item[1].constants)}"),
+        number("rows", lambda item: f"{sum(len(ids) for ids in item[1].datasets.values())}"),
+        number("fitted", lambda item: format_figure(item[1].residuals.get("mape", nothing))),
+        number("cells kept out", lambda item: format_figure(item[1].residuals.get("cross_validated_mape", nothing))),
+        words("others kept out", lambda item: ", ".join(_kept_out_whole(item[1].residuals, ""))),
+    )
     note = (
         "Mean errors in per cent of the rows that a group touches: fitted, and with rows kept out of the fit. A group "
         "that touches none prices machines without measurements."
     )
-    return TableContent("Groups of constants", columns, tuple(rows), note)
+    return table_of("Groups of constants", fields, sorted(groups.items()), note)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSet:
+    """One line of that table, in its words."""
+
+    measured: str
+    source: str
+    licence: str
+
+    @property
+    def sentence(self) -> str:
+        """All of it as two sentences."""
+        first, *rest = self.measured.split(" ")
+        # A type such as fp32 keeps its small letters.
+        words = [first.capitalize() if first.rstrip(",").isalpha() and first.islower() else first, *rest]
+        return f"{' '.join(words)}. Source: {self.source} ({self.licence})."
+
+
+def read_sources() -> Mapping[str, MeasuredSet]:
+    """Published sets by name, as `validation/data/README.md` describes them."""
+    text = files("phaze_opt.validation").joinpath("data", "README.md").read_text(encoding="utf-8")
+    found: dict[str, MeasuredSet] = {}
+    for line in text.splitlines():
+        cells = [cell.strip().replace("`", "") for cell in line.strip("| ").split("|")]
+        if len(cells) == _NUM_COLUMNS and cells[0].endswith(".csv"):
+            found[cells[0].removesuffix(".csv")] = MeasuredSet(cells[2], cells[3], cells[4])
+    return MappingProxyType(found)

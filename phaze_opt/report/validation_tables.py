@@ -1,32 +1,39 @@
-"""Tables and sentences of a validation, for terminal and page alike."""
+"""Tables and sentences of a validation and of a calibration, for terminal and page alike."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 
-from phaze_opt.report.content import Column, TableContent
+from phaze_opt.hardware.fitted import FittedGroup, FittedValue
+from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import format_time
+from phaze_opt.validation.calibrate import Calibration, FamilyFit
+from phaze_opt.validation.calibration_figures import SetFit
 from phaze_opt.validation.goals import BY_CELL
-from phaze_opt.validation.result import GoalResult, GroupResult, SetResult, Validation
+from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
 from phaze_opt.validation.row import Row
 
 OVERVIEW_COLUMNS = (
     Column("data set"),
-    Column("rows", is_number=True),
-    Column("MAPE", is_number=True),
-    Column("goal", is_number=True),
-    Column("trivial", is_number=True),
-    Column("median", is_number=True),
-    Column("p90", is_number=True),
-    Column("bias", is_number=True),
-    Column("rank", is_number=True),
+    *numbers("rows", "MAPE", "goal", "trivial", "median", "p90", "bias", "rank"),
 )
 OVERVIEW_NOTE = (
     "Errors in per cent of the measured value: mean (MAPE), median and 90th percentile of the absolute error, bias "
     "(below 0: predicted too fast). Trivial: mean error of a constant utilisation, a roofline times a constant, or a "
     "line. Rank: Spearman's correlation, marked where there is a goal for it."
 )
+CONSTANT_COLUMNS = (
+    Column("group"),
+    Column("constant"),
+    *numbers("value", "bounds"),
+    Column("unit"),
+    Column("meaning"),
+)
+AT_BOUND = 1e-3
+"""Share of itself, or of its range, within which a constant is at a bound."""
+_BOUND_NOTE = "* at a bound, so that the bound rather than the measurements decides."
 _LAST_DIGITS = 1e-9
 _INDENT = 2 * "\N{NO-BREAK SPACE}"
 _HIDDEN = frozenset(
@@ -161,27 +168,24 @@ def group_table(title: str, groups: tuple[GroupResult, ...]) -> TableContent:
 
 def worst_table(entry: SetResult, *, limit: int | None = None) -> TableContent:
     """Rows of largest error with the shares of the predicted time; at most ``limit`` if given."""
-    columns = (
-        Column("row"), Column("error", is_number=True), Column("measured", is_number=True),
-        Column("predicted", is_number=True), Column("configuration"), Column("where the predicted time goes"),
-    )  # fmt: skip
-    rows = []
     common = common_columns(entry)
-    for worst in entry.worst[:limit]:
-        found = worst.result
-        shares = sorted(worst.parts, key=lambda part: -abs(part.seconds))
-        total = sum(part.seconds for part in worst.parts) or 1.0
-        text = ", ".join(
-            f"{part.name} {100 * part.seconds / total:.0f} %"
-            for part in shares
-            if abs(part.seconds) > 0.005 * abs(total)
-        )
-        rows.append(
-            (found.row.id, f"{100 * found.error:+.1f} %", _value(entry, found.measured_s),
-             _value(entry, found.predicted_s), describe_row(found.row, common=common), text)
-        )  # fmt: skip
+    fields: Fields[ExplainedRow] = (
+        words("row", lambda worst: worst.result.row.id),
+        number("error", lambda worst: f"{100 * worst.result.error:+.1f} %"),
+        number("measured", lambda worst: _value(entry, worst.result.measured_s)),
+        number("predicted", lambda worst: _value(entry, worst.result.predicted_s)),
+        words("configuration", lambda worst: describe_row(worst.result.row, common=common)),
+        words("where the predicted time goes", _where_time_goes),
+    )
     shared = ", ".join(_words(name, text) for name, text in common.items() if _is_told(name, text, ()))
-    return TableContent("Worst rows", columns, tuple(rows), f"In all rows: {shared}." if shared else "")
+    return table_of("Worst rows", fields, entry.worst[:limit], f"In all rows: {shared}." if shared else "")
+
+
+def _where_time_goes(worst: ExplainedRow) -> str:
+    shares = sorted(worst.parts, key=lambda part: -abs(part.seconds))
+    total = sum(part.seconds for part in worst.parts) or 1.0
+    shown = (part for part in shares if abs(part.seconds) > 0.005 * abs(total))
+    return ", ".join(f"{part.name} {100 * part.seconds / total:.0f} %" for part in shown)
 
 
 def _value(entry: SetResult, value: float) -> str:
@@ -207,3 +211,65 @@ def common_columns(entry: SetResult) -> dict[str, str]:
     if len(rows) < 2:
         return {}
     return {name: text for name, text in rows[0].items() if all(row.get(name) == text for row in rows)}
+
+
+def constants_table(title: str, groups: dict[str, FittedGroup], *, note: str = "") -> TableContent:
+    """Every constant with bounds, unit and meaning; those at a bound stand out and have an asterisk."""
+    rows: list[tuple[str, ...]] = []
+    at_bound: set[int] = set()
+    for name, group in sorted(groups.items()):
+        for index, (key, item) in enumerate(sorted(group.constants.items())):
+            if is_at_bound(item):
+                at_bound.add(len(rows))
+            value = f"{item.value:.4g} *" if len(rows) in at_bound else f"{item.value:.4g}"
+            bounds = f"{item.low:.3g} to {item.high:.3g}"
+            rows.append((name if index == 0 else "", key, value, bounds, item.unit, item.meaning))
+    notes = ([_BOUND_NOTE] if at_bound else []) + ([note] if note else [])
+    return TableContent(title, CONSTANT_COLUMNS, tuple(rows), " ".join(notes), frozenset(at_bound))
+
+
+def is_at_bound(item: FittedValue) -> bool:
+    """Whether the bound rather than the measurements decides; ranges may span decades, so nearness is relative."""
+    width = item.high - item.low
+    near = [AT_BOUND * min(width, max(abs(item.value), abs(bound))) for bound in (item.low, item.high)]
+    # A bound of zero is approached in steps of the range.
+    near[0] = max(near[0], AT_BOUND**2 * 2 * width) if item.low <= 0 else near[0]
+    return item.value - item.low <= near[0] or item.high - item.value <= near[1]
+
+
+def calibration_tables(found: Calibration) -> tuple[TableContent, ...]:
+    """Fits by set, and constants by family."""
+    note = "The file says what each means."
+    tables = [_fit_table(found.families)]
+    for family in found.families:
+        full = constants_table(f"Constants of {family.family}", dict(family.groups), note=note)
+        # A terminal has no room for the meanings, which are the last column.
+        rows = tuple(row[:-1] for row in full.rows)
+        tables.append(replace(full, columns=full.columns[:-1], rows=rows))
+    return tuple(tables)
+
+
+def few_rows_sentences(found: Calibration) -> tuple[str, ...]:
+    """A warning for each family that has more constants than rows."""
+    counts = {family.family: sum(item.whole.fitted.num_rows for item in family.sets) for family in found.families}
+    return tuple(
+        f"{family.family}: {family.num_constants} constants were fitted to {counts[family.family]} "
+        f"{'row' if counts[family.family] == 1 else 'rows'}; they may say little of other configurations"
+        for family in found.families
+        if family.num_constants >= counts[family.family]
+    )
+
+
+def _fit_table(families: tuple[FamilyFit, ...]) -> TableContent:
+    fields: Fields[tuple[FamilyFit, SetFit]] = (
+        words("data set", lambda fit: fit[1].name),
+        words("family", lambda fit: fit[0].family),
+        number("constants", lambda fit: f"{fit[0].num_constants}"),
+        number("rows", lambda fit: f"{fit[1].whole.fitted.num_rows}"),
+        number("MAPE", lambda fit: format_figure(fit[1].whole.fitted.mape)),
+        number("by cells kept out", lambda fit: format_figure(fit[1].cross_validated_mape)),
+        words("others kept out", lambda fit: ", ".join(f"{k} {format_figure(v)}" for k, v in fit[1].others.items())),
+    )
+    fits = ((family, item) for family in families for item in family.sets)
+    note = "Mean absolute errors in per cent: on the rows fitted, and on rows kept out of the fit."
+    return table_of("Fits", fields, fits, note)

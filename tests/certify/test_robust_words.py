@@ -14,9 +14,9 @@ from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
 from phaze_opt.hardware.template import AXIS
 from phaze_opt.objective.goals import Goal
+from phaze_opt.report.chip import describe_point
 from phaze_opt.report.robust import (
     conclusions_table,
-    describe_point,
     designs_table,
     effects_table,
     minimax_sentences,
@@ -24,7 +24,7 @@ from phaze_opt.report.robust import (
     robust_contents,
     worlds_table,
 )
-from phaze_opt.report.tables import draw_table
+from phaze_opt.report.table import draw_table
 
 PROBLEM = make_problem()
 

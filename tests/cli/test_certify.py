@@ -161,7 +161,7 @@ def test_words_for_people(arguments, use, capsys, tmp_path):
         assert words in out
     assert err == ""
     text = page.read_text()
-    for words in ("the certified optimum", "How flat the top is", "figure-gap", "figure-breakdown", "runner-up"):
+    for words in ("the certified optimum", "How flat the top is", "plot-gap", "plot-breakdown", "runner-up"):
         assert words in text
 
 

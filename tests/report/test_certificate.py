@@ -17,9 +17,9 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report import certificate as words
-from phaze_opt.report.certificate_page import gap_figure, write_certificate_report
-from phaze_opt.report.goal_values import format_value
-from phaze_opt.report.runner_up import cause_changes, explain_runner_up
+from phaze_opt.report.certificate import cause_changes, explain_runner_up
+from phaze_opt.report.certificate_page import build_document, gap_figure, write_certificate_report
+from phaze_opt.report.text import format_value
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI
@@ -234,20 +234,21 @@ def test_of_several_models_the_one_that_loses_most_is_compared(tmp_path):
         for old, new in zip(first.members, second.members, strict=True)
     }
     assert runner_up.model == max(ratios, key=ratios.get)
-    page = write_certificate_report(result, tmp_path / "page.html", ties=words.count_ties(result), runner_up=runner_up)
-    assert f"runner-up, {runner_up.model}" in page.read_text()
+    document = build_document(result, ties=words.count_ties(result), runner_up=runner_up)
+    (breakdown,) = (block for block in document.sections[0].blocks if getattr(block, "name", "") == "breakdown")
+    assert f"runner-up, {runner_up.model}" in breakdown.figure.data[0].y
 
 
 def test_the_page_says_all_of_it(result, tmp_path):
     runner_up = explain_runner_up(result.best, goal=Goal.THROUGHPUT)
     path = write_certificate_report(result, tmp_path / "a" / "page.html", ties=words.Ties(2, 2), runner_up=runner_up)
     text = path.read_text()
-    for part in ("Best 10 designs", "How flat the top is", "The proof over time", "figure-gap", "figure-breakdown"):
+    for part in ("Best 10 designs", "How flat the top is", "The proof over time", "plot-gap", "plot-breakdown"):
         assert part in text
     nothing = replace(with_claim(result, is_feasible=False), best=(), flatness=(), history=())
     text = write_certificate_report(nothing, path, ties=words.Ties(0, 0), runner_up=None).read_text()
     assert "none of the 16 points" in text
-    assert "figure-gap" not in text
+    assert "plot-gap" not in text
 
 
 def test_the_figure_leaves_out_what_is_unknown():

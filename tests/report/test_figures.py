@@ -20,7 +20,9 @@ from phaze_opt.report.figures import (
     pareto_figure,
     search_figures,
 )
-from phaze_opt.report.page import CONTENT_POLICY, render_page, write_search_report
+from phaze_opt.report.page import CONTENT_POLICY, render_figure
+from phaze_opt.report.search import write_search_report
+from phaze_opt.report.style import figure_block
 from phaze_opt.search.result import SearchResult
 
 
@@ -96,6 +98,10 @@ def test_bars_of_a_design_sum_to_its_iteration_time(result: SearchResult, refere
     assert totals == pytest.approx(times, rel=1e-12)
 
 
+def unpacked(text: str) -> bytes:
+    return gzip.decompress(base64.b64decode(text))
+
+
 def test_a_report_is_self_contained(tmp_path: Path, result: SearchResult, references) -> None:
     paths = write_search_report(
         result, tmp_path, title="bert-large, <tpe> & co", goal="throughput", references=references, space_size=352_320
@@ -106,20 +112,33 @@ def test_a_report_is_self_contained(tmp_path: Path, result: SearchResult, refere
     }
     page = paths["report.html"].read_text(encoding="utf-8")
     assert "bert-large, &lt;tpe&gt; &amp; co" in page
-    assert not re.search(r"""(src|href)\s*=\s*["']""", page)
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", page)
     for title in ("Design", "Performance", "What is certified, and what is not"):
-        assert f"<h2>{title}</h2>" in page
+        assert f"<caption><span>{title}</span></caption>" in page
     packed = re.search(r'id="plotly">([^<]+)<', page)
     assert packed is not None
-    assert b"Plotly" in gzip.decompress(base64.b64decode(packed[1]))[-3_000_000:]
-    for text in re.findall(r'<script type="application/json" id="data-[^"]+">(.*?)</script>', page, re.DOTALL):
-        assert {"data", "layout"} <= set(json.loads(text))
+    assert b"Plotly" in unpacked(packed[1])[-3_000_000:]
+    figures = [unpacked(text) for text in re.findall(r'<script type="text/plain" id="data-[^"]+">([^<]+)<', page)]
+    assert len(figures) == len(paths) - 1
+    assert all({"data", "layout"} <= set(json.loads(figure)) for figure in figures)
+
+
+def test_a_narrow_page_has_legends_below_figures_and_room_for_many_axes(trials, result, references) -> None:
+    bars = figure_block("breakdown", breakdown_figure({"best": result.best, **references}))
+    layout = bars.figure.layout
+    narrow, num_bars = layout.meta["narrow"], len(bars.figure.data)
+    assert bars.title == "Where an iteration's time goes"
+    assert layout.title.text is None
+    assert narrow["height"] == layout.height + 22 * num_bars
+    assert narrow["legend"]["yref"] == "container"
+    lines = figure_block("lines", parallel_coordinates_figure(trials))
+    assert lines.figure.layout.meta["narrow"]["width"] == 760
 
 
 def test_names_cannot_end_the_script_that_carries_them(trials) -> None:
     figure = history_figure(trials[:3], goal="throughput")
     figure.update_layout(title="</script><script>alert(1)</script>")
-    page = render_page("page", figures={"history": figure})
+    page = render_figure("page", "history", figure)
     assert "</script><script>alert" not in page
 
 

@@ -1,12 +1,24 @@
-"""Tables of one parallel plan."""
+"""Tables of parallel plans, and of training software with the machines and data sets of its constants."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from types import SimpleNamespace
 
+from phaze_opt.hardware.fitted import load_fitted, read_own_file
+from phaze_opt.objective.step.measured_software import measured_rows
+from phaze_opt.objective.step.stacks import list_stacks, load_stack
 from phaze_opt.placement.step_time import StepTime
-from phaze_opt.report.plans import PART_NAMES, PlanSetting, step_table
+from phaze_opt.report.plans import (
+    PART_NAMES,
+    PlanSetting,
+    choices_table,
+    error_note,
+    features_table,
+    gradient_note,
+    measured_table,
+    step_table,
+)
 from phaze_opt.workload.plan import ParallelPlan
 
 
@@ -19,3 +31,40 @@ def test_what_rounding_leaves_of_a_part_has_no_row():
     names = [row[0] for row in table.rows]
     assert len(names) == 2
     assert names[1] == PART_NAMES["update_s"]
+
+
+def test_every_software_has_its_machines_data_sets_and_errors() -> None:
+    sets = read_own_file().sets
+    rows = measured_table(list_stacks(), sets).rows
+    assert {name for name, *_ in rows} == set(list_stacks())
+    core = [row[1:] for row in rows if row[0] == "megatron-core"]
+    wanted = [f"{sets[name]['cross_validated_mape']:.1f}" for name in ("train_megatron_h100", "train_nemo_h100_fp8")]
+    assert core == [("h100 bf16", "megatron_h100", wanted[0]), ("h100 fp8", "nemo_h100_fp8", wanted[1])]
+    assert [row for row in rows if row[0] == "ideal"] == [("ideal", "none", "", "")]
+    # A file of constants that somebody else fitted may know nothing of the errors.
+    assert all(row[3] == "" for row in measured_table(list_stacks(), {}).rows)
+
+
+def test_widths_of_gradients_and_features_are_shown() -> None:
+    stacks = [load_stack(name, load_fitted()) for name in list_stacks()]
+    bits = {row[0]: row[3] for row in choices_table(stacks).rows}
+    assert (bits["megatron-core"], bits["llm-foundry"], bits["llm-foundry-pure"]) == ("16", "32", "16")
+    features = {row[0]: row[1:] for row in features_table(list_stacks()).rows}
+    assert features["deepspeed-zero3-2021"] == ("ZeRO 3 768", "full")
+    assert "ideal" not in features
+
+
+def test_every_software_says_where_its_gradients_are_known_from() -> None:
+    for name in list_stacks():
+        stack = load_stack(name, load_fitted())
+        assert stack.gradient_source
+        assert stack.gradient_source in gradient_note(stack.gradient_bytes, stack.gradient_bytes, stack.gradient_source)
+    assert gradient_note(4, 2, "x").endswith("measured with 16")
+
+
+def test_errors_are_named_by_data_set() -> None:
+    rows = measured_rows("megatron-core")
+    assert rows is not None
+    figures = {"train_megatron_h100": {"cross_validated_mape": 2.16}, "train_nemo_h100_fp8": {"mape": 1.0}}
+    assert error_note(rows, figures) == "2.2 % (megatron_h100)"
+    assert error_note(rows, {}) == ""

@@ -11,11 +11,19 @@ from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus, TimeBreakdown
 from phaze_opt.objective.goals import front_indices
 from phaze_opt.objective.sensitivity import SensitivityRow
-from phaze_opt.report.content import TableContent
-from phaze_opt.report.design import design_table, limits_sentence, performance_table, placement_table, time_shares
-from phaze_opt.report.search import best_records, runners_up_table, standing_table
-from phaze_opt.report.sensitivity import sensitivity_content
-from phaze_opt.report.tables import evaluation_tables, search_tables, sensitivity_table
+from phaze_opt.report.design import (
+    design_table,
+    evaluation_contents,
+    experts_table,
+    limits_sentence,
+    performance_table,
+    placement_table,
+    sensitivity_content,
+    time_shares,
+)
+from phaze_opt.report.figures import search_figures
+from phaze_opt.report.search import best_records, runners_up_table, search_contents, standing_table
+from phaze_opt.report.table import TableContent, draw_table
 from phaze_opt.search.result import SearchResult
 from phaze_opt.study.result import Truth, TruthKind
 
@@ -36,23 +44,35 @@ def cells(content: TableContent) -> str:
     return " | ".join(cell for row in content.rows for cell in row)
 
 
-def drawn(tables, width: int) -> str:
-    console = Console(width=width, record=True, file=None, highlight=False)
+def drawn(contents, width: int) -> str:
+    console = Console(width=width, highlight=False)
     with console.capture() as capture:
-        for table in tables:
-            console.print(table)
+        for content in contents:
+            console.print(draw_table(content))
     return capture.get()
+
+
+def with_experts(references: dict[str, Evaluation]) -> dict[str, Evaluation]:
+    machine = references["tpu-v4"]
+    broken = replace(
+        machine,
+        status=EvaluationStatus.OUT_OF_MEMORY,
+        reason="the stage of layers 0 to 3 needs 24 GiB; give devices more",
+        throughput_samples_per_s=0.0,
+        placement=None,
+    )
+    return {**references, "expert on tpu-v4": machine, "expert on nvdla-like": broken}
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_tables_fit_the_terminal_without_losing_a_character(width: int, result: SearchResult, references) -> None:
     assert result.best is not None
-    tables = [
-        *search_tables(result, references=references, space_size=352_320),
-        *evaluation_tables(result.best, references=references),
-        sensitivity_table(SENSITIVITY),
+    contents = [
+        *search_contents(result, references=with_experts(references), space_size=352_320),
+        *evaluation_contents(result.best, references=references),
+        sensitivity_content(SENSITIVITY),
     ]
-    text = drawn(tables, width)
+    text = drawn(contents, width)
     assert max(len(line) for line in text.splitlines()) <= width
     assert "…" not in text
 
@@ -117,7 +137,7 @@ def test_the_sentence_names_what_takes_most_time(breakdown: TimeBreakdown, words
 def test_an_infeasible_design_is_told_with_its_reason(trials) -> None:
     infeasible = next(trial.evaluation for trial in trials if not trial.values)
     assert infeasible.reason in limits_sentence(infeasible)
-    assert len(evaluation_tables(infeasible, references={})) == 1
+    assert len(evaluation_contents(infeasible, references={})) == 1
 
 
 def test_like_stages_share_a_row(result: SearchResult) -> None:
@@ -197,7 +217,7 @@ def test_several_objectives_show_their_front(result: SearchResult) -> None:
 
 def test_nothing_feasible_still_gives_tables(result: SearchResult) -> None:
     nothing = replace(result, best=None, best_number=-1, trials=tuple(t for t in result.trials if not t.values))
-    text = drawn(search_tables(nothing, references={}), 80)
+    text = drawn(search_contents(nothing, references={}), 80)
     assert "over area" in text
 
 
@@ -232,3 +252,33 @@ def test_a_space_is_proven_when_all_that_was_not_evaluated_was_dropped_safely(re
     )
     assert standing(pruned=960, is_pruning_safe=False)[1] == "not proven"
     assert standing(pruned=959, is_pruning_safe=True)[1] == "not proven"
+
+
+def test_every_hand_placement_is_a_row(result: SearchResult, references) -> None:
+    everything = with_experts(references)
+    (content,) = [
+        each for each in search_contents(result, references=everything) if each.title.startswith("Hand placements")
+    ]
+    assert result.best is not None
+    ratio = result.best.throughput_samples_per_s / references["tpu-v4"].throughput_samples_per_s
+    assert [row[0] for row in content.rows] == ["tpu-v4", "nvdla-like"]
+    assert content.rows[0][-1] == f"{ratio:.2f}x"
+    assert content.rows[1][3:] == ("infeasible", "infeasible", "-")
+    assert "expert on nvdla-like is infeasible: the stage of layers 0 to 3 needs 24 GiB" in content.note
+    assert "give devices" not in content.note
+
+
+def test_machines_keep_their_table_and_the_figures(result: SearchResult, references) -> None:
+    everything = with_experts(references)
+    assert result.best is not None
+    assert performance_table(result.best, references=everything) == performance_table(
+        result.best, references=references
+    )
+    figures = search_figures(result.trials, goal="throughput", references=everything, best=result.best)
+    assert figures == search_figures(result.trials, goal="throughput", references=references, best=result.best)
+
+
+def test_no_table_without_hand_placements(result: SearchResult, references) -> None:
+    titles = [content.title for content in search_contents(result, references=references)]
+    assert not [title for title in titles if "expert" in title]
+    assert experts_table(references["tpu-v4"], experts={}).rows == ()

@@ -9,13 +9,11 @@ import pytest
 from kits.toy_family import HEADER, TOY, toy_lines
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile
-from phaze_opt.report.study.document import FigureBlock, TableBlock
-from phaze_opt.report.study.rendering import render_html
-from phaze_opt.report.validation_constants import constants_table
+from phaze_opt.report.document import FigureBlock, TableBlock
+from phaze_opt.report.page import render_html
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
-from phaze_opt.report.validation_page import build_document
-from phaze_opt.report.validation_sources import read_sources
-from phaze_opt.report.validation_tables import format_rank, goals_sentence, overview_table, worst_table
+from phaze_opt.report.validation_page import build_document, read_sources
+from phaze_opt.report.validation_tables import constants_table, format_rank, goals_sentence, overview_table, worst_table
 from phaze_opt.validation.baselines import Baseline, Line
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset

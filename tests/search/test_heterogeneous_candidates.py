@@ -8,7 +8,7 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.report.heterogeneous import heterogeneous_contents
+from phaze_opt.report.search import heterogeneous_contents
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.heterogeneous import candidate_points, heterogeneous_of_search
 from phaze_opt.search.run import run_search

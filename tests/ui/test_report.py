@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from phaze_opt.report.page import render_page
+from phaze_opt.report.page import render_figure
 
 pytestmark = [pytest.mark.ui, pytest.mark.timeout(900)]
 
@@ -70,7 +70,7 @@ def test_the_content_policy_lets_parallel_coordinates_draw(page, tmp_path: Path)
 
     lines = Figure(Parcoords(dimensions=[{"label": name, "values": [1, 2, 3]} for name in "ab"]))
     path = tmp_path / "page.html"
-    path.write_text(render_page("lines", figures={"lines": lines}), encoding="utf-8")
+    path.write_text(render_figure("lines", "lines", lines), encoding="utf-8")
     page.goto(path.as_uri(), wait_until="load")
     page.locator(".parcoords").first.wait_for(state="attached")
     page.wait_for_timeout(1000)

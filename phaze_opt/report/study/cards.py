@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from phaze_opt.objective.design_detail import DesignDetail, PhaseDetail, detail_design
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.content import Column, TableContent, pairs_table
 from phaze_opt.report.design import (
     describe_degrees,
     design_table,
@@ -18,14 +17,14 @@ from phaze_opt.report.design import (
     placement_table,
     time_table,
 )
+from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
 from phaze_opt.report.gantt import gantt_figure
-from phaze_opt.report.goal_values import WATTS_PER_KILOWATT
 from phaze_opt.report.pipeline import pipeline_figure
-from phaze_opt.report.study.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, best_of
-from phaze_opt.report.study.looks import finish_figure
 from phaze_opt.report.study.wording import describe_point, format_percent
-from phaze_opt.report.text import format_number, format_ratio, format_share, format_time
+from phaze_opt.report.style import finish_figure
+from phaze_opt.report.table import Column, TableContent, pairs_table
+from phaze_opt.report.text import WATTS_PER_KILOWATT, format_number, format_ratio, format_share, format_time
 from phaze_opt.study.plan import Condition
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.study.document import Alternative, Choice, Folded, Paragraph, Section, TableBlock
+from phaze_opt.report.document import Alternative, Choice, Folded, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import format_mean, format_percent, format_target
+from phaze_opt.report.table import Column, TableContent
 from phaze_opt.report.text import format_share, format_time
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.scores import ContenderScore

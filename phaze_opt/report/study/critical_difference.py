@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.study.document import (
+from phaze_opt.report.document import (
     Alternative,
     Block,
     Choice,
@@ -18,9 +17,9 @@ from phaze_opt.report.study.document import (
 )
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_ranking_limits
-from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.wording import format_p
-from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR
+from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR, contender_look, finish_figure, plot_text
+from phaze_opt.report.table import Column, TableContent
 from phaze_opt.study.scores import PairTest, Ranking
 
 if TYPE_CHECKING:

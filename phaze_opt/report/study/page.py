@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from phaze_opt import __version__
-from phaze_opt.report.page import write_text
+from phaze_opt.report.document import ReportDocument
+from phaze_opt.report.page import render_html, write_text
 from phaze_opt.report.study.cards import Drawings, cards_section
 from phaze_opt.report.study.contenders import contenders_section
 from phaze_opt.report.study.critical_difference import ranks_section
-from phaze_opt.report.study.document import ReportDocument
 from phaze_opt.report.study.exports import render_exports
 from phaze_opt.report.study.findings import describe_findings
 from phaze_opt.report.study.inputs import ReportInputs
+from phaze_opt.report.study.markdown import render_markdown
 from phaze_opt.report.study.pareto import pareto_section
 from phaze_opt.report.study.plan_section import describe_budget, notices, plan_section
 from phaze_opt.report.study.prices import price_section
 from phaze_opt.report.study.regret_curves import curves_section
-from phaze_opt.report.study.rendering import render_html, render_markdown
 
 
 def build_document(inputs: ReportInputs, drawings: Mapping[str, Drawings] | None = None) -> ReportDocument:

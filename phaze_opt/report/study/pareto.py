@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.content import Column, TableContent
-from phaze_opt.report.study.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
+from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, all_of, front_of
-from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.wording import describe_chip, describe_point
-from phaze_opt.report.style import BEST_COLOUR, SCALE
+from phaze_opt.report.style import BEST_COLOUR, SCALE, contender_look, finish_figure, plot_text
+from phaze_opt.report.table import Column, TableContent
 from phaze_opt.report.text import format_number
 from phaze_opt.study.plan import Condition
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.report.study.document import Alternative, Choice, FigureBlock, Paragraph, Section, View
+from phaze_opt.report.document import Alternative, Choice, FigureBlock, Paragraph, Section, View
 from phaze_opt.report.study.inputs import ReportInputs
-from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.wording import format_percent, format_target
-from phaze_opt.report.style import MUTED_COLOUR
+from phaze_opt.report.style import MUTED_COLOUR, contender_look, finish_figure, plot_text
 from phaze_opt.study.scores import CellScore
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.study.exports import render_exports
+from phaze_opt.report.study.markdown import escape, render_markdown
 from phaze_opt.report.study.page import build_document
-from phaze_opt.report.study.rendering import escape, render_markdown
 from phaze_opt.report.study.wording import format_percent
 
 

@@ -15,11 +15,11 @@ from phaze_opt.report.study import inputs as winners
 from phaze_opt.report.study.cards import describe_value, metrics_table
 from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure, ranks_section
 from phaze_opt.report.study.inputs import all_of, best_of, front_of
-from phaze_opt.report.study.looks import contender_look, finish_figure, plot_text
 from phaze_opt.report.study.pareto import pareto_figure
 from phaze_opt.report.study.prices import describe_matrix, matrix_figure
 from phaze_opt.report.study.regret_curves import FLOOR, band_views, describe_curves, regret_figure, summarise_curves
 from phaze_opt.report.study.wording import format_mean, format_p, format_percent, format_target, mean_name
+from phaze_opt.report.style import contender_look, finish_figure, plot_text
 from phaze_opt.schedule.problem import Cores, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.study.scores import Ranking

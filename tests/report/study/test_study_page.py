@@ -15,9 +15,11 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
+from phaze_opt.report.document import figures_of
+from phaze_opt.report.page import render_html, render_prose
+from phaze_opt.report.study.markdown import render_markdown
 from phaze_opt.report.study.page import build_document, write_study_report
 from phaze_opt.report.study.plan_section import notices
-from phaze_opt.report.study.rendering import figures_of, render_html, render_markdown, render_prose
 from phaze_opt.report.study.wording import format_percent
 from phaze_opt.study.config import Budget
 

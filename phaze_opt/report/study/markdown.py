@@ -1,14 +1,11 @@
-"""A document as one self-contained page that fetches nothing, and as Markdown."""
+"""A document as Markdown: the same tables, and figures in words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from importlib.resources import files
+from collections.abc import Iterable
 
-from phaze_opt.report.content import TableContent
-from phaze_opt.report.page import CONTENT_POLICY, pack_text, packed_library
-from phaze_opt.report.study.document import (
+from phaze_opt.report.document import (
     Block,
     Choice,
     FigureBlock,
@@ -18,60 +15,7 @@ from phaze_opt.report.study.document import (
     ReportDocument,
     TableBlock,
 )
-
-TEMPLATE = "study.html.j2"
-
-
-def render_html(document: ReportDocument) -> str:
-    """The page as text; the plotting library is in it only if there are figures."""
-    from jinja2 import Environment
-
-    template = files("phaze_opt.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.globals.update(kind_of=lambda block: type(block).__name__, pack=pack_text)
-    blocks = [block for section in document.sections for block in section.blocks]
-    has_figures = any(True for _ in figures_of(blocks))
-    page = environment.from_string(template).render(
-        document=document,
-        policy=CONTENT_POLICY,
-        description=render_prose(document.description) if document.description.strip() else "",
-        library=packed_library() if has_figures else "",
-    )
-    return page.lstrip()
-
-
-def figures_of(blocks: Iterable[Block]) -> Iterator[FigureBlock]:
-    """All figures, also those inside choices and folds."""
-    for block in blocks:
-        if isinstance(block, FigureBlock):
-            yield block
-        elif isinstance(block, Folded):
-            yield from figures_of(block.blocks)
-        elif isinstance(block, Choice):
-            for option in block.options:
-                yield from figures_of(option.blocks)
-
-
-def render_prose(markdown: str) -> str:
-    """HTML of a description: paragraphs, lists, emphasis, code, tables and links.
-
-    HTML in it is shown as text, pictures are left as they are written, links to anything but pages and mail are not
-    made, and headings become bold paragraphs so that the page's own outline stays whole.
-    """
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "html_block", "html_inline"])
-    tokens = parser.parse(markdown)
-    for token in tokens:
-        if token.type in {"heading_open", "heading_close"}:
-            token.tag = "p"
-        if token.type == "heading_open":
-            token.attrSet("class", "subheading")
-        for child in token.children or ():
-            if child.type == "link_open":
-                child.attrSet("rel", "noopener noreferrer")
-    return str(parser.renderer.render(tokens, parser.options, {}))
-
+from phaze_opt.report.table import TableContent
 
 SPECIAL = "\\`*_{}[]<>#|&~"
 

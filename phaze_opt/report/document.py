@@ -1,11 +1,12 @@
-"""A report as values, before it is written as a page or as Markdown: both are drawn from the same blocks."""
+"""A report as values, before it is written as a page or as Markdown: all pages are drawn from the same blocks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from phaze_opt.report.content import TableContent
+from phaze_opt.report.table import TableContent
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -54,7 +55,7 @@ class FigureBlock:
     Attributes:
         name: unique in the document: letters, digits and dashes.
         title: heading; the figure itself carries none.
-        alternative: what the figure shows, in a sentence or two.
+        alternative: what the figure shows, in a sentence or two; may be empty where tables beside it say the same.
         figure: of plotly.
         export: name of the CSV file that holds its figures; may be empty.
         views: to choose from; the figure itself is in the state of the first.
@@ -104,11 +105,11 @@ Block = Paragraph | Listing | TableBlock | FigureBlock | Choice | Folded
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Section:
-    """A headed part of the document.
+    """A part of the document.
 
     Attributes:
         anchor: name of its place in the page.
-        title: heading.
+        title: heading; without one, tables stand beside each other.
         blocks: in order.
     """
 
@@ -123,16 +124,32 @@ class ReportDocument:
 
     Attributes:
         title: of the page.
-        description: Markdown of the study's author, not to be trusted.
-        findings: sentences, the most important first.
-        notices: what a reader must know before believing anything: what is missing, what is not for claims.
         sections: in order.
+        findings: sentences, the most important first.
+        lead: paragraphs, in place of findings.
+        notices: what a reader must know before believing anything: what is missing, what is not for claims.
+        description: Markdown of the study's author, not to be trusted.
         footer: provenance as names and values.
+        has_header: whether the title stands above the page, and not only in its tab.
     """
 
     title: str
-    description: str
-    findings: tuple[str, ...]
-    notices: tuple[str, ...]
     sections: tuple[Section, ...]
-    footer: tuple[tuple[str, str], ...]
+    findings: tuple[str, ...] = ()
+    lead: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    description: str = ""
+    footer: tuple[tuple[str, str], ...] = ()
+    has_header: bool = True
+
+
+def figures_of(blocks: Iterable[Block]) -> Iterator[FigureBlock]:
+    """All figures, also those inside choices and folds."""
+    for block in blocks:
+        if isinstance(block, FigureBlock):
+            yield block
+        elif isinstance(block, Folded):
+            yield from figures_of(block.blocks)
+        elif isinstance(block, Choice):
+            for option in block.options:
+                yield from figures_of(option.blocks)

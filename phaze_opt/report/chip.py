@@ -1,0 +1,85 @@
+"""A chip as it is printed: the only file of the reports that names the parameters of a design."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.device import Device
+from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.report.table import Fields, number
+from phaze_opt.report.text import format_gib, format_mib
+from phaze_opt.units import bytes_to_gib, bytes_to_mib
+
+T = TypeVar("T")
+CHIP_NOTE = "TC: cores x width x depth; VC: cores x lanes"
+POINT_NOTE = f"{CHIP_NOTE}; mb: samples a micro-batch"
+AXES: tuple[tuple[str, Callable[[DesignPoint], float]], ...] = (
+    ("tensor cores", lambda point: point.num_tc),
+    ("width", lambda point: point.tc_width),
+    ("depth", lambda point: point.tc_depth),
+    ("vector cores", lambda point: point.num_vc),
+    ("GLB, MB", lambda point: bytes_to_mib(point.glb_bytes)),
+    ("HBM, GB", lambda point: bytes_to_gib(point.hbm_bytes)),
+    ("micro-batch", lambda point: point.micro_batch),
+)
+"""Parameters of a design in the units they are printed in."""
+
+
+def chip_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
+    """Columns of a table that say what chip an item has; `CHIP_NOTE` explains them."""
+    return (
+        number("TC", lambda item: _tensor_cores(point_of(item))),
+        number("VC", lambda item: _vector_cores(point_of(item))),
+        number("GLB", lambda item: format_mib(point_of(item).glb_bytes)),
+        number("HBM GB", lambda item: f"{bytes_to_gib(point_of(item).hbm_bytes):g}"),
+    )
+
+
+def point_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
+    """The chip and the micro-batch; `POINT_NOTE` explains them."""
+    return (*chip_fields(point_of), number("mb", lambda item: str(point_of(item).micro_batch)))
+
+
+def describe_point(point: DesignPoint) -> str:
+    """``16x128x128 TC, 128x128 VC, 8 MB, 80 GB, mb 8``: all axes, GLB before HBM: designs may differ in one."""
+    return (
+        f"{_tensor_cores(point)} TC, {_vector_cores(point)} VC, {format_mib(point.glb_bytes)}, "
+        f"{format_gib(point.hbm_bytes)}, mb {point.micro_batch}"
+    )
+
+
+def describe_cores(chip: Accelerator) -> str:
+    """Tensor and vector cores: ``16 tensor cores 128x128, 64 vector cores of 128``."""
+    tensor = f"{chip.num_tc} tensor core{'s' if chip.num_tc > 1 else ''} {chip.tc_width}x{chip.tc_depth}"
+    vector = f"{chip.num_vc} vector core{'s' if chip.num_vc > 1 else ''} of {chip.vc_width}"
+    return f"{tensor}, {vector}"
+
+
+def describe_memories(chip: Accelerator) -> str:
+    """Buffer, memory and its bandwidth."""
+    bandwidth = chip.hbm_bandwidth_bytes_per_s / 1e9
+    return f"GLB {format_mib(chip.glb_bytes)}, HBM {format_gib(chip.hbm_bytes)} at {bandwidth:,.0f} GB/s"
+
+
+def compared_parts(old: Accelerator, new: Accelerator) -> Sequence[tuple[str, str, str]]:
+    """Parts of two chips as (sentence part, its value on the old one, on the new one)."""
+    return (
+        ("{}", describe_cores(old), describe_cores(new)),
+        ("a GLB of {}", format_mib(old.glb_bytes), format_mib(new.glb_bytes)),
+        ("HBM of {}", format_gib(old.hbm_bytes), format_gib(new.hbm_bytes)),
+    )
+
+
+def is_chip_of(chip: Accelerator, device: Device) -> bool:
+    """Whether a chip is the description of that machine as a design, and not another under its name."""
+    return device.name == chip.name and device.layout is not None and device.layout.num_tc == chip.num_tc
+
+
+def _tensor_cores(point: DesignPoint) -> str:
+    return f"{point.num_tc}x{point.tc_width}x{point.tc_depth}"
+
+
+def _vector_cores(point: DesignPoint) -> str:
+    return f"{point.num_vc}x{point.vc_width}"

@@ -1,0 +1,134 @@
+"""A table as plain text cells, and its drawing on a terminal; `page` and `study.markdown` draw the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from phaze_opt.record.printable import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+T = TypeVar("T")
+TERMINAL_WIDTH = 80
+_PADDINGS = ((1, 1), (1, 0), (0, 0))
+"""Blanks right and left of a cell, widest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's heading, and whether it holds figures (right-aligned)."""
+
+    heading: str
+    is_number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableContent:
+    """A table.
+
+    Attributes:
+        title: what it shows.
+        columns: from the left; without any heading the table is a list of names and values.
+        rows: as many cells each as there are columns.
+        note: one sentence below it; may be empty.
+        emphasised: indices of the rows that matter most.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    emphasised: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[T]):
+    """A column, and what stands in it for an item."""
+
+    column: Column
+    cell: Callable[[T], str]
+
+
+Fields = tuple[Field[T], ...]
+"""A table stated once: its columns from the left with their cells."""
+
+
+def words(heading: str, cell: Callable[[T], str]) -> Field[T]:
+    """A column of words."""
+    return Field(Column(heading), cell)
+
+
+def number(heading: str, cell: Callable[[T], str]) -> Field[T]:
+    """A column of figures."""
+    return Field(Column(heading, is_number=True), cell)
+
+
+def numbers(*headings: str) -> tuple[Column, ...]:
+    """Columns of figures whose cells are given row by row."""
+    return tuple(Column(heading, is_number=True) for heading in headings)
+
+
+def table_of(
+    title: str,
+    fields: Sequence[Field[T]],
+    items: Iterable[T],
+    note: str = "",
+    *,
+    emphasis: Callable[[T], bool] = lambda _: False,
+) -> TableContent:
+    """A row for every item; those of ``emphasis`` matter most."""
+    shown = tuple(items)
+    rows = tuple(tuple(field.cell(item) for field in fields) for item in shown)
+    emphasised = frozenset(row for row, item in enumerate(shown) if emphasis(item))
+    return TableContent(title, tuple(field.column for field in fields), rows, note, emphasised)
+
+
+def pairs_table(title: str, rows: tuple[tuple[str, str], ...], *, note: str = "") -> TableContent:
+    """A list of names and values."""
+    return TableContent(title, (Column(""), Column("")), rows, note)
+
+
+def draw_table(content: TableContent) -> Table:
+    """A table for a terminal; made to fit 80 columns."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(printable(f"\n{content.title}"), style="bold"),
+        title_justify="left",
+        caption=Text(printable(content.note), style="dim") if content.note else None,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_header=any(column.heading for column in content.columns),
+        show_edge=False,
+        pad_edge=False,
+        padding=_padding(content),
+    )
+    for index, column in enumerate(content.columns):
+        table.add_column(
+            Text(printable(column.heading)),
+            justify="right" if column.is_number else "left",
+            no_wrap=column.is_number,
+            overflow="ellipsis" if column.is_number else "fold",
+            style="cyan" if index == 0 else "",
+        )
+    for index, row in enumerate(content.rows):
+        table.add_row(*(Text(printable(cell)) for cell in row), style="bold" if index in content.emphasised else "")
+    return table
+
+
+def _padding(content: TableContent) -> tuple[int, int, int, int]:
+    """Blanks around cells (above, right, below, left): two, or as many as leave room for figures and whole words."""
+    texts = ((column.heading, *(row[index] for row in content.rows)) for index, column in enumerate(content.columns))
+    least = sum(
+        max(len(part) for text in cells for part in ([text] if column.is_number else text.split() or [""]))
+        for column, cells in zip(content.columns, texts, strict=True)
+    )
+    # Rich draws one blank between columns beside these.
+    gaps = len(content.columns) - 1
+    right, left = next((each for each in _PADDINGS if least + gaps * (1 + sum(each)) <= TERMINAL_WIDTH), _PADDINGS[-1])
+    return (0, right, 0, left)
