@@ -9,8 +9,7 @@ from dataclasses import replace
 from phaze_opt.hardware.fitted import FittedGroup, FittedValue
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import format_time
-from phaze_opt.validation.calibrate import Calibration, FamilyFit
-from phaze_opt.validation.calibration_figures import SetFit
+from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
 from phaze_opt.validation.row import Row
