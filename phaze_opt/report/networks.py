@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from phaze_opt.estimate.bandwidth_allocation import GroupCollective
 from phaze_opt.estimate.chunk_schedule import schedule_chunks
-from phaze_opt.estimate.collective_load import GroupCollective
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension
