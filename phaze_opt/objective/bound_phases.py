@@ -105,10 +105,6 @@ class PhasePools:
                         Cores(*cores[row].tolist()),
                     )
 
-    def makespan_bounds(self, compiled: CompiledModel, estimates: Estimates, table: AcceleratorTable) -> Floats:
-        """Lower bounds, the HBM floor included, shape (num_designs, num_options, num_layers, 3), s."""
-        return self.bounds_and_choices(compiled, estimates, table).makespan_s
-
     def bounds_and_choices(
         self, compiled: CompiledModel, estimates: Estimates, table: AcceleratorTable
     ) -> MakespanBounds:

@@ -112,7 +112,7 @@ class ThroughputBounder:
         for micro_batch, rows in rows_of.items():
             for start in range(0, len(rows), CHUNK_ROWS):
                 chunk = rows[start : start + CHUNK_ROWS]
-                table = self.bound_table(self._table([points[row] for row in chunk]), micro_batch)
+                table = self.bound_choices(self._table([points[row] for row in chunk]), micro_batch)[0]
                 bounds |= zip(chunk, table.bounds(), strict=True)
         return tuple(bounds[row] for row in range(len(points)))
 
@@ -135,12 +135,11 @@ class ThroughputBounder:
             reason[area / scenario.max_area_mm2 - 1.0 > 0.0] = OVER_AREA
         return area, power, reason
 
-    def bound_table(self, table: AcceleratorTable, micro_batch: int) -> BoundTable:
-        """Upper bounds on the throughput of any chips at one micro-batch; estimates take 32 bytes an operator each."""
-        return self.bound_choices(table, micro_batch)[0]
-
     def bound_choices(self, table: AcceleratorTable, micro_batch: int) -> tuple[BoundTable, Choices]:
-        """`bound_table`, and the pool entries behind it, shape (num_designs, slots of all models); -1 over budget."""
+        """Upper bounds on the throughput of any chips at one micro-batch, and the pool entries behind them.
+
+        Estimates take 32 bytes an operator each; entries have shape (num_designs, slots of all models), -1 over budget.
+        """
         area, power, reason = self._broken_budgets(table)
         rate = np.zeros(len(table))
         rows = np.flatnonzero(reason == 0)

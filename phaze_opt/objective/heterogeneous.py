@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import Estimates
@@ -236,10 +237,4 @@ def _layer_names(compiled: CompiledModel, degree: int) -> tuple[str, ...]:
 
 def _runs(names: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Equal neighbours once, with how many they are."""
-    runs: list[tuple[str, int]] = []
-    for name in names:
-        if runs and runs[-1][0] == name:
-            runs[-1] = (name, runs[-1][1] + 1)
-        else:
-            runs.append((name, 1))
-    return tuple(runs)
+    return tuple((name, len(list(group))) for name, group in groupby(names))

@@ -71,10 +71,12 @@ def stage_values(  # noqa: PLR0917
     state = prefix[STATE, stop] - prefix[STATE, start]
     gradient = prefix[GRADIENT, stop] - prefix[GRADIENT, start]
     update_s = prefix[UPDATE, stop] - prefix[UPDATE, start]
+    # First and last layer of a tied model hold the same table: in one stage its state, gradient and update count once.
     if start == 0 and stop == last:
         state -= chain.tied[0]
         gradient -= chain.tied[1]
         update_s -= chain.tied[2]
+    # 1F1B: the s-th stage from the end holds s micro-batches at once, and never more than there are.
     in_flight = min(stage, rules.num_micro)
     memory = state + in_flight * (prefix[STASH, stop] - prefix[STASH, start])
     recomputed_memory = state + in_flight * (prefix[INPUT, stop] - prefix[INPUT, start]) + peak_bytes
@@ -87,6 +89,7 @@ def stage_values(  # noqa: PLR0917
     if is_recomputed:
         memory = recomputed_memory
         time_s += forward_s
+    # A boundary keeps both of its stages busy, so each counts the one in front and the one behind.
     if start > 0:
         time_s += chain.transfer[stage, 0] + chain.transfer[stage, 1] * chain.layer[OUTPUT, start - 1]
     if stop < last:
@@ -227,6 +230,7 @@ def walk_pareto(
             best_s, best_time_s, best_sync_s = total_s, time_s, sync_s
         if sync_s <= sync_floor_s:
             break
+        # The next point must synchronise in less; and as no later one takes less time, in what the incumbent leaves.
         max_sync_s = min(sync_s * STEP, best_s - slots * time_s)
         if is_first:
             is_first = False
@@ -345,6 +349,7 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
     max_stages = min(n, options.num_devices // degree)
     if max_stages == 0:
         return count
+    # As many micro-batches as layers: no stage has fewer than its place holds, so one table serves all d with m >= s.
     full = StageRules(n, options.policy, options.memory_bytes, 0.0, 0.0)
     bottleneck_s = sweep_table(chain, full, max_stages, int(MIN_TIME))
     relaxed_s = np.empty(0)
@@ -352,12 +357,14 @@ def _bound_option(options: Options, option: int, triples: Ints, bounds: Floats, 
         first, first_micro = count, int(NONE_YET)
         for data_parallel in range(1, options.num_devices // (degree * num_stages) + 1):
             num_micro = num_micro_batches(options, data_parallel)
+            # Rivals are the smaller d with as many micro-batches: they pipeline alike and only synchronise otherwise.
             if num_micro != first_micro:
                 first, first_micro = count, num_micro
             if _is_beaten(options, triples[first:count], degree * num_stages, data_parallel):
                 continue
             time_s = bottleneck_s[num_stages]
             if num_micro < num_stages:
+                # With one in flight every stage fits where it could fit: a bound for every m, made when first needed.
                 if len(relaxed_s) == 0:
                     single = StageRules(1, options.policy, options.memory_bytes, 0.0, 0.0)
                     relaxed_s = sweep_table(chain, single, max_stages, int(MIN_TIME))

@@ -160,6 +160,7 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     loads = stages.busy_s + stages.transfer_s + exposed + reduced
     rows = np.arange(len(loads))
     slowest = loads.argmax(axis=1)
+    # Half of the transfers bring gradients back; what ZeRO 2 reduces is backward's alone.
     backward_s = stages.backward_s + stages.transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced
     bubble_s = fill_s(loads - backward_s, backward_s, rules.num_micro_batches, rules.interleave)
     gradient_s = _exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None])

@@ -56,21 +56,16 @@ def test_sequence_longer_than_learned_positions_is_refused_and_rotary_is_not() -
 
 
 @pytest.mark.parametrize("name", ["bert-large", "gpt3-175b", "opt-1.3b", "llama-3-8b"])
-def test_block_has_megatrons_all_reduces(name: str) -> None:
-    """Two all-reduces forward and two backward, each of the whole activation."""
+@pytest.mark.parametrize(
+    ("is_split", "kinds"),
+    [(False, (CollectiveKind.ALL_REDUCE,)), (True, (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER))],
+)
+def test_block_has_megatrons_collectives(name: str, *, is_split: bool, kinds: tuple[CollectiveKind, ...]) -> None:
+    """Two of each kind forward and two backward, each of the whole activation."""
     payload = 2.0 * TOKENS * BATCH * load_model(name).hidden_size
-    block = layers(name, 4, is_sequence_parallel=False)[1]
+    block = layers(name, 4, is_sequence_parallel=is_split)[1]
     for graph in (block.forward, block.backward):
-        assert collectives(graph) == {(CollectiveKind.ALL_REDUCE, payload): 2}
-
-
-@pytest.mark.parametrize("name", ["bert-large", "gpt3-175b", "opt-1.3b", "llama-3-8b"])
-def test_sequence_parallel_block_has_reduce_scatters_and_all_gathers_instead(name: str) -> None:
-    payload = 2.0 * TOKENS * BATCH * load_model(name).hidden_size
-    block = layers(name, 4, is_sequence_parallel=True)[1]
-    for graph in (block.forward, block.backward):
-        expected = {(CollectiveKind.ALL_GATHER, payload): 2, (CollectiveKind.REDUCE_SCATTER, payload): 2}
-        assert collectives(graph) == expected
+        assert collectives(graph) == dict.fromkeys(((kind, payload) for kind in kinds), 2)
 
 
 def test_ends_of_a_gpt_communicate_like_megatron() -> None:

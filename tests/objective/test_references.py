@@ -26,6 +26,7 @@ from phaze_opt.objective.references import (
 )
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.step.compiled_step import split_blocks
+from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.workload.config import load_model
 
 CONSTANTS = load_constants()
@@ -45,6 +46,13 @@ PUBLISHED = {
 def scenario_of(*models: str, devices: int = 1024, global_batch: int = 4096, **changes: object) -> Scenario:
     defaults: dict[str, object] = {"tensor_parallel": (1, 2, 4, 8)}
     return make_scenario(*models, devices=devices, global_batch=global_batch, **(defaults | changes))
+
+
+def placed(scenario: Scenario, micro_batch: int = 1) -> PlacementResult:
+    """The expert's placement on TPUv4."""
+    placement = evaluate_experts(scenario, (micro_batch,), constants=CONSTANTS)["expert on tpu-v4"].placement
+    assert placement is not None
+    return placement
 
 
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
@@ -158,16 +166,12 @@ def test_what_does_not_fit_is_a_value_with_its_reason() -> None:
 
 @pytest.mark.parametrize(("devices", "replicas"), [(512, 64), (8, 1), (1030, 128), (2048, 256)])
 def test_replicas_follow_the_devices(devices: int, replicas: int) -> None:
-    experts = evaluate_experts(scenario_of("bert-large", devices=devices), (1,), constants=CONSTANTS)
-    placement = experts["expert on tpu-v4"].placement
-    assert placement is not None
+    placement = placed(scenario_of("bert-large", devices=devices))
     assert (len(placement.stages), placement.tensor_parallel, placement.data_parallel) == (8, 1, replicas)
 
 
 def test_no_replica_is_left_without_a_micro_batch() -> None:
-    experts = evaluate_experts(scenario_of("bert-large", global_batch=40), (4,), constants=CONSTANTS)
-    placement = experts["expert on tpu-v4"].placement
-    assert placement is not None
+    placement = placed(scenario_of("bert-large", global_batch=40), 4)
     assert (placement.data_parallel, placement.num_micro_batches) == (10, 1)
 
 
@@ -184,10 +188,7 @@ def test_too_few_devices_are_said(devices: int) -> None:
 
 def test_the_experts_degree_is_its_own() -> None:
     """A search restricted to other tensor degrees is still compared with the hand placement."""
-    scenario = scenario_of("megatron-gpt2-54", tensor_parallel=(1, 2))
-    placement = evaluate_experts(scenario, (1,), constants=CONSTANTS)["expert on tpu-v4"].placement
-    assert placement is not None
-    assert placement.tensor_parallel == 4
+    assert placed(scenario_of("megatron-gpt2-54", tensor_parallel=(1, 2))).tensor_parallel == 4
 
 
 def test_models_without_a_hand_placement_have_none() -> None:

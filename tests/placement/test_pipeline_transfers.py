@@ -2,63 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from phaze_opt.placement.step_time import StageLoads, StepRules, step_times
-
-Operation = tuple[str, int, int]
-"""``forward`` or ``backward``, model chunk of the stage, micro-batch."""
-
-
-def schedule(stage: int, *, p: int, m: int, v: int) -> list[Operation]:
-    """Order of one stage in (interleaved) 1F1B: some forward passes first, then one of each in turn, then the rest."""
-    if v == 1:
-        forward, ahead = [(0, batch) for batch in range(m)], min(p - 1 - stage, m)
-    else:
-        forward = [(c, batch) for first in range(0, m, p) for c in range(v) for batch in range(first, first + p)]
-        ahead = min(2 * (p - 1 - stage) + (v - 1) * p, m * v)
-    backward: list[Operation] = [("backward", v - 1 - chunk, batch) for chunk, batch in forward]
-    found: list[Operation] = [("forward", *each) for each in forward[:ahead]]
-    for place, each in enumerate(forward[ahead:]):
-        found += [("forward", *each), backward[place]]
-    return found + backward[len(forward) - ahead :]
-
-
-def play(forward_s: list[float], backward_s: list[float], *, transfer_s: float, m: int, v: int = 1) -> float:
-    """End of the last operation; whoever sends is busy for as long as the transfer takes.
-
-    Args:
-        forward_s, backward_s: one micro-batch through each stage, all of its chunks together.
-        transfer_s: of one activation or gradient.
-        m, v: micro-batches, and chunks a stage.
-    """
-    p = len(forward_s)
-    last = p * v - 1
-    left = [schedule(stage, p=p, m=m, v=v) for stage in range(p)]
-    ready = {("forward", 0, batch): 0.0 for batch in range(m)}
-    clock = [0.0] * p
-    while any(left):
-        for stage, operations in enumerate(left):
-            while operations:
-                what, chunk, batch = operations[0]
-                place = chunk * p + stage
-                if (what, place, batch) not in ready:
-                    break
-                own_s = (forward_s if what == "forward" else backward_s)[stage] / v
-                clock[stage] = max(clock[stage], ready[what, place, batch]) + own_s
-                following = place + 1 if what == "forward" else place - 1
-                if what == "forward" and place == last:
-                    ready["backward", last, batch] = clock[stage]
-                elif following >= 0:
-                    clock[stage] += transfer_s
-                    ready[what, following, batch] = clock[stage]
-                operations.pop(0)
-    return max(clock)
+from kits.pipelines import play, step
 
 
 def priced(forward_s: list[float], backward_s: list[float], *, transfer_s: float, m: int, v: int = 1) -> float:
@@ -66,13 +13,9 @@ def priced(forward_s: list[float], backward_s: list[float], *, transfer_s: float
     p = len(forward_s)
     # Chunks hand on to the next stage, the last stage back to the first: one hand-over fewer at either end.
     crossed = [2 * v - (stage in (0, p - 1)) for stage in range(p)]
-    table = {field.name: np.zeros((1, p)) for field in fields(StageLoads)}
     both = [one + other for one, other in zip(forward_s, backward_s, strict=True)]
-    table |= {"matmul_s": np.array([both]), "backward_s": np.array([backward_s])}
-    table["transfer_s"] = transfer_s * np.array([crossed], float)
-    rules = {field.name: np.zeros(1) for field in fields(StepRules)}
-    rules |= {"num_micro_batches": np.array([float(m)]), "interleave": np.array([float(v)])}
-    return step_times(StageLoads(**table), StepRules(**rules)).one(0).seconds
+    sent_s = [transfer_s * count for count in crossed]
+    return step(m, v=v, matmul_s=both, backward_s=backward_s, transfer_s=sent_s).seconds
 
 
 some = settings(max_examples=60, deadline=None)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from kits.pipelines import order
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.build import build_model_graph
@@ -131,37 +132,23 @@ def test_interleaving_keeps_korthikantis_factor_more() -> None:
         )
 
 
-def order(plan: ParallelPlan, *, stage: int, micro_batches: int) -> list[tuple[bool, int]]:
-    """(is forward, chunk) of one stage in the order of Narayanan et al. 2021; micro-batches in groups of p."""
-    p, v = plan.pipeline, plan.interleave
-    forward = [chunk for start in range(0, micro_batches, p) for chunk in range(v) for _ in range(p)]
-    if v == 1:
-        forward, warm = [0] * micro_batches, min(p - stage - 1, micro_batches)
-    else:
-        warm = min(2 * (p - stage - 1) + (v - 1) * p, len(forward))
-    backward = [v - 1 - chunk for chunk in forward]
-    steps = [(True, chunk) for chunk in forward[:warm]]
-    for index in range(warm, len(forward)):
-        steps += [(True, forward[index]), (False, backward[index - warm])]
-    return steps + [(False, chunk) for chunk in backward[len(forward) - warm :]]
-
-
 @few
 @given(p=st.integers(2, 6), v=st.integers(1, 4), rounds=st.integers(1, 6))
 def test_chunks_in_flight_are_those_of_the_schedule(p: int, v: int, rounds: int) -> None:
     """Counted over the schedule, with micro-batches a multiple of p as Megatron-LM asks."""
     plan = ParallelPlan(pipeline=p, interleave=v)
     for stage in range(p):
-        steps = order(plan, stage=stage, micro_batches=p * rounds)
-        signs = np.array([1 if is_forward else -1 for is_forward, _ in steps])
+        steps = order(p, v, stage, p * rounds)
+        signs = np.array([1 if is_forward else -1 for is_forward, *_ in steps])
         assert signs.sum() == 0
         assert np.cumsum(signs).max() == chunks_in_flight(plan, stage=stage, num_micro_batches=p * rounds)
-        first = np.cumsum([sign * (chunk == 0) for sign, (_, chunk) in zip(signs, steps, strict=True)]).max()
+        first = np.cumsum([sign * (chunk == 0) for sign, (_, chunk, _) in zip(signs, steps, strict=True)]).max()
         if stage == 0:
             assert first == min(p if v == 1 else 2 * p, p * rounds)
         if stage == p - 1:
             assert (
-                np.cumsum([sign * (chunk == v - 1) for sign, (_, chunk) in zip(signs, steps, strict=True)]).max() == 1
+                np.cumsum([sign * (chunk == v - 1) for sign, (_, chunk, _) in zip(signs, steps, strict=True)]).max()
+                == 1
             )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kits.pipelines import play, step
 
 from phaze_opt.estimate.collectives import collective_s, group_dimensions, transfer_s
 from phaze_opt.graph.operator import CollectiveKind
@@ -16,71 +16,11 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
-from phaze_opt.placement.step_time import BACKWARD_SHARE, StageLoads, StepRules, StepTime, step_times
+from phaze_opt.placement.step_time import BACKWARD_SHARE
 
 some = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seconds = st.floats(1e-3, 10.0)
 loads = st.lists(seconds, min_size=1, max_size=6)
-
-
-def step(
-    m: int, *, v: int = 1, data_overlap: float = 0.0, parameter_overlap: float = 0.0, **stages: object
-) -> StepTime:
-    """One step; stages by the field of `StageLoads`, whatever is not given 0."""
-    num_stages = max(len(np.atleast_1d(values)) for values in stages.values())
-    table = {field.name: np.zeros((1, num_stages)) for field in fields(StageLoads)}
-    table |= {name: np.atleast_2d(np.asarray(values, float)) for name, values in stages.items()}
-    rules = {field.name: np.zeros(1) for field in fields(StepRules)}
-    rules |= {"num_micro_batches": np.array([float(m)]), "interleave": np.array([float(v)])}
-    rules |= {"data_overlap": np.array([data_overlap]), "parameter_overlap": np.array([parameter_overlap])}
-    return step_times(StageLoads(**table), StepRules(**rules)).one(0)
-
-
-def order(p: int, v: int, stage: int, m: int) -> list[tuple[bool, int, int]]:
-    """(is forward, chunk, micro-batch) of one stage as Narayanan et al. 2021 run them; v > 1 needs m divisible by p."""
-    if v == 1:
-        forward, warm = [(0, b) for b in range(m)], min(p - stage - 1, m)
-    else:
-        forward = [(chunk, b) for start in range(0, m, p) for chunk in range(v) for b in range(start, start + p)]
-        warm = min(2 * (p - stage - 1) + (v - 1) * p, m * v)
-    backward = [(v - 1 - chunk, b) for chunk, b in forward]
-    steps = [(True, *each) for each in forward[:warm]]
-    for index in range(warm, len(forward)):
-        steps += [(True, *forward[index]), (False, *backward[index - warm])]
-    return steps + [(False, *each) for each in backward[len(forward) - warm :]]
-
-
-def simulate(
-    forward_s: list[float], backward_s: list[float], m: int, v: int = 1, *, head_s: tuple[float, float] = (0.0, 0.0)
-) -> float:
-    """End of the last operation when every stage runs its own order and each waits for the stage it depends on.
-
-    ``head_s`` is what the last chunk takes beyond the others, forward and backward.
-    """
-    p = len(forward_s)
-    waiting = [order(p, v, stage, m) for stage in range(p)]
-    done: dict[tuple[bool, int, int], float] = {}
-    clock = [0.0] * p
-    while any(waiting):
-        before = sum(len(each) for each in waiting)
-        for stage in range(p):
-            while waiting[stage]:
-                is_forward, chunk, b = waiting[stage][0]
-                place = chunk * p + stage
-                if is_forward:
-                    needed = (True, place - 1, b) if place else None
-                else:
-                    needed = (False, place + 1, b) if place < p * v - 1 else (True, place, b)
-                if needed is not None and needed not in done:
-                    break
-                start = max(clock[stage], done[needed] if needed else 0.0)
-                own = (forward_s if is_forward else backward_s)[stage] / v
-                head = head_s[0 if is_forward else 1] if place == p * v - 1 else 0.0
-                clock[stage] = start + own + head
-                done[is_forward, place, b] = clock[stage]
-                waiting[stage].pop(0)
-        assert sum(len(each) for each in waiting) < before
-    return max(clock)
 
 
 @some
@@ -88,7 +28,7 @@ def simulate(
 def test_equal_stages_take_what_the_schedule_takes(forward, backward, p, rounds, v) -> None:
     """1F1B, plain and interleaved, played out operation by operation."""
     v, m = (v if p > 1 else 1), p * rounds
-    expected = simulate([forward] * p, [backward] * p, m, v)
+    expected = play([forward] * p, [backward] * p, m, v)
     assert step(m, v=v, matmul_s=[forward + backward] * p).seconds == pytest.approx(expected, rel=1e-9)
 
 
@@ -96,7 +36,7 @@ def test_equal_stages_take_what_the_schedule_takes(forward, backward, p, rounds,
 @given(block=st.tuples(seconds, seconds), head=st.tuples(seconds, seconds), p=st.integers(2, 6), v=st.integers(1, 4))
 def test_a_head_on_the_last_chunk_takes_what_the_schedule_takes(block, head, p, v) -> None:
     """Interleaved too: only the last stage is slower, so the others' fill is divided by v."""
-    expected = simulate([block[0]] * p, [block[1]] * p, 3 * p, v, head_s=head)
+    expected = play([block[0]] * p, [block[1]] * p, 3 * p, v, head_s=head)
     both = [sum(block)] * (p - 1) + [sum(block) + sum(head)]
     backward = [block[1]] * (p - 1) + [block[1] + head[1]]
     assert step(3 * p, v=v, matmul_s=both, backward_s=backward).seconds == pytest.approx(expected, rel=1e-9)
@@ -108,7 +48,7 @@ def test_uneven_stages_never_finish_sooner_than_said(times, m) -> None:
     """Whatever stages take forward and backward; all that is said is what each must do or wait for."""
     forward, backward = (list(each) for each in zip(*times, strict=True))
     both = [f + b for f, b in times]
-    found, played = step(m, matmul_s=both, backward_s=backward).seconds, simulate(forward, backward, m)
+    found, played = step(m, matmul_s=both, backward_s=backward).seconds, play(forward, backward, m)
     assert m * max(both) <= found <= played * (1 + 1e-12)
     assert found <= (m * max(both) + sum(both) - max(both)) * (1 + 1e-12)
     if m == 1:
@@ -131,7 +71,7 @@ def test_stages_of_whole_blocks_take_what_the_schedule_takes(share, p, blocks, h
     both[0] += embedding
     both[-1] += head
     forward, backward = [share * time for time in both], [(1 - share) * time for time in both]
-    found, played = step(m, matmul_s=both, backward_s=backward).seconds, simulate(forward, backward, m)
+    found, played = step(m, matmul_s=both, backward_s=backward).seconds, play(forward, backward, m)
     assert 0.92 * played <= found <= played * (1 + 1e-12)
     if both[-1] == max(both):
         assert found == pytest.approx(played, rel=1e-9)
@@ -178,7 +118,7 @@ def test_stages_that_gather_and_scatter_every_micro_batch_take_what_the_schedule
 ) -> None:
     """ZeRO 3 without overlap: a gather before forward, one before backward and as much again for the gradients."""
     forward, backward = compute
-    expected = simulate([forward + gather] * p, [backward + 2 * gather] * p, rounds * p)
+    expected = play([forward + gather] * p, [backward + 2 * gather] * p, rounds * p)
     busy = {"matmul_s": [forward + backward] * p, "backward_s": [backward] * p}
     found = step(rounds * p, parameter_s=[3 * gather] * p, **busy)
     assert found.seconds == pytest.approx(expected, rel=1e-9)
@@ -207,7 +147,7 @@ def test_zero_2_of_stages_lies_between_all_scattered_and_all_but_one(compute, sc
     forward, backward = compute
     busy = {"matmul_s": [forward + backward] * p, "backward_s": [backward] * p}
     found = step(rounds * p, reduction_s=[scatter] * p, **busy).seconds
-    every = simulate([forward] * p, [backward + scatter] * p, rounds * p)
+    every = play([forward] * p, [backward + scatter] * p, rounds * p)
     assert every - p * scatter <= found * (1 + 1e-12)
     assert found <= every * (1 + 1e-12)
 

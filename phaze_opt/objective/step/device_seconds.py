@@ -67,6 +67,7 @@ class SerialSteps:
         """Number once which operators add up to which pass and class; steps of the same graphs share them."""
         graphs = {id(step.operators): step for step in steps}
         number = {key: index for index, key in enumerate(graphs)}
+        # A segment is a (graph, layer, pass, class): one count with weights adds up all operators of all steps.
         columns, segments, again, again_segments, kept, kept_segments = (list[Indices]() for _ in range(6))
         offset = 0
         for graph, step in enumerate(graphs.values()):

@@ -15,6 +15,8 @@ from phaze_opt.workload.training import TrainingSpec
 FREE_TENSOR = (1, 2, 4, 8)
 """Tensor degrees tried where none is given: a node's devices."""
 FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
+_INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
+"""Fields of a plan that take any of their choices, whatever the devices."""
 FREE_RECOMPUTE = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
@@ -48,26 +50,14 @@ def enumerate_plans(
     divides into replicas and micro-batches, as training software demands. Of ZeRO stages and shards that come to the
     same, because nothing is sharded or nobody shares it, only the first given is tried.
     """
-    free = (choices.micro_batch, choices.interleave, choices.expert, choices.zero, choices.state_shards)
+    free = tuple(product(*(getattr(choices, name) for name in (*_INDEPENDENT, "recompute"))))
     for tensor, context in product(choices.tensor, choices.context):
+        is_split = choices.is_sequence_parallel and tensor > 1
         for pipeline, data in _pipeline_and_data(model, num_devices // (tensor * context), choices):
-            for (micro_batch, interleave, expert, zero, shards), recompute in product(
-                product(*free), choices.recompute
-            ):
+            for values in free:
+                rest = dict(zip((*_INDEPENDENT, "recompute"), values, strict=True))
                 try:
-                    plan = ParallelPlan(
-                        tensor=tensor,
-                        pipeline=pipeline,
-                        data=data,
-                        context=context,
-                        expert=expert,
-                        interleave=interleave,
-                        micro_batch=micro_batch,
-                        zero=zero,
-                        state_shards=shards,
-                        recompute=recompute,
-                        is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
-                    )
+                    plan = ParallelPlan(tensor, pipeline, data, context, **rest, is_sequence_parallel=is_split)
                 except InputError:
                     continue
                 if plan_obstacle(model, training, plan) is None and not _is_repeated(plan, choices):
@@ -143,18 +133,8 @@ def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: in
         )
     replicas = data if choices.data else num_devices // needed
     try:
-        plan = ParallelPlan(
-            tensor=tensor,
-            pipeline=pipeline,
-            data=replicas,
-            context=context,
-            expert=min(choices.expert),
-            interleave=min(choices.interleave),
-            micro_batch=min(choices.micro_batch),
-            zero=min(choices.zero),
-            state_shards=min(choices.state_shards),
-            recompute=choices.recompute[0],
-        )
+        least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
+        plan = ParallelPlan(tensor, pipeline, replicas, context, **least, recompute=choices.recompute[0])
     except InputError as error:
         return str(error)
     obstacle = plan_obstacle(model, training, plan)

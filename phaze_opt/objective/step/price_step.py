@@ -93,8 +93,10 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
     host_s = batch.launches * stack.host_s_per_operator[:, None, None]
     slowest = stack.host_s_per_collective * batch.waits
     host_s = host_s + batch.tensor.count * slowest[:, None, None]
+    # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
     launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s
+    # Full recomputation is a second forward pass (`batch.forwards`), selective adds attention to backward.
     again_s = attention_s * batch.is_selective[:, None]
 
     def of_stages(forward: Floats, backward: Floats) -> Floats:
@@ -166,6 +168,7 @@ def _with_software(classes_s: Floats, batch: StepBatch, stack: StackColumns) -> 
     factors = np.ones((len(classes_s), 3))
     factors[:, MATMUL] = np.where(batch.waits > 0, 1.0, 1.0 / stack.lone_head_efficiency)
     factors[:, VECTOR] = stack.loss_traffic
+    # `waits` is zero for a tensor group of one: a head that is split takes no penalty. Updates are left alone.
     changed = classes_s.copy()
     changed[:, HEAD, :2] *= factors[:, None, :]
     passes = stack.accumulation_bytes / batch.update_bytes
@@ -178,6 +181,7 @@ def _traffic_s(traffic: Traffic, stack: StackColumns, *, has_own_latency: bool =
     shape = (-1,) + (1,) * (traffic.count.ndim - 1)
     links, adapters = stack.collective_efficiency.reshape(shape), stack.network_efficiency.reshape(shape)
     seconds = traffic.latency_s + traffic.inner_s / links + traffic.outer_s / adapters
+    # Levels of a measured curve run as one ring, so the slower one sets the pace; other levels follow one another.
     seconds = seconds + np.maximum(traffic.ring_inner_s / links, traffic.ring_outer_s / adapters)
     if has_own_latency:
         seconds = seconds + traffic.count * stack.collective_latency_s.reshape(shape)
