@@ -65,6 +65,7 @@ class Constants:
         """Freeze the mappings and take the digest."""
         values = {key: float(entry.value) for key, entry in self.entries.items()}
         choices = {name: option.choice for name, option in self.options.items()}
+        # Values and choices alone: sources and ranges may be put in other words without another identity.
         canonical = json.dumps([values, choices], sort_keys=True, separators=(",", ":"), allow_nan=False)
         object.__setattr__(self, "entries", MappingProxyType(dict(self.entries)))
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))

@@ -161,6 +161,7 @@ def typical_curve(bandwidth_bytes_per_s: float, fitted: FittedConstants) -> Coll
     ]
     if not groups:
         return CollectiveCurve(bandwidth_bytes_per_s * TYPICAL_EFFICIENCY, TYPICAL_DOUBLING_S, TYPICAL_RAMP_S)
+    # Geometric means, as fabrics differ by factors; no link is taken to be faster than it is specified.
     shares = [values["bandwidth_bytes_per_s"] / fabric.bandwidth_bytes_per_s for fabric, values in groups]
     return CollectiveCurve(
         bandwidth_bytes_per_s=bandwidth_bytes_per_s * min(1.0, _mean(shares)),

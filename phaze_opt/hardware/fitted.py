@@ -44,6 +44,7 @@ class FittedConstants:
     def __post_init__(self) -> None:
         """Freeze the mappings and take the digest."""
         frozen = {name: MappingProxyType(dict(values)) for name, values in self.groups.items()}
+        # Values alone: bounds, residuals and rows of the file change no prediction.
         plain = {name: dict(values) for name, values in frozen.items()}
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
         object.__setattr__(self, "groups", MappingProxyType(frozen))

@@ -28,6 +28,7 @@ class LogLogTable:
         query = np.asarray(queries, dtype=np.float64)
         segment = np.clip(np.searchsorted(points, query, side="right") - 1, 0, len(points) - 2)
         log_points, log_values = np.log(points), np.log(values)
+        # A line in log-log is a power law, which areas and energies of memories follow over a few doublings.
         slope = np.diff(log_values) / np.diff(log_points)
         estimate = np.exp(log_values[segment] + slope[segment] * (np.log(query) - log_points[segment]))
         exact = np.clip(np.searchsorted(points, query), 0, len(points) - 1)

@@ -76,11 +76,13 @@ def _most_tours(links: Sequence[Sequence[int]], tours: list[tuple[tuple[int, int
     left = [list(row) for row in links]
     possible = [tour for tour in tours[start:] if all(left[a][b] > 0 for a, b in tour)]
     best = 0
+    # Every tour takes two links of every device, so that the device with fewest links is the limit.
     limit = min(sum(row) for row in left) // 2
     for number, tour in enumerate(possible):
         for a, b in tour:
             left[a][b] -= 1
             left[b][a] -= 1
+        # From this tour on: sets of tours in another order are the same sets.
         best = max(best, 1 + _most_tours(left, possible, start=number))
         for a, b in tour:
             left[a][b] += 1

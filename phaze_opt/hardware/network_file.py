@@ -155,6 +155,7 @@ def _curve_lines(curve: CollectiveCurve) -> Iterator[str]:
 
 def _scaled(value: float, unit: float) -> str:
     """``value`` in a unit, as the number that gives exactly ``value`` when multiplied by it again, if there is one."""
+    # A quotient times its divisor need not give the number back; one of its neighbours mostly does.
     number = value / unit
     for candidate in (number, math.nextafter(number, math.inf), math.nextafter(number, -math.inf)):
         if candidate * unit == value:

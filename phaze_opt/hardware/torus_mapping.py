@@ -54,6 +54,7 @@ def map_torus(torus: Network, *, tensor: int, shards: int, slices: int) -> Netwo
 
 def _ring(link: NetworkDimension, size: int, axes: int) -> NetworkDimension:
     """A logical ring over several axes of equal size; its latency makes all its steps as long as the axes' hops."""
+    # One axis after the other: each has the axes'-th root of the devices, and one hop fewer.
     hops = axes * (size ** (1.0 / axes) - 1.0)
     latency_s = link.latency_s * hops / (size - 1) if size > 1 else link.latency_s
     return NetworkDimension(Topology.RING, size, link.bandwidth_bytes_per_s * axes, latency_s)

@@ -106,6 +106,8 @@ def _operator(row: Row) -> str:
 
 def _fit_constant(ideal: Floats, measured: Floats) -> Line:
     """The factor of least mean absolute percentage error: a weighted median of measured / ideal."""
+    # The sum of |c / ratio - 1| bends where c is a row's ratio, by a weight of 1 / ratio: it is least where half of all
+    # weight lies below c.
     ratios = measured / ideal
     order = np.argsort(ratios, kind="stable")
     weights = np.cumsum(1.0 / ratios[order])
@@ -117,6 +119,7 @@ def _fit_line(ideal: Floats, measured: Floats) -> Line:
     """Offset and slope of least absolute log error, softened."""
     from scipy.optimize import least_squares
 
+    # The shortest time shows the offset, the largest tenth of payloads the slope.
     large = ideal >= np.quantile(ideal, 0.9)
     start = np.log([measured.min(), float(np.median(measured[large] / ideal[large]))])
 

@@ -282,6 +282,7 @@ def rows_by_group(
     moved: dict[str, NDArray[np.bool_]] = {}
     for parameter in parameters:
         value = constants.value(parameter.group, parameter.name)
+        # A row is used by a group if its prediction moves with a constant of it, however the formulas lead there.
         step = STEP * (parameter.high - parameter.low)
         aside = value + step if value + step <= parameter.high else value - step
         after = predictions.again(constants.updated({parameter.group: {parameter.name: aside}}))

@@ -195,6 +195,7 @@ def _first_position(parameters: Sequence[FitParameter], known: FittedConstants |
     groups = {} if known is None else known.groups
     starts = [groups.get(each.group, {}).get(each.name, each.start) for each in parameters]
     places = [unit_position(each, value) for each, value in zip(parameters, starts, strict=True)]
+    # Inside: the search scales its steps by the distance to the bounds, and from a bound takes none.
     return np.asarray(np.clip(np.array(places), 1e-6, 1 - 1e-6))
 
 

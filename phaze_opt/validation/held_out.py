@@ -44,6 +44,7 @@ def fold_by_cell(cells: Sequence[str], *, num_folds: int = NUM_FOLDS) -> tuple[F
         cells: cell of every row; rows of one cell fall into one fold.
         num_folds: at most; fewer cells give fewer folds, and a single cell none.
     """
+    # By hashes: as mixed as a random draw, and the same on every machine and for any order of the rows.
     ordered = sorted(set(cells), key=lambda cell: hashlib.sha256(cell.encode()).hexdigest())
     count = min(num_folds, len(ordered))
     if count < 2:

@@ -98,6 +98,7 @@ def _compile(family: Family, rows: Mapping[int, Row]) -> tuple[CompiledRows | No
     try:
         return family.compile(list(rows.values())), list(rows), {}
     except InputError:
+        # One malformed row refuses the lot: each is tried alone to find which, and the others go together.
         refused = {index: reason for index, row in rows.items() if (reason := _refusal(family, row))}
     kept = [index for index in rows if index not in refused]
     return (family.compile([rows[index] for index in kept]) if kept else None), kept, refused

@@ -70,6 +70,7 @@ def rank_correlations(predicted: Floats, measured: Floats) -> tuple[float, float
 
     if len(predicted) < 3 or np.ptp(predicted) == 0 or np.ptp(measured) == 0:
         return math.nan, math.nan
+    # Predictions that rounding alone tells apart are ties, on every CPU.
     ranked = comparable(predicted), comparable(measured)
     return float(spearmanr(*ranked).statistic), float(kendalltau(*ranked).statistic)
 

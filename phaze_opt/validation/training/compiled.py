@@ -212,6 +212,7 @@ def _build(scored: Sequence[tuple[TrainingEntry, CompiledStep]], fitted: FittedC
     layers = batch.layers.copy()
     layers[alone] = 0.0
     layers[alone, 0, 1] = 1.0
+    # Shards without end leave nothing of the optimizer's work.
     shards = np.where(alone, np.inf, batch.update_shards)
     once = np.where(alone, 0.0, 1.0)[:, None]
     gradients = Traffic(*(getattr(batch.gradients, name) * once for name in Traffic.__slots__))
