@@ -198,7 +198,7 @@ def print_comparison(comparison: StudyComparison) -> None:
     if rows:
         note = "Mean regret in either study and its change (* significant); mean distinct evaluations of a search."
         columns = (Column("strategy"), *(Column(heading, is_number=True) for heading in headings))
-        title = f"{comparison.first.study_id} against {comparison.second.study_id}"
+        title = f"{comparison.first.result.study_id} against {comparison.second.result.study_id}"
         print_tables(TableContent(title, columns, rows, note))
     for sentence in (*describe_changes(comparison), *describe_unmatched(comparison)):
         screen.print(sentence)

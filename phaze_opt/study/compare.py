@@ -112,24 +112,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class OneStudy:
-    """What one of two studies has and the other lacks, and how far it is.
+    """One of two studies, and what it has that the other lacks.
 
     Attributes:
-        study_id: which one.
+        result: of the study.
         conditions: keys of those whose problem is in no condition of the other.
         contenders: names that the other has not.
-        unranked: contenders with failed searches.
-        num_finished, num_planned: searches.
-        has_ended: every planned search is finished or has failed.
     """
 
-    study_id: str
+    result: StudyResult
     conditions: tuple[str, ...]
     contenders: tuple[str, ...]
-    unranked: tuple[str, ...]
-    num_finished: int
-    num_planned: int
-    has_ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,13 +288,9 @@ def _one_study(result: StudyResult, other: StudyResult, shared: Set[str]) -> One
     """What one study has and the other lacks; ``shared`` are digests of the problems of both."""
     theirs = {contender.name for contender in other.config.contenders}
     return OneStudy(
-        study_id=result.study_id,
+        result,
         conditions=tuple(one.key for one in result.conditions if one.problem_digest not in shared),
         contenders=tuple(one.name for one in result.config.contenders if one.name not in theirs),
-        unranked=result.unranked,
-        num_finished=len(result.cells),
-        num_planned=result.num_cells,
-        has_ended=result.has_ended,
     )
 
 

@@ -110,7 +110,7 @@ def test_the_study_goes_on_without_the_faulty_strategy(
     last = observer.events[-1]
     assert isinstance(last, StudyFinished)
     assert last.notes == "- mine"
-    assert compare_studies(result, result).first.unranked == ("mine",)
+    assert compare_studies(result, result).first.result.unranked == ("mine",)
 
 
 @pytest.mark.parametrize(

@@ -286,8 +286,8 @@ def comparison_to_json(comparison: StudyComparison) -> dict[str, Any]:
         del shown["differences"]
         shown["note"] = describe_differences(row.differences)
     return {
-        "first": comparison.first.study_id,
-        "second": comparison.second.study_id,
+        "first": comparison.first.result.study_id,
+        "second": comparison.second.result.study_id,
         "rows": rows,
         "unmatched": describe_unmatched(comparison),
         "findings": describe_changes(comparison),
@@ -339,13 +339,14 @@ def describe_unmatched(comparison: StudyComparison) -> list[str]:
 
 
 def _only_in(study: OneStudy) -> list[str]:
+    result = study.result
     sentences = [
-        f"Only {study.study_id} has the {noun}{'s' * (len(names) > 1)} {listed(names)}."
+        f"Only {result.study_id} has the {noun}{'s' * (len(names) > 1)} {listed(names)}."
         for noun, names in (("problem", study.conditions), ("contender", study.contenders))
         if names
     ]
-    if study.unranked:
-        sentences.append(f"{study.study_id} ranks no {listed(study.unranked)}: searches of it failed.")
-    if not study.has_ended:
-        sentences.append(f"{study.study_id} is not finished: {study.num_finished} of {study.num_planned} searches are.")
+    if result.unranked:
+        sentences.append(f"{result.study_id} ranks no {listed(result.unranked)}: searches of it failed.")
+    if not result.has_ended:
+        sentences.append(f"{result.study_id} is not finished: {len(result.cells)} of {result.num_cells} searches are.")
     return sentences
