@@ -1,8 +1,21 @@
-"""Lets tests of studies import what is in `outside`, as worker processes do."""
+"""Lets tests of studies import what is in `outside`, as worker processes do; the study that nothing disturbed."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent / "outside"))
+
+from toy_study import CONFIG, ENGINE, table
+
+from phaze_opt.study.run import run_study
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    result = run_study(CONFIG, work_dir=tmp_path_factory.mktemp("undisturbed"), engine=ENGINE)
+    assert result.is_complete
+    return table(result)

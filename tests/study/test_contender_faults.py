@@ -80,19 +80,14 @@ def _unranked(result: StudyResult, _: StudySummary) -> tuple[str, ...]:
     return result.unranked
 
 
-@pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
-    return table(run_study(CONFIG, work_dir=tmp_path_factory.mktemp("others"), engine=ENGINE))
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_study_goes_on_without_the_faulty_strategy(
-    install: Install, others: list[object], tmp_path: Path, jobs: int
+    install: Install, undisturbed: list[object], tmp_path: Path, jobs: int
 ) -> None:
     install(ask="if self.next > 8 and self.context.seed == 1: raise ZeroDivisionError('no\\x1b[31m mean')")
     observer = _Recorder()
     result = run_study(MINE, work_dir=tmp_path, engine=ENGINE, jobs=jobs, observers=(observer,), describe=_unranked)
-    assert [row for row in table(result) if ".mine." not in row[0]] == others
+    assert [row for row in table(result) if ".mine." not in row[0]] == undisturbed
     assert [failure.cell.key for failure in result.failures] == ["default.tiny.mine.1", "default.bert.mine.1"]
     assert result.has_ended
     assert not result.is_complete
@@ -165,7 +160,7 @@ def test_what_failed_is_tried_again_on_resume(install: Install, tmp_path: Path) 
     assert not list((again.directory / "failures").iterdir())
 
 
-def test_old_and_new_code_are_not_mixed(install: Install, others: list[object], tmp_path: Path) -> None:
+def test_old_and_new_code_are_not_mixed(install: Install, undisturbed: list[object], tmp_path: Path) -> None:
     first = run_study(MINE, work_dir=tmp_path, engine=ENGINE)
     plan = json.loads((first.directory / "study.json").read_text())
     origin = plan["plugins"]["mine"][0]
@@ -182,7 +177,7 @@ def test_old_and_new_code_are_not_mixed(install: Install, others: list[object], 
     assert load_study(first.directory).cells == tuple(c for c in first.cells if c.cell.key != "default.bert.mine.0")
     again = run_study(MINE, work_dir=tmp_path, engine=ENGINE, restart=("mine",))
     assert again.is_complete
-    assert [row for row in table(again) if ".mine." not in row[0]] == others
+    assert [row for row in table(again) if ".mine." not in row[0]] == undisturbed
     assert table(again) == table(run_study(MINE, work_dir=tmp_path / "new", engine=ENGINE))
     assert table(again) != table(first)
     assert table(run_study(MINE, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == table(again)

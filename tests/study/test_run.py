@@ -35,13 +35,6 @@ from phaze_opt.study.stores.local_store import LocalStore
 HERE = Path(__file__).parent / "outside"
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
-    result = run_study(CONFIG, work_dir=tmp_path_factory.mktemp("undisturbed"), engine=ENGINE)
-    assert result.is_complete
-    return table(result)
-
-
 def test_every_cell_is_what_its_search_alone_would_be(undisturbed: list[object], tmp_path: Path) -> None:
     conditions = resolve_study(CONFIG)
     cells = plan_cells(CONFIG, conditions)

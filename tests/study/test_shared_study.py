@@ -22,11 +22,6 @@ from phaze_opt.study.running.engine import StudyEngine, shared_engine
 OUTSIDE = Path(__file__).parent / "outside"
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
-    return table(run_study(CONFIG, work_dir=tmp_path_factory.mktemp("alone"), engine=ENGINE))
-
-
 def start_machine(url: str, work_dir: Path, objective: str = "slow") -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, str(OUTSIDE / "shared_worker.py"), url, str(work_dir), objective])
 
