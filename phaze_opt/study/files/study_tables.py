@@ -130,16 +130,12 @@ StudyTable = _of_plan(
     workloads=(list[Text], []),
     strategies=(list[Text], []),
 )
-ClusterTable = _of_options("ClusterTable", "cluster")
-TrainingTable = _of_options("TrainingTable", "training")
-BudgetsTable = _of_options("BudgetsTable", "budgets")
-SpaceTable = _of_options("SpaceTable", "space")
+SECTIONS = {name: _of_options(name, name) for name in ("cluster", "training", "space", "budgets")}
+"""Tables that every setting starts from."""
+_SECTION_FIELDS: dict[str, Any] = {name: (table, table()) for name, table in SECTIONS.items()}
 SettingTable = _of_options(
     "SettingTable",
-    "cluster",
-    "training",
-    "budgets",
-    "space",
+    *SECTIONS,
     name=(Text, ...),
     objective=(_OBJECTIVE | None, None),
     constants=(_CONSTANTS, {}),
@@ -152,15 +148,12 @@ StudyDocument: Any = create_model(
     "StudyDocument",
     __base__=Table,
     study=(StudyTable, ...),
-    cluster=(ClusterTable, ClusterTable()),
-    training=(TrainingTable, TrainingTable()),
-    space=(SpaceTable, SpaceTable()),
-    budgets=(BudgetsTable, BudgetsTable()),
     constants=(_CONSTANTS, {}),
     setting=(_several(SettingTable) | None, pydantic.Field(None, min_length=1)),
     workload=(_several(WorkloadTable), []),
     strategy=(_several(StrategyTable), []),
     statistics=(StatisticsTable, StatisticsTable()),
     generality=(GeneralityTable | None, None),
+    **_SECTION_FIELDS,
 )
 """A study file."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from phaze_opt.study.config import Judgement
-from phaze_opt.study.judging.scoring import JudgedCondition, Sample
+from phaze_opt.study.judging.scoring import JudgedCondition
 from phaze_opt.study.judging.statistics.bootstrap import mean_interval
 from phaze_opt.study.judging.statistics.rank_tests import mean_ranks
 from phaze_opt.study.judging.statistics.regret import half_reached_by, weighted_median
@@ -18,8 +18,7 @@ def condition_scores(judged: JudgedCondition, judgement: Judgement) -> tuple[Con
     """Every contender over the seeds of one condition, least median regret first."""
     ranks = condition_ranks(judged)
     scores = [
-        _score(name, judged.key, [sample], [1.0], fronts=[_has_front(judged)], rank=ranks[name], judgement=judgement)
-        for name, sample in judged.samples.items()
+        _score(name, judged.key, [judged], [1.0], rank=ranks[name], judgement=judgement) for name in judged.samples
     ]
     return tuple(sorted(scores, key=lambda score: (score.mean_rank, score.mean_regret)))
 
@@ -35,16 +34,10 @@ def overall_scores(
     scores = []
     for name in names:
         mine = [(one, rank[name]) for one, rank in zip(judged, ranks, strict=True) if name in one.samples]
-        samples, weights = [one.samples[name] for one, _ in mine], [one.weight for one, _ in mine]
-        fronts = [_has_front(one) for one, _ in mine]
+        conditions, weights = [one for one, _ in mine], [one.weight for one, _ in mine]
         rank = float(np.mean([rank for _, rank in mine]))
-        scores.append(_score(name, "", samples, weights, fronts=fronts, rank=rank, judgement=judgement))
+        scores.append(_score(name, "", conditions, weights, rank=rank, judgement=judgement))
     return tuple(sorted(scores, key=lambda score: (score.mean_rank, score.mean_regret)))
-
-
-def _has_front(judged: JudgedCondition) -> bool:
-    """Whether a condition has several objectives, and a hypervolume."""
-    return judged.yardstick.box is not None
 
 
 def condition_ranks(judged: JudgedCondition) -> Mapping[str, float]:
@@ -57,13 +50,13 @@ def condition_ranks(judged: JudgedCondition) -> Mapping[str, float]:
 def _score(
     name: str,
     condition: str,
-    samples: Sequence[Sample],
+    conditions: Sequence[JudgedCondition],
     weights: Sequence[float],
     *,
-    fronts: Sequence[bool],
     rank: float,
     judgement: Judgement,
 ) -> ContenderScore:
+    samples = [one.samples[name] for one in conditions]
     cells = [score for sample in samples for score in sample.scores]
     shares = [
         weight / len(sample.scores) for sample, weight in zip(samples, weights, strict=True) for _ in sample.scores
@@ -81,9 +74,9 @@ def _score(
     # Searches of a single objective have no hypervolume; they must not count as ones that covered nothing.
     volumes = [
         (cell.hypervolume, weight / len(sample.scores))
-        for sample, weight, is_front in zip(samples, weights, fronts, strict=True)
+        for one, sample, weight in zip(conditions, samples, weights, strict=True)
         for cell in sample.scores
-        if is_front
+        if one.yardstick.box is not None
     ]
     targets = judgement.targets
     return ContenderScore(
