@@ -1,10 +1,9 @@
-"""Changes one thing in a certificate and recomputes every digest, as a careful forger would."""
+"""Changes one thing in a certificate and recomputes every digest, as a careful forger would; the sentence it earns."""
 
 import hashlib
-import io
 import json
+import re
 import shutil
-import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from pyarrow import parquet
 
 from phaze_opt.certify.certificate import (
@@ -23,12 +23,24 @@ from phaze_opt.certify.certificate import (
     Certificate,
     content_digest,
 )
-from phaze_opt.errors import PluginError
+from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.errors import CertificateError, PluginError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.goals import problem_digest
 from phaze_opt.record.plain_data import from_plain
 
 OTHER_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
+UPPER, ATTAINED = "throughput_upper_samples_per_s", "throughput_samples_per_s"
+AREA, TDP, MEMORY = "over the area budget", "over the TDP budget", "no placement fits the memory"
+RECOMPUTED = f"{UPPER} is .* but its multipliers give"
+REPLAYED = f"{ATTAINED} is .* but its solution attains"
+FEASIBLE = {"reason": "", "status": "pruned-by-bound", "bound": "relaxed"}
+SOLVED = {"status": "solved"}
+ANY = r"\d+"
+
+
+def times(factor: float) -> Callable[[float], float]:
+    return lambda value: value * factor
 
 
 class Forger:
@@ -40,38 +52,64 @@ class Forger:
 
     def json(self, name: str, change: Callable[[Any], object]) -> None:
         """Change the contents of a JSON file in place."""
-        path = self.directory / name
-        data = json.loads(path.read_text())
+        data = self.read(name)
         change(data)
-        path.write_text(json.dumps(data))
+        (self.directory / name).write_text(json.dumps(data))
 
     def certificate(self, change: Callable[[Any], object]) -> None:
         self.json(CERTIFICATE_FILE, change)
 
+    def put(self, place: str, value: object, *, name: str = CERTIFICATE_FILE) -> None:
+        """Put a value at a dotted place of a JSON file; a function is applied to what stands there."""
+
+        def change(data: Any) -> None:
+            *path, last = (int(key) if key.lstrip("-").isdigit() else key for key in place.split("."))
+            for key in path:
+                data = data[key]
+            if last == "+":
+                data.append(value)
+            else:
+                data[last] = value(data[last]) if callable(value) else value
+
+        self.json(name, change)
+
     def claim(self, **changes: object) -> None:
         self.certificate(lambda data: data["claim"].update(changes))
 
+    def table(self, change: Callable[[pa.Table], pa.Table]) -> None:
+        path = self.directory / POINTS_FILE
+        parquet.write_table(change(parquet.read_table(path)), path)
+
     def points(self, change: Callable[[dict[str, list]], object]) -> None:
         """Change columns, lists by name."""
-        path = self.directory / POINTS_FILE
-        table = parquet.read_table(path)
-        columns = table.to_pydict()
-        change(columns)
-        parquet.write_table(pa.table(columns, schema=table.schema), path)
 
-    def cell(self, column: str, row: int, value: object) -> None:
-        """Change one number or word; a function is applied to what stands there."""
+        def of_table(table: pa.Table) -> pa.Table:
+            columns = table.to_pydict()
+            change(columns)
+            return pa.table(columns, schema=table.schema)
+
+        self.table(of_table)
+
+    def cells(self, row: int, **values: object) -> int:
+        """Change numbers and words of a row, which is returned; a function is applied to what stands there."""
 
         def change(columns: dict[str, list]) -> None:
-            columns[column][row] = value(columns[column][row]) if callable(value) else value
+            for name, value in values.items():
+                columns[name][row] = value(columns[name][row]) if callable(value) else value
 
         self.points(change)
+        return row
 
     def read(self, name: str) -> Any:
         return json.loads((self.directory / name).read_text())
 
     def columns(self) -> dict[str, list]:
         return parquet.read_table(self.directory / POINTS_FILE).to_pydict()
+
+    def row(self, **wanted: object) -> int:
+        """First row with these words."""
+        columns = self.columns()
+        return next(i for i in columns["index"] if all(columns[name][i] == value for name, value in wanted.items()))
 
     def multipliers(self, change: Callable[[dict[str, np.ndarray]], object]) -> None:
         path = self.directory / MULTIPLIERS_FILE
@@ -80,16 +118,6 @@ class Forger:
         change(tables)
         np.savez_compressed(path, **tables)
 
-    def pickled_multipliers(self) -> None:
-        """An archive whose arrays are pickled objects."""
-        with np.load(self.directory / MULTIPLIERS_FILE) as archive:
-            tables = {name: archive[name] for name in archive.files}
-        with zipfile.ZipFile(self.directory / MULTIPLIERS_FILE, "w") as archive:
-            for name, table in tables.items():
-                stream = io.BytesIO()
-                np.save(stream, table.astype(object), allow_pickle=True)
-                archive.writestr(f"{name}.npy", stream.getvalue())
-
     def truncate(self, name: str) -> None:
         path = self.directory / name
         content = path.read_bytes()
@@ -97,21 +125,31 @@ class Forger:
 
     def seal(self) -> None:
         """Recompute digests of all files and of the problem; an estimator that nobody has leaves the problem's."""
-        path = self.directory / CERTIFICATE_FILE
-        data = json.loads(path.read_text())
-        for name in OTHER_FILES:
-            if (self.directory / name).exists():
-                data["files"][name] = hashlib.sha256((self.directory / name).read_bytes()).hexdigest()
-        certificate = from_plain(Certificate, data)
-        with suppress(PluginError):
-            data["problem_digest"] = problem_digest(
-                certificate.scenario, load_constants(), space=certificate.space, goal=certificate.goal
-            )
-        path.write_text(json.dumps(data))
+
+        def change(data: Any) -> None:
+            for name in OTHER_FILES:
+                if (self.directory / name).exists():
+                    data["files"][name] = hashlib.sha256((self.directory / name).read_bytes()).hexdigest()
+            forged = from_plain(Certificate, data)
+            with suppress(PluginError):
+                digest = problem_digest(forged.scenario, load_constants(), space=forged.space, goal=forged.goal)
+                data["problem_digest"] = digest
+
+        self.certificate(change)
         self.sign()
 
     def sign(self) -> None:
         """Recompute the certificate's digest of itself, and no other."""
-        path = self.directory / CERTIFICATE_FILE
-        data = json.loads(path.read_text())
-        path.write_text(json.dumps(data | {"digest": content_digest(data)}))
+        self.certificate(lambda data: data.update(digest=content_digest(data)))
+
+    def assert_refused(self, file: str, rule: str, *, row: int | str | None = None, is_sealed: bool = True) -> None:
+        """The check refuses it in one sentence: file, row if any, and rule, a regular expression."""
+        if is_sealed:
+            self.seal()
+        with pytest.raises(CertificateError) as refused:
+            check_certificate(self.directory)
+        sentence = str(refused.value)
+        assert sentence.endswith("; the certificate is refused")
+        assert "\n" not in sentence
+        where = re.escape(file) + ("" if row is None else f", row {row}")
+        assert re.match(f"^{where}: {rule}", sentence), sentence

@@ -31,11 +31,21 @@ def large_block(pool: Any) -> tuple[int, int, Any]:
     )
 
 
+def kinds_of(pool: Any) -> list[str]:
+    """Core types of the operators of the large block."""
+    topology, _, block = large_block(pool)
+    return [pool["topologies"][topology]["core_types"][i] for i in block["operators"]]
+
+
+def users_of(pool: Any, kind: str) -> list[int]:
+    """Positions in the large block of the operators of one type."""
+    return [position for position, found in enumerate(kinds_of(pool)) if found == kind]
+
+
 def sharing_pair(pool: Any) -> tuple[int, int]:
     """Two operators of the large block that may overlap and share a core type; positions in the block."""
-    topology, _, block = large_block(pool)
-    kinds = [pool["topologies"][topology]["core_types"][i] for i in block["operators"]]
-    ordered = reachable(len(kinds), block["arcs"])
+    kinds = kinds_of(pool)
+    ordered = reachable(len(kinds), large_block(pool)[2]["arcs"])
     pairs = [
         (i, j)
         for i in range(len(kinds))
@@ -47,9 +57,7 @@ def sharing_pair(pool: Any) -> tuple[int, int]:
 
 def other_pair(pool: Any) -> tuple[int, int]:
     """Two operators of the large block without a core type in common."""
-    topology, _, block = large_block(pool)
-    kinds = [pool["topologies"][topology]["core_types"][i] for i in block["operators"]]
-    return kinds.index("tc"), kinds.index("vc")
+    return kinds_of(pool).index("tc"), kinds_of(pool).index("vc")
 
 
 def reachable(count: int, arcs: list[list[int]]) -> set[tuple[int, int]]:

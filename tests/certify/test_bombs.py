@@ -55,18 +55,17 @@ def more_held_than_stated(forger: Forger) -> str:
 
 def many_rows(forger: Forger) -> str:
     """Rows that take next to nothing, as all are alike."""
-    path = forger.directory / POINTS_FILE
-    table = parquet.read_table(path)
-    first = table.slice(0, 1)
-    repeated = pa.table(
-        {
-            name: pa.DictionaryArray.from_arrays(
-                pa.array(np.zeros(2_000_000, dtype=np.int32)), first.column(name).combine_chunks()
-            ).cast(first.schema.field(name).type)
-            for name in table.column_names
-        }
+    zeros = pa.array(np.zeros(2_000_000, dtype=np.int32))
+    forger.table(
+        lambda table: pa.table(
+            {
+                field.name: pa.DictionaryArray.from_arrays(zeros, table[field.name][:1].combine_chunks()).cast(
+                    field.type
+                )
+                for field in table.schema
+            }
+        )
     )
-    parquet.write_table(repeated, path)
     return POINTS_FILE
 
 
@@ -142,20 +141,12 @@ def test_a_file_larger_than_any_is_refused_unread(forger: Forger) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: data["claim"].update(num_solved=float(data["claim"]["num_solved"])),
-        lambda data: data.update(format=True),
-        lambda data: data["space"]["axes"]["num_tc"].__setitem__(0, float(data["space"]["axes"]["num_tc"][0])),
-        lambda data: data["claim"].update(is_proved=1),
-    ],
-    ids=["count", "format", "axis", "truth value"],
+    ("place", "value"),
+    [("claim.num_solved", float), ("format", True), ("space.axes.num_tc.0", float), ("claim.is_proved", 1)],
 )
-def test_whole_numbers_and_truth_values_are_what_they_are_in_json(
-    change: Callable[[dict], object], forger: Forger
-) -> None:
+def test_whole_numbers_and_truth_values_are_what_they_are_in_json(place: str, value: object, forger: Forger) -> None:
     """12.0 and true are no whole numbers, 1 is no truth value; a number may be written without a point."""
-    forger.certificate(change)
+    forger.put(place, value)
     forger.sign()
     with pytest.raises(CertificateError) as caught:
         check_certificate(forger.directory)
@@ -163,10 +154,6 @@ def test_whole_numbers_and_truth_values_are_what_they_are_in_json(
 
 
 def test_a_number_may_be_written_without_a_point(forger: Forger) -> None:
-    def change(data: dict) -> None:
-        data["claim"]["tolerance"] = 0 if data["claim"]["tolerance"] == 0.0 else data["claim"]["tolerance"]
-        data["provenance"]["wall_s"] = 3
-
-    forger.certificate(change)
+    forger.put("provenance.wall_s", 3)
     forger.sign()
     check_certificate(forger.directory)
