@@ -8,7 +8,6 @@ stage time, which becomes the next cap.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -66,11 +65,13 @@ def _best_cuts(
     stages = stage_times(choice.sharded, choice.pipeline, replicas, times, memory)
     sync_s = sync_times(choice.sharded, choice.pipeline.num_stages, times, replicas.sync.s_per_byte)
     turns = replicas.num_micro_batches + choice.pipeline.num_stages - 1
+    # The next point of the front: below the cap on synchronisation the least stage time, which can only grow, ...
     cap = np.inf
     while True:
         bottleneck = _least_largest([np.where(sync_s < cap, stage, np.inf) for stage in stages])
         if not turns * bottleneck + sync_floor_s + replicas.sync.latency_s < best:
             return best
+        # ... and at that stage time the least synchronisation: nothing with more of both can win.
         cap = _least_largest([np.where(stage <= bottleneck, sync_s, np.inf) for stage in stages])
         best = min(best, turns * bottleneck + cap + replicas.sync.latency_s)
 
@@ -90,13 +91,25 @@ def stage_times(
 
     Each of shape (n + 1, n + 1). The first stage of the pipeline, and only it, begins with layer 0.
     """
-    chain, output = sharded.chain, sharded.sizes.output[sharded.chain]
-    count = len(chain)
-    runs = _runs(sharded, times, is_only=pipeline.num_stages == 1)
+    chain, sizes = sharded.chain, sharded.sizes
+    count, output = len(chain), sizes.output[chain]
+    forward, backward = _between(times[chain, 0]), _between(times[chain, 1])
+    # Tied weights are kept once where first and last layer share a stage.
+    state = _between(sizes.state[chain]) - (sharded.tied_state if pipeline.num_stages == 1 else 0.0)
+    stash, inputs = _between(sizes.stash[chain]), _between(sizes.inputs[chain])
+    working_set = _largest_between(sizes.working_set[chain])
     first, end = np.indices((count + 1, count + 1))
     stages = []
     for from_end in range(1, pipeline.num_stages + 1):
-        cost = _computing(runs, memory, in_flight=min(from_end, replicas.num_micro_batches))
+        # One forward, one backward: the s-th stage from the end holds s micro-batches, if there are so many.
+        in_flight = min(from_end, replicas.num_micro_batches)
+        fits_plain = state + in_flight * stash <= memory.capacity_bytes
+        fits_again = state + in_flight * inputs + working_set <= memory.capacity_bytes
+        # A stage recomputes only where it must, or always.
+        fits_plain &= memory.policy is not RecomputePolicy.ALWAYS
+        fits_again &= memory.policy is not RecomputePolicy.NEVER
+        again = np.where(fits_again, forward + forward + backward, np.inf)
+        cost = np.where(fits_plain, forward + backward, again)
         if from_end < pipeline.num_stages:
             into = pipeline.boundaries[from_end - 1]
             cost[1:] += into.seconds_each(output)[:, None]
@@ -110,42 +123,6 @@ def stage_times(
         cost[end <= first] = np.inf
         stages.append(cost)
     return stages
-
-
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Every run of layers [first, end): times without and with recomputation, and what it keeps in memory."""
-
-    plain: Floats
-    recomputed: Floats
-    state: Floats
-    stash: Floats
-    inputs: Floats
-    working_set: Floats
-
-
-def _runs(sharded: Sharded, times: Floats, *, is_only: bool) -> _Runs:
-    """All runs of a chain, each array of shape (n + 1, n + 1); tied weights count once in a single stage."""
-    chain, sizes = sharded.chain, sharded.sizes
-    forward, backward = _between(times[chain, 0]), _between(times[chain, 1])
-    return _Runs(
-        plain=forward + backward,
-        recomputed=forward + forward + backward,
-        state=_between(sizes.state[chain]) - (sharded.tied_state if is_only else 0.0),
-        stash=_between(sizes.stash[chain]),
-        inputs=_between(sizes.inputs[chain]),
-        working_set=_largest_between(sizes.working_set[chain]),
-    )
-
-
-def _computing(runs: _Runs, memory: Memory, *, in_flight: int) -> Floats:
-    """Forward, backward and recomputation of every run as a stage; infinite where memory is short."""
-    fits_stash = runs.state + in_flight * runs.stash <= memory.capacity_bytes
-    fits_again = runs.state + in_flight * runs.inputs + runs.working_set <= memory.capacity_bytes
-    if memory.policy is RecomputePolicy.NEVER:
-        return np.where(fits_stash, runs.plain, np.inf)
-    again = np.where(fits_again, runs.recomputed, np.inf)
-    return again if memory.policy is RecomputePolicy.ALWAYS else np.where(fits_stash, runs.plain, again)
 
 
 def sync_times(sharded: Sharded, num_stages: int, times: Floats, s_per_byte: float) -> Floats:

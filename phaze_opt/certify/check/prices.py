@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,38 @@ _NUM_FLOWS = {Exclusivity.CHIP: 1, Exclusivity.TYPE: 3}
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleCase:
+    """Schedules that share what the branchings of a proof tree have settled; of a vector all schedules of its block.
+
+    Attributes:
+        precedes: between its operators, orders of branchings included, transitively closed.
+        is_spread, is_single: modes that are settled, shape (num_operators,).
+    """
+
+    precedes: Precedes
+    is_spread: NDArray[np.bool_]
+    is_single: NDArray[np.bool_]
+
+    @property
+    def is_cyclic(self) -> bool:
+        """Whether an operator would have to precede itself: then there is no such schedule."""
+        return bool(self.precedes.diagonal().any())
+
+    def with_mode(self, operator: int, *, is_spread: bool) -> ScheduleCase:
+        """Those of them with an operator in one mode."""
+        settled = (self.is_spread if is_spread else self.is_single).copy()
+        settled[operator] = True
+        return replace(self, is_spread=settled) if is_spread else replace(self, is_single=settled)
+
+    def with_order(self, before: int, after: int) -> ScheduleCase:
+        """Those of them with one operator before another."""
+        # The relation is closed already: what precedes ``before`` now precedes ``after`` and what follows it.
+        ahead, behind = self.precedes[:, before].copy(), self.precedes[after].copy()
+        ahead[before] = behind[after] = True
+        return replace(self, precedes=self.precedes | np.outer(ahead, behind))
+
+
+@dataclass(frozen=True, slots=True)
 class BlockShape:
     """What prices of a block must fit.
 
@@ -45,6 +77,12 @@ class BlockShape:
     def num_operators(self) -> int:
         """Operators of the block."""
         return len(self.uses)
+
+    @property
+    def all_schedules(self) -> ScheduleCase:
+        """The case in which nothing is settled."""
+        none = np.zeros(self.num_operators, dtype=np.bool_)
+        return ScheduleCase(self.precedes, none, none)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,25 +148,16 @@ def fault_of_arcs(arcs: Sequence[tuple[int, int]], precedes: Precedes) -> str | 
     return None
 
 
-def price_vector(
-    entry: VectorEntry,
-    shape: BlockShape,
-    *,
-    precedes: Precedes | None = None,
-    is_spread: NDArray[np.bool_] | None = None,
-    is_single: NDArray[np.bool_] | None = None,
-) -> Prices | str:
-    """Prices of a vector, or the rule that it breaks.
+def price_vector(entry: VectorEntry, shape: BlockShape, case: ScheduleCase | None = None) -> Prices | str:
+    """Prices of a vector for a case of its block's schedules, or the rule that it breaks.
 
-    Args:
-        entry: the vector.
-        shape: its block.
-        precedes: precedence of its case; the block's by default.
-        is_spread: operators that its case has spread; none by default.
-        is_single: operators that its case has on one core; none by default.
+    Weak duality: a flow carries what its sources put in along chains of operators that precede one another, and no
+    chain takes longer than the makespan; a core multiplier charges the work on one core type, which that many cores
+    cannot do faster. Sources and multipliers sum to 1 at most, so prices times lengths sum to the makespan at most.
     """
+    case = case or shape.all_schedules
     arcs = entry.arcs or shape.arcs
-    fault = fault_of_arcs(arcs, shape.precedes if precedes is None else precedes) or _fault_of_numbers(entry)
+    fault = fault_of_arcs(arcs, case.precedes) or _fault_of_numbers(entry)
     if fault is not None:
         return fault
     if len(entry.flows) not in (0, _NUM_FLOWS[shape.exclusivity]):
@@ -143,15 +172,8 @@ def price_vector(
         total += sum(flow.source) + carried[1]
     if not total <= 1.0 + BOUND_SLACK:
         return f"its sources and core multipliers sum to {total:.12g}, above 1"
-    none = np.zeros(shape.num_operators, dtype=np.bool_)
     spread, single = _prices(entry, through, shape)
-    return Prices(
-        spread=spread,
-        single=single,
-        cores=shape.uses * np.array(entry.core_multipliers),
-        is_spread=none if is_spread is None else is_spread,
-        is_single=none if is_single is None else is_single,
-    )
+    return Prices(spread, single, shape.uses * np.array(entry.core_multipliers), case.is_spread, case.is_single)
 
 
 def _fault_of_numbers(entry: VectorEntry) -> str | None:
@@ -189,6 +211,7 @@ def _prices(entry: VectorEntry, through: list[Floats], shape: BlockShape) -> tup
     sources = [sum(flow.source) for flow in entry.flows] or [0.0] * _NUM_FLOWS[shape.exclusivity]
     carried = through or [np.zeros(shape.num_operators)] * _NUM_FLOWS[shape.exclusivity]
     multipliers = np.array(entry.core_multipliers)
+    # A spread operator has all cores of the chip, or of its types, to itself: all that is charged there falls on it.
     if shape.exclusivity is Exclusivity.CHIP:
         return np.full(shape.num_operators, sources[0] + multipliers.sum()), carried[0]
     of_type = shape.uses @ (multipliers + np.array(sources[1:]))

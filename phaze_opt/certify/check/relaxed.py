@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,7 @@ def relaxed_batch_time(choices: Sequence[PipelineChoice], times: Sequence[Floats
         choices: at least one.
         times: of every tensor degree the layer times, shape (rows, num_distinct_layers, 3), s.
     """
+    # A choice is walked only while its cheap bound is the least of its row: most never are.
     cheap, value = start_values(choices, times)
     is_raised = np.zeros(value.shape, dtype=np.bool_)
     rows = np.arange(value.shape[1])
@@ -138,78 +139,42 @@ def _value(choice: PipelineChoice, times: Floats, stage_s: Floats) -> Floats:
 
 
 def walk(choice: PipelineChoice, times: Floats, floor_s: Floats) -> Floats:
-    """The least stage time from ``floor_s`` up at which all stages hold boundaries, ends and n main layers, (rows,)."""
-    stages, most = _describe_stages(choice, times), choice.roles.num_main
-    low: Floats = np.maximum(floor_s, np.where(stages.stash >= 0, stages.plain_s, stages.recomputed_s).max(axis=0))
-    short = np.flatnonzero(stages.held(low * (1.0 + _ROUNDING)) < most)
+    """The least stage time from ``floor_s`` up at which all stages hold boundaries, ends and n main layers, (rows,).
+
+    Stages are taken to hold whole layers, each kind as many as time and memory leave room for, and need not be in
+    order: fewer conditions than a placement meets, so its largest stage time is at least this.
+    """
+    rooms, main, most = choice.rooms, choice.roles.main, choice.roles.num_main
+    number, stash, recomputed = (
+        np.array([[getattr(room, name)] for room in rooms]) for name in ("num_stages", "stash", "recomputed")
+    )
+    transfer_s = np.array([[room.transfer_s] for room in rooms])
+    # Of the ends that a kind of stage holds beside main layers, shape (kinds, rows).
+    forward, backward = (np.stack([times[:, list(room.ends), phase].sum(axis=1) for room in rooms]) for phase in (0, 1))
+    plain_s = forward + backward + transfer_s
+    recomputed_s = plain_s + forward
+    layer_s = times[:, main, 0] + times[:, main, 1]
+    again_s = layer_s + times[:, main, 0]
+
+    def held(time_s: Floats, rows: Ints | slice) -> Floats:
+        """Main layers that all stages together hold within a stage time, shape (rows,)."""
+        plain = _layers_within(time_s - plain_s[:, rows], layer_s[rows], stash)
+        again = _layers_within(time_s - recomputed_s[:, rows], again_s[rows], recomputed)
+        total: Floats = (number * np.maximum(plain, again)).sum(axis=0)
+        return total
+
+    low: Floats = np.maximum(floor_s, np.where(stash >= 0, plain_s, recomputed_s).max(axis=0))
+    short = np.flatnonzero(held(low * (1.0 + _ROUNDING), slice(None)) < most)
     if len(short) == 0:
         return low
-    few = stages.take(short)
-    under, over = low[short], np.maximum(low[short], (few.recomputed_s + most * few.again_s).max(axis=0))
+    # Enough time for one stage of the slowest kind to hold all: bisected, and the upper end is kept, which is enough.
+    under, over = low[short], np.maximum(low[short], (recomputed_s[:, short] + most * again_s[short]).max(axis=0))
     for _ in range(_NUM_BISECTIONS):
         middle = 0.5 * (under + over)
-        enough = few.held(middle) >= most
+        enough = held(middle, short) >= most
         under, over = np.where(enough, under, middle), np.where(enough, middle, over)
     low[short] = over
     return low
-
-
-@dataclass(frozen=True, slots=True)
-class _Stages:
-    """Kinds of stages on some rows.
-
-    Attributes:
-        number: how many of each kind, shape (kinds, 1).
-        stash, recomputed: main layers that each has room for, without and with recomputation, shape (kinds, 1).
-        plain_s, recomputed_s: time of each without main layers, shape (kinds, rows), s.
-        layer_s, again_s: of one main layer, without and with recomputation, shape (rows,), s.
-    """
-
-    number: Ints
-    stash: Ints
-    recomputed: Ints
-    plain_s: Floats
-    recomputed_s: Floats
-    layer_s: Floats
-    again_s: Floats
-
-    def take(self, rows: Ints) -> _Stages:
-        """The same on fewer rows."""
-        return replace(
-            self,
-            plain_s=self.plain_s[:, rows],
-            recomputed_s=self.recomputed_s[:, rows],
-            layer_s=self.layer_s[rows],
-            again_s=self.again_s[rows],
-        )
-
-    def held(self, time_s: Floats) -> Floats:
-        """Main layers that all stages together hold within a stage time, shape (rows,)."""
-        plain = _layers_within(time_s - self.plain_s, self.layer_s, self.stash)
-        again = _layers_within(time_s - self.recomputed_s, self.again_s, self.recomputed)
-        total: Floats = (self.number * np.maximum(plain, again)).sum(axis=0)
-        return total
-
-
-def _describe_stages(choice: PipelineChoice, times: Floats) -> _Stages:
-    """Rooms and times of the stages of one (t, S)."""
-    rooms, main = choice.rooms, choice.roles.main
-    plain, again = [], []
-    for room in rooms:
-        ends = list(room.ends)
-        forward = times[:, ends, 0].sum(axis=1)
-        plain.append(forward + times[:, ends, 1].sum(axis=1) + room.transfer_s)
-        again.append(plain[-1] + forward)
-    layer_s = times[:, main, 0] + times[:, main, 1]
-    return _Stages(
-        number=np.array([[room.num_stages] for room in rooms]),
-        stash=np.array([[room.stash] for room in rooms]),
-        recomputed=np.array([[room.recomputed] for room in rooms]),
-        plain_s=np.stack(plain),
-        recomputed_s=np.stack(again),
-        layer_s=layer_s,
-        again_s=layer_s + times[:, main, 0],
-    )
 
 
 def _layers_within(time_s: Floats, each_s: Floats, most: Ints) -> Floats:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import NodeKind, TreeEntry, TreeNode
-from phaze_opt.certify.check.prices import BlockShape, Floats, Precedes, Prices, price_vector
+from phaze_opt.certify.check.prices import BlockShape, Floats, Prices, ScheduleCase, price_vector
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.problem import Exclusivity
 
@@ -38,34 +37,10 @@ class PricedTree:
         return least
 
 
-@dataclass(frozen=True, slots=True)
-class _Settled:
-    """What the branchings above a node have settled."""
-
-    precedes: Precedes
-    is_spread: NDArray[np.bool_]
-    is_single: NDArray[np.bool_]
-
-    @property
-    def is_cyclic(self) -> bool:
-        return bool(self.precedes.diagonal().any())
-
-    def with_mode(self, operator: int, *, is_spread: bool) -> _Settled:
-        settled = (self.is_spread if is_spread else self.is_single).copy()
-        settled[operator] = True
-        return replace(self, is_spread=settled) if is_spread else replace(self, is_single=settled)
-
-    def with_order(self, before: int, after: int) -> _Settled:
-        # The relation is closed already: what precedes ``before`` now precedes ``after`` and what follows it.
-        ahead, behind = self.precedes[:, before].copy(), self.precedes[after].copy()
-        ahead[before] = behind[after] = True
-        return replace(self, precedes=self.precedes | np.outer(ahead, behind))
-
-
 def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
     """Walk a tree in depth-first order; the prices of its cases, or the rule that it breaks."""
-    none = np.zeros(shape.num_operators, dtype=np.bool_)
-    open_cases = [_Settled(shape.precedes, none, none)]
+    # A stack: nodes come depth first, so the case of the next node is the one that was opened last.
+    open_cases = [shape.all_schedules]
     cases: list[Prices] = []
     max_cores = [np.iinfo(np.int64).max] * 2
     needs_time = False
@@ -82,6 +57,7 @@ def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
         children = _children(node, case, shape)
         if isinstance(children, str):
             return f"node {number}: {children}"
+        # Orders part schedules only if both operators last: one of no length may lie within the other.
         needs_time |= node.branching is not NodeKind.MODE
         if node.branching is NodeKind.CORES:
             column = _CORE_COLUMN[node.core_type]
@@ -92,14 +68,14 @@ def price_tree(tree: TreeEntry, shape: BlockShape) -> PricedTree | str:
     return PricedTree(tuple(cases), (max_cores[0], max_cores[1]), needs_time)
 
 
-def _leaf(node: TreeNode, case: _Settled, shape: BlockShape) -> Prices | str | None:
+def _leaf(node: TreeNode, case: ScheduleCase, shape: BlockShape) -> Prices | str | None:
     """Prices of a leaf; None where it has no schedule."""
     if node.vector is None:
         return None if case.is_cyclic else "has no vector though its orders form no cycle"
-    return price_vector(node.vector, shape, precedes=case.precedes, is_spread=case.is_spread, is_single=case.is_single)
+    return price_vector(node.vector, shape, case)
 
 
-def _children(node: TreeNode, case: _Settled, shape: BlockShape) -> list[_Settled] | str:
+def _children(node: TreeNode, case: ScheduleCase, shape: BlockShape) -> list[ScheduleCase] | str:
     """The cases of a branching's children, in order, or the rule it breaks."""
     operators = node.operators
     if len(set(operators)) != len(operators) or not all(0 <= i < shape.num_operators for i in operators):
@@ -113,7 +89,7 @@ def _children(node: TreeNode, case: _Settled, shape: BlockShape) -> list[_Settle
     return _cores_children(node, case, shape)
 
 
-def _mode_children(operators: tuple[int, ...], case: _Settled) -> list[_Settled] | str:
+def _mode_children(operators: tuple[int, ...], case: ScheduleCase) -> list[ScheduleCase] | str:
     """Spread, or not."""
     if len(operators) != 1:
         return f"branches on the mode of {len(operators)} operators"
@@ -122,7 +98,7 @@ def _mode_children(operators: tuple[int, ...], case: _Settled) -> list[_Settled]
     return [case.with_mode(operators[0], is_spread=True), case.with_mode(operators[0], is_spread=False)]
 
 
-def _order_children(operators: tuple[int, ...], case: _Settled, shape: BlockShape) -> list[_Settled] | str:
+def _order_children(operators: tuple[int, ...], case: ScheduleCase, shape: BlockShape) -> list[ScheduleCase] | str:
     """One before the other: of two operators of which one is spread and, under type, that share a core type."""
     if len(operators) != 2:
         return f"branches on the order of {len(operators)} operators"
@@ -134,7 +110,7 @@ def _order_children(operators: tuple[int, ...], case: _Settled, shape: BlockShap
     return [case.with_order(i, j), case.with_order(j, i)]
 
 
-def _cores_children(node: TreeNode, case: _Settled, shape: BlockShape) -> list[_Settled] | str:
+def _cores_children(node: TreeNode, case: ScheduleCase, shape: BlockShape) -> list[ScheduleCase] | str:
     """Of num_cores + 1 operators of one type two do not overlap: a case for each ordered pair."""
     if node.core_type not in _CORE_COLUMN:
         return f"branches on cores of type '{node.core_type}'"
@@ -142,5 +118,6 @@ def _cores_children(node: TreeNode, case: _Settled, shape: BlockShape) -> list[_
         return f"branches on {len(node.operators)} operators and {node.num_cores} cores"
     if not shape.uses[list(node.operators), _CORE_COLUMN[node.core_type]].all():
         return f"not all of the operators {node.operators} use the core type {node.core_type}"
+    # Some two of them must wait for each other, as there is a core too few: which, and in which order, is the case.
     pairs = [(a, b) for a in sorted(node.operators) for b in sorted(node.operators) if a != b]
     return [case.with_order(a, b) for a, b in pairs]
