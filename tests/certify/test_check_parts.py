@@ -17,12 +17,11 @@ from phaze_opt.certify.check import problem_data
 from phaze_opt.certify.check.bounds import RowBounds
 from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.files import read_certificate
+from phaze_opt.certify.check.points_table import enumerate_architectures
 from phaze_opt.certify.check.pool import PricedBlock, PricedPool
-from phaze_opt.certify.check.prices import block_shape
+from phaze_opt.certify.check.prices import block_shape, price_tree
 from phaze_opt.certify.check.problem_data import ModelData, PhaseGraph, throughput
-from phaze_opt.certify.check.replay import PhaseLatencies, replay
-from phaze_opt.certify.check.space_rows import enumerate_architectures
-from phaze_opt.certify.check.trees import price_tree
+from phaze_opt.certify.check.solutions import PhaseLatencies, replay
 from phaze_opt.errors import CertificateError, VerificationError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.flops import model_flops

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kits.placers import brute_force_batch_time
 
 from phaze_opt.certify.certificate import BOUND_SLACK, SolvedModel, SolvedStage
-from phaze_opt.certify.check.replay import placed_batch_time
+from phaze_opt.certify.check.solutions import placed_batch_time
 from phaze_opt.objective.bound_placement import bound_batch_times, build_relaxation
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.placement.solve import solve_placement

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from kits.schedulers import brute_force_makespan, random_problem
 
 from phaze_opt.certify.certificate import BOUND_SLACK, FlowEntry, NodeKind, TreeEntry, TreeNode, VectorEntry
-from phaze_opt.certify.check.prices import Prices, block_shape, closure, price_vector
-from phaze_opt.certify.check.trees import PricedTree, price_tree
+from phaze_opt.certify.check.prices import PricedTree, Prices, block_shape, closure, price_tree, price_vector
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.schedule.problem import Exclusivity
 

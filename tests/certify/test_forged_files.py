@@ -15,7 +15,7 @@ from forger import ANY, AREA, TDP, UPPER, Forger
 from phaze_opt.certify.certificate import MULTIPLIERS_FILE, POINTS_FILE, POOL_FILE, SOLUTIONS_FILE
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.files import read_certificate
-from phaze_opt.certify.check.space_rows import check_budgets, enumerate_architectures, joined_points
+from phaze_opt.certify.check.points_table import check_budgets, enumerate_architectures, joined_points
 from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.constants import load_constants
 

@@ -15,7 +15,7 @@ from phaze_opt.certify.pieces import JOURNAL_FILE, open_pieces
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import BUSY, lock_file
 from phaze_opt.certify.robust.analyse import analyse_robustness, read_result, result_file
-from phaze_opt.certify.robust.conclusions import WITHIN
+from phaze_opt.certify.robust.conclude import WITHIN
 from phaze_opt.certify.robust.result import (
     ConclusionKind,
     RobustDesign,

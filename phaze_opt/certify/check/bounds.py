@@ -13,10 +13,10 @@ from phaze_opt.certify.check.exact import exact_batch_time
 from phaze_opt.certify.check.files import CertificateFiles
 from phaze_opt.certify.check.pipelines import Batch, Memory
 from phaze_opt.certify.check.pool import PricedBlock, PricedPool, check_slots
+from phaze_opt.certify.check.prices import PricedTree
 from phaze_opt.certify.check.problem_data import CheckedProblem, ModelData, PhaseGraph, PreparedModel, throughput
 from phaze_opt.certify.check.relaxed import PipelineChoice, list_choices, relaxed_batch_time, start_values
 from phaze_opt.certify.check.report import demand
-from phaze_opt.certify.check.trees import PricedTree
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.design import chips_of

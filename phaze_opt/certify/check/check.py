@@ -11,12 +11,17 @@ from phaze_opt.certify.certificate import CERTIFICATE_FILE, Infeasibility, Place
 from phaze_opt.certify.check.bounds import BoundCheck
 from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.files import certificate_directory, check_unchanged, read_certificate
-from phaze_opt.certify.check.points_table import check_rows
+from phaze_opt.certify.check.points_table import (
+    check_budgets,
+    check_rows,
+    check_space,
+    enumerate_architectures,
+    joined_points,
+)
 from phaze_opt.certify.check.pool import price_pool
 from phaze_opt.certify.check.problem_data import check_problem
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, refuse
 from phaze_opt.certify.check.solutions import SolutionCheck
-from phaze_opt.certify.check.space_rows import check_budgets, check_space, enumerate_architectures, joined_points
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.errors import CertificateError, PluginError
 

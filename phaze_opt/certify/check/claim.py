@@ -7,10 +7,9 @@ from typing import NoReturn
 import numpy as np
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, CertificateProvenance, Claim, Infeasibility
-from phaze_opt.certify.check.points_table import PointsTable
+from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.problem_data import Floats, goal_value
 from phaze_opt.certify.check.report import demand, refuse
-from phaze_opt.certify.check.space_rows import EXACT
 from phaze_opt.hardware.template import AXIS
 
 GAP_TOLERANCE = 1e-8

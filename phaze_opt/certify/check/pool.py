@@ -19,15 +19,16 @@ from phaze_opt.certify.certificate import (
 from phaze_opt.certify.check.prices import (
     BlockShape,
     Precedes,
+    PricedTree,
     Prices,
     block_shape,
     closure,
     fault_of_arcs,
+    price_tree,
     price_vector,
 )
 from phaze_opt.certify.check.problem_data import PHASES, ModelData, PhaseGraph
 from phaze_opt.certify.check.report import refuse
-from phaze_opt.certify.check.trees import PricedTree, price_tree
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.schedule.problem import Exclusivity
 

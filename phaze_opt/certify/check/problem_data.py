@@ -25,6 +25,14 @@ from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.workload.training import Optimizer
 
+CORES_USED = {
+    CoreType.TC: (True, False),
+    CoreType.VC: (False, True),
+    CoreType.TC_AND_VC: (True, True),
+    CoreType.NETWORK: (False, False),
+    CoreType.NONE: (False, False),
+}
+"""Whether an operator uses tensor and vector cores."""
 PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 Floats = NDArray[np.float64]
 

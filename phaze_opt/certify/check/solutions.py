@@ -1,28 +1,40 @@
-"""Every solution replayed: schedules, placement, and the throughput they attain."""
+"""Every solution replayed from the definitions of semantics 4 and 5: schedules, placement, and what they attain."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import SOLUTIONS_FILE, Solution, SolvedModel
+from phaze_opt.certify.certificate import SOLUTIONS_FILE, Solution, SolvedModel, SolvedSchedule, SolvedStage
 from phaze_opt.certify.check.files import CertificateFiles
-from phaze_opt.certify.check.pipelines import Batch, Memory
-from phaze_opt.certify.check.problem_data import PHASES, CheckedProblem, PreparedModel, Sharded, throughput
-from phaze_opt.certify.check.replay import PhaseLatencies, placed_batch_time, replay
+from phaze_opt.certify.check.pipelines import Batch, Memory, boundary_cost, sync_cost
+from phaze_opt.certify.check.points_table import EXACT
+from phaze_opt.certify.check.problem_data import (
+    CORES_USED,
+    PHASES,
+    CheckedProblem,
+    PhaseGraph,
+    PreparedModel,
+    Sharded,
+    throughput,
+)
 from phaze_opt.certify.check.report import demand, refuse
-from phaze_opt.certify.check.space_rows import EXACT
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.template import PointColumns
-from phaze_opt.schedule.problem import Cores, cores_of_each
+from phaze_opt.placement.problem import RecomputePolicy
+from phaze_opt.schedule.problem import Cores, Exclusivity, cores_of_each
 
 Floats = NDArray[np.float64]
+REPLAY_TOLERANCE = 1e-9
+"""Overlap that rounding of start times explains, as a share of the makespan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +156,163 @@ class SolutionCheck:
                 refuse(message, file=SOLUTIONS_FILE, row=chip.row)
             makespans[schedule.layer, column] = made
         return makespans
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLatencies:
+    """Latencies of one phase's operators on one chip, s, its HBM floor, s, and the chip's cores of each type."""
+
+    one_core_s: Floats
+    spread_s: Floats
+    floor_s: float
+    num_cores: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """A schedule as it runs: starts and finishes, what takes time on cores, modes, and the cores that each needs."""
+
+    start: Floats
+    finish: Floats
+    runs: NDArray[np.bool_]
+    is_spread: NDArray[np.bool_]
+    needs: NDArray[np.int64]
+    slack: float
+
+
+def replay(
+    graph: PhaseGraph, schedule: SolvedSchedule, latencies: PhaseLatencies, exclusivity: Exclusivity
+) -> float | str:
+    """Makespan of a schedule, the floor included, s; or the rule that it breaks."""
+    count = len(graph.core_types)
+    if len(schedule.start_s) != count or len(schedule.is_spread) != count:
+        return f"lists {len(schedule.start_s)} starts and {len(schedule.is_spread)} modes of {count} operators"
+    start, is_spread = np.array(schedule.start_s), np.array(schedule.is_spread, dtype=np.bool_)
+    needs = np.array([CORES_USED[kind] for kind in graph.core_types], dtype=np.int64).reshape(count, 2)
+    on_core = needs.any(axis=1)
+    length = np.where(on_core, np.where(is_spread, latencies.spread_s, latencies.one_core_s), 0.0)
+    finish = start + length
+    if not (np.isfinite(start) & (start >= 0.0)).all():
+        return "has a start that is not finite and at least 0"
+    makespan = float(max(finish.max(initial=0.0), latencies.floor_s))
+    slack = REPLAY_TOLERANCE * makespan
+    for before, after in graph.edges:
+        if start[after] < finish[before] - slack:
+            return f"operator {after} starts before operator {before}, which it needs, ends"
+    course = _Course(start, finish, on_core & (length > 2.0 * slack), is_spread, needs, slack)
+    fault = _exclusivity_fault(course, exclusivity) or _cores_fault(course, latencies.num_cores)
+    return fault or makespan
+
+
+def _exclusivity_fault(course: _Course, exclusivity: Exclusivity) -> str | None:
+    """Nothing runs beside a spread operator (chip), or nothing that shares a core type with it (type)."""
+    begins_before = course.start[:, None] < course.finish[None, :] - course.slack
+    clashes = begins_before & begins_before.T & (course.runs & course.is_spread)[:, None] & course.runs[None, :]
+    if exclusivity is Exclusivity.TYPE:
+        clashes &= (course.needs @ course.needs.T) > 0
+    np.fill_diagonal(clashes, val=False)
+    if not clashes.any():
+        return None
+    spread, other = (int(position) for position in np.argwhere(clashes)[0])
+    return f"operator {other} runs beside operator {spread}, which is spread"
+
+
+def _cores_fault(course: _Course, num_cores: Sequence[int]) -> str | None:
+    """At every start the operators that run need no more cores than there are."""
+    for column, name in enumerate(("tensor", "vector")):
+        users = np.flatnonzero(course.runs & ~course.is_spread & (course.needs[:, column] > 0))
+        for now in course.start[users] + course.slack:
+            busy = int(((course.start[users] <= now) & (course.finish[users] - course.slack > now)).sum())
+            if busy > num_cores[column]:
+                return f"{busy} operators run at once on {num_cores[column]} {name} cores"
+    return None
+
+
+def placed_batch_time(
+    sharded: Sharded, solved: SolvedModel, times: Floats, *, cluster: Cluster, batch: Batch, memory: Memory
+) -> float | str:
+    """Batch time of a placement, s, or the rule that it breaks.
+
+    Args:
+        sharded: the model at the placement's tensor degree.
+        solved: the placement.
+        times: layer times of its schedules, collectives included, shape (num_distinct_layers, 3), s.
+        cluster: devices and network.
+        batch: samples.
+        memory: of one device, and the recomputation policy.
+    """
+    stages = solved.stages
+    fault = _fault_of_shape(solved, len(sharded.chain), cluster.num_devices)
+    if fault is not None:
+        return fault
+    num_micro = batch.num_micro_batches(solved.data_parallel)
+    for number in range(len(stages)):
+        fault = _fault_of_memory(sharded, stages, number, memory, in_flight=min(len(stages) - number, num_micro))
+        if fault is not None:
+            return f"stage {number} {fault}"
+    stage_s = max(_stage_time(sharded, stages, number, times, cluster) for number in range(len(stages)))
+    cost = sync_cost(cluster.network, data_parallel=solved.data_parallel, stride=solved.tensor_parallel * len(stages))
+    sync_s = max(
+        cost.seconds(_of_stage(sharded, stages, stage, sharded.sizes.gradient, sharded.tied_gradient))
+        + _of_stage(sharded, stages, stage, times[:, 2], float(times[sharded.chain[-1], 2]) * sharded.tied_share)
+        for stage in stages
+    )
+    return stage_s * (num_micro + len(stages) - 1) + sync_s
+
+
+def _fault_of_shape(solved: SolvedModel, num_layers: int, num_devices: int) -> str | None:
+    """Layers each once and in order, degrees within the devices."""
+    # Compared end to end: a stage may claim more layers than memory has room to list.
+    starts = [0, *(stage.last + 1 for stage in solved.stages)]
+    follows = [stage.first for stage in solved.stages] == starts[:-1] and starts[-1] == num_layers
+    if not follows or any(stage.last < stage.first for stage in solved.stages):
+        return f"its stages do not hold each of {num_layers} layers once and in order"
+    used = solved.tensor_parallel * len(solved.stages) * solved.data_parallel
+    if solved.data_parallel < 1 or used > num_devices:
+        return f"its placement uses {used} devices of {num_devices}"
+    return None
+
+
+def _fault_of_memory(
+    sharded: Sharded, stages: Sequence[SolvedStage], number: int, memory: Memory, *, in_flight: int
+) -> str | None:
+    """The stage fits, and recomputes as the policy has it."""
+    stage, sizes = stages[number], sharded.sizes
+    chosen = sharded.chain[stage.first : stage.last + 1]
+    state = _of_stage(sharded, stages, stage, sizes.state, sharded.tied_state)
+    stashed = state + in_flight * fsum(sizes.stash[chosen])
+    again = state + in_flight * fsum(sizes.inputs[chosen]) + float(sizes.working_set[chosen].max())
+    takes = again if stage.is_recomputed else stashed
+    if takes > memory.capacity_bytes:
+        return f"takes {takes:.6g} bytes of {memory.capacity_bytes:.6g}"
+    must = {
+        RecomputePolicy.AUTO: stashed > memory.capacity_bytes,
+        RecomputePolicy.NEVER: False,
+        RecomputePolicy.ALWAYS: True,
+    }[memory.policy]
+    if stage.is_recomputed != must:
+        return f"recomputes: {stage.is_recomputed}, which policy '{memory.policy}' forbids"
+    return None
+
+
+def _stage_time(sharded: Sharded, stages: Sequence[SolvedStage], number: int, times: Floats, cluster: Cluster) -> float:
+    """Forward, backward, recomputation and both boundaries of one stage, s."""
+    stage, output = stages[number], sharded.sizes.output
+    chosen = sharded.chain[stage.first : stage.last + 1]
+    forward, from_end = fsum(times[chosen, 0]), len(stages) - number
+    total = forward + fsum(times[chosen, 1]) + (forward if stage.is_recomputed else 0.0)
+    if number > 0:
+        into = boundary_cost(cluster.network, degree=sharded.degree, from_end=from_end)
+        total += into.seconds(float(output[sharded.chain[stage.first - 1]]))
+    if from_end > 1:
+        out_of = boundary_cost(cluster.network, degree=sharded.degree, from_end=from_end - 1)
+        total += out_of.seconds(float(output[sharded.chain[stage.last]]))
+    return total
+
+
+def _of_stage(
+    sharded: Sharded, stages: Sequence[SolvedStage], stage: SolvedStage, per_layer: Floats, tied: float
+) -> float:
+    """A sum over the layers of a stage; what is tied counts once where all are in one stage."""
+    total = fsum(per_layer[sharded.chain[stage.first : stage.last + 1]])
+    return total - tied if len(stages) == 1 else total

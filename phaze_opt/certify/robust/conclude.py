@@ -1,20 +1,23 @@
-"""From worths and searches to the result: optima, designs with their regrets, proofs, effects of assumptions."""
+"""From worths and searches to the result: optima, designs with their regrets, proofs, effects, and what follows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from phaze_opt.certify.certificate import BOUND_SLACK
 from phaze_opt.certify.closing import PROOF_SLACK
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.robust.conclusions import Findings, draw_conclusions
 from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch
 from phaze_opt.certify.robust.ledger import Ledger
+from phaze_opt.certify.robust.prover import ModelFacts
 from phaze_opt.certify.robust.result import (
     NOT_IN_SPACE,
     Conclusion,
+    ConclusionKind,
     GroupEffect,
     Minimax,
     RobustDesign,
@@ -23,11 +26,17 @@ from phaze_opt.certify.robust.result import (
     WorldOptimum,
 )
 from phaze_opt.certify.robust.worlds import Assumptions, End, World, WorldKind
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.template import AXIS, DesignPoint
 from phaze_opt.objective.references import REFERENCES
 
-NO_COST = KeptCost(0.0, 0.0)
-"""Of keeping a parameter where nothing is feasible."""
+WITHIN = (0.001, 0.01, 0.05)
+"""Regrets that the nominal best design is held against."""
+NO_WORST_WORLD = -1
+_DEGREES: Mapping[str, Callable[[ModelFacts], int]] = {
+    "tensor": lambda facts: facts.tensor_parallel,
+    "pipeline": lambda facts: facts.num_stages,
+    "data": lambda facts: facts.data_parallel,
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +89,7 @@ def conclude(evidence: Evidence, *, wall_s: float) -> RobustResult:
         designs=designs,
         minimax=_minimax(evidence, evidence.found, designs),
         nominal_minimax=_minimax(evidence, evidence.nominal_found, designs),
-        conclusions=_conclusions(evidence, optima, designs),
+        conclusions=tuple(draw_conclusions(_Findings(evidence, optima, designs))),
         effects=_effects(evidence, optima, designs),
         num_distinct_worlds=len(evidence.ledger.worlds),
         wall_s=wall_s,
@@ -170,29 +179,6 @@ def _minimax(evidence: Evidence, found: MinimaxSearch, designs: Sequence[RobustD
     )
 
 
-def _conclusions(
-    evidence: Evidence, optima: Sequence[WorldOptimum], designs: Sequence[RobustDesign]
-) -> tuple[Conclusion, ...]:
-    """None if the nominal world has no feasible point to conclude from."""
-    if not optima[0].is_feasible:
-        return ()
-    by_index = {design.index: design for design in designs if design.index >= 0}
-    costs = {
-        axis: [evidence.costs.get((row, axis), NO_COST) for row in evidence.rows]
-        for axis in evidence.problem.space.varying_axes()
-    }
-    return draw_conclusions(
-        Findings(
-            optima=optima,
-            nominal_best=by_index[optima[0].index],
-            minimax=by_index[evidence.found.index],
-            references=[design for design in designs if design.index < 0],
-            costs=costs,
-            tolerance=evidence.optimal_within,
-        )
-    )
-
-
 def _effects(
     evidence: Evidence, optima: Sequence[WorldOptimum], designs: Sequence[RobustDesign]
 ) -> tuple[GroupEffect, ...]:
@@ -225,3 +211,137 @@ def _effects(
                 )
             )
     return tuple(effects)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Findings:
+    """What conclusions are drawn from, the nominal world first; worlds with a feasible point are asked."""
+
+    evidence: Evidence
+    optima: Sequence[WorldOptimum]
+    designs: Sequence[RobustDesign]
+
+    @property
+    def worlds(self) -> tuple[int, ...]:
+        """Positions of the worlds asked."""
+        return tuple(row for row, optimum in enumerate(self.optima) if optimum.is_feasible)
+
+    def design(self, index: int) -> RobustDesign:
+        """The design of a point."""
+        return next(design for design in self.designs if design.index == index)
+
+
+def draw_conclusions(findings: _Findings) -> Iterator[Conclusion]:
+    """All conclusions; none if the nominal world has no feasible point to conclude from."""
+    if not findings.optima[0].is_feasible:
+        return
+    nominal_best = findings.design(findings.optima[0].index)
+    minimax = findings.design(findings.evidence.found.index)
+    yield from _stays_within(findings, nominal_best)
+    yield from _shapes(findings)
+    yield from _placements(findings)
+    yield from _causes(findings)
+    yield from _beats(findings, nominal_best, "the nominal best design")
+    if minimax.index != nominal_best.index:
+        yield from _beats(findings, minimax, "the min-max-regret design")
+
+
+def _stays_within(findings: _Findings, design: RobustDesign) -> Iterator[Conclusion]:
+    """The nominal best design against the optimum of every world."""
+    worlds = findings.worlds
+    regrets = tuple(design.regrets[row] for row in worlds)
+    for within in WITHIN:
+        yield Conclusion(
+            kind=ConclusionKind.NOMINAL_BEST,
+            statement=f"the nominal best design stays within {100 * within:g} % of the optimum",
+            holds=tuple(regret <= within for regret in regrets),
+            found=regrets,
+            worlds=worlds,
+            worst_world=worlds[int(np.argmax(regrets))],
+            is_proved=tuple(design.regrets_upper[row] <= within or design.regrets[row] > within for row in worlds),
+        )
+
+
+def _shapes(findings: _Findings) -> Iterator[Conclusion]:
+    """One axis a row: whether a design with the nominal best one's value is still optimal, within the tolerance.
+
+    Not whether the best design found has it: many designs tie, and which of them is named says little.
+    """
+    point, worlds, evidence = findings.optima[0].point, findings.worlds, findings.evidence
+    for axis in evidence.problem.space.varying_axes():
+        asked = [evidence.costs[evidence.rows[row], axis] for row in worlds]
+        regrets = tuple(cost.regret for cost in asked)
+        holds = tuple(regret <= evidence.optimal_within for regret in regrets)
+        yield Conclusion(
+            kind=ConclusionKind.SHAPE,
+            statement=f"a best design has {AXIS[axis].describe(getattr(point, axis))}",
+            holds=holds,
+            found=regrets,
+            worlds=worlds,
+            worst_world=worlds[int(np.argmax(regrets))],
+            is_proved=tuple(
+                held or cost.regret_lower > evidence.optimal_within for held, cost in zip(holds, asked, strict=True)
+            ),
+        )
+
+
+def _placements(findings: _Findings) -> Iterator[Conclusion]:
+    """Degrees of every model on the best design of every world."""
+    nominal = findings.optima[0].models
+    for position, facts in enumerate(nominal):
+        of = f" of {facts.model}" if len(nominal) > 1 else ""
+        for name, degree in _DEGREES.items():
+            statement = f"{name}-parallel degree{of} on the best design: {degree(facts)}"
+            yield _of_best_designs(findings, ConclusionKind.PLACEMENT, statement, position, degree)
+
+
+def _causes(findings: _Findings) -> Iterator[Conclusion]:
+    """What takes the most time of every model on the best design of every world."""
+    nominal = findings.optima[0].models
+    for position, facts in enumerate(nominal):
+        of = facts.model if len(nominal) > 1 else "training"
+        statement = f"{of} spends most time on {facts.cause}"
+        yield _of_best_designs(findings, ConclusionKind.CAUSE, statement, position, lambda known: known.cause.value)
+
+
+def _of_best_designs(
+    findings: _Findings, kind: ConclusionKind, statement: str, position: int, fact: Callable[[ModelFacts], int | str]
+) -> Conclusion:
+    """Whether one fact of a model is the same on the best designs found; nothing is proved of all that tie."""
+    worlds = findings.worlds
+    expected = fact(findings.optima[0].models[position])
+    found = tuple(fact(findings.optima[row].models[position]) for row in worlds)
+    distances = [_distance(value, expected) for value in found]
+    return Conclusion(
+        kind=kind,
+        statement=statement,
+        holds=tuple(value == expected for value in found),
+        found=found,
+        worlds=worlds,
+        worst_world=worlds[int(np.argmax(distances))] if max(distances) > 0.0 else NO_WORST_WORLD,
+        is_proved=(False,) * len(worlds),
+    )
+
+
+def _distance(value: int | str, expected: int | str) -> float:
+    """Degrees lie apart by their ratio; of words any other is as far."""
+    if isinstance(value, int) and isinstance(expected, int):
+        return abs(math.log(value / expected))
+    return float(value != expected)
+
+
+def _beats(findings: _Findings, design: RobustDesign, name: str) -> Iterator[Conclusion]:
+    """A design over every reference that trains the models, in every world where it does."""
+    for reference in (known for known in findings.designs if known.index == NOT_IN_SPACE):
+        worlds = tuple(row for row in findings.worlds if reference.values[row] > 0.0)
+        if worlds:
+            ratios = tuple(design.values[row] / reference.values[row] for row in worlds)
+            yield Conclusion(
+                kind=ConclusionKind.REFERENCE,
+                statement=f"{name} beats {reference.name}",
+                holds=tuple(ratio > 1.0 for ratio in ratios),
+                found=ratios,
+                worlds=worlds,
+                worst_world=worlds[int(np.argmin(ratios))],
+                is_proved=(False,) * len(worlds),
+            )

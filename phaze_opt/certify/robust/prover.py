@@ -106,31 +106,11 @@ class RobustProver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ProveTask:
-    """Prove a world."""
+class Task:
+    """Prove a world, or evaluate a design in it: a point by its index, a reference machine by its name."""
 
     world: World
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluateTask:
-    """Evaluate a point in a world."""
-
-    world: World
-    index: int
-
-    @property
-    def name(self) -> str:
-        """Under which the journal keeps it."""
-        return str(self.index)
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceTask:
-    """Evaluate a reference machine in a world."""
-
-    world: World
-    name: str
+    design: int | str | None = None
 
 
 class ProverBench:
@@ -140,13 +120,10 @@ class ProverBench:
         """Take the prover."""
         self.prover = prover
 
-    def do(self, work: object, tell: Tell, /) -> WorldProof | Worth:  # noqa: ARG002 -- short, so it tells nothing
+    def do(self, work: Task, tell: Tell, /) -> WorldProof | Worth:  # noqa: ARG002 -- short, so it tells nothing
         """One task; its result depends on nothing but the task."""
-        if isinstance(work, ProveTask):
+        if work.design is None:
             return self.prover.prove(work.world)
-        if isinstance(work, EvaluateTask):
-            return self.prover.evaluate(work.world, work.index)
-        if isinstance(work, ReferenceTask):
-            return self.prover.evaluate_reference(work.world, work.name)
-        message = f"{work!r} is no task"
-        raise TypeError(message)
+        if isinstance(work.design, int):
+            return self.prover.evaluate(work.world, work.design)
+        return self.prover.evaluate_reference(work.world, work.design)
