@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from small_problems import small_problem, small_scenario, small_space
 
 from phaze_opt.certify.bench import Workers
 from phaze_opt.certify.pieces import Pieces
@@ -18,38 +19,26 @@ from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.prover import Cause, ModelFacts, ProverBench, WorldBest, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import ConstantValue, World, WorldKind
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.network import Cluster
-from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.goals import Goal
-from phaze_opt.objective.scenario import Scenario
-from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import gib_to_bytes, mib_to_bytes
-from phaze_opt.workload.config import load_model
-
-NO_BUDGET_UM2 = 1e12
+from phaze_opt.units import mib_to_bytes
 
 
 def make_space(**axes: tuple[int, ...]) -> SearchSpace:
-    """A space without area bounds; 24 points unless told otherwise."""
-    values: dict[str, tuple[int, ...]] = {
-        "vc_width": (),
+    """24 points unless told otherwise."""
+    values = {
         "num_tc": (1, 4),
         "num_vc": (2, 8),
         "tc_width": (32, 64, 128),
-        "tc_depth": (64,),
         "glb_bytes": (mib_to_bytes(4), mib_to_bytes(16)),
-        "hbm_bytes": (gib_to_bytes(32),),
         "micro_batch": (2,),
     }
-    return SearchSpace("toy", Axes(**(values | axes)), NO_BUDGET_UM2, 0.0)
+    return small_space(**(values | axes))
 
 
 def make_problem(
     space: SearchSpace | None = None,
     *,
-    devices: int = 4,
-    network: str = "two-level",
     goal: Goal = Goal.THROUGHPUT,
     varied: tuple[str, ...] = ("",),
     **changes: object,
@@ -60,11 +49,8 @@ def make_problem(
         key: entry if key.startswith(varied) else replace(entry, low=entry.value, high=entry.value)
         for key, entry in constants.entries.items()
     }
-    constants = Constants(entries, constants.options)
-    cluster = Cluster(devices, load_network(network, num_devices=devices, constants=constants))
-    defaults: dict[str, object] = {"global_batch": 16, "tensor_parallel": (1, 2)}
-    scenario = Scenario(models=(load_model("tiny"),), cluster=cluster, **(defaults | changes))  # type: ignore[arg-type]
-    return CertifyProblem(scenario, space if space is not None else make_space(), constants, goal)
+    scenario = small_scenario(**({"global_batch": 16, "sequence_length": None, "schedule_gap": 0.01} | changes))
+    return small_problem(scenario, space or make_space(), constants=Constants(entries, constants.options), goal=goal)
 
 
 def bare_worlds(count: int) -> tuple[World, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forger_chains import random_chain
+from forger_originals import COMMON, original
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.schedulers import random_problem
@@ -159,8 +160,8 @@ def test_changed_schedules_are_judged_as_the_other_replay_judges_them(seed, excl
 
 
 @pytest.mark.parametrize("common", list(CommonMean))
-def test_means_over_models_are_those_of_evaluations(common, two_model_scenario):
-    scenario = replace(two_model_scenario, common=common)
+def test_means_over_models_are_those_of_evaluations(common):
+    scenario = replace(original(COMMON).scenario, common=common)
     batch_s = np.array([[0.5, 2.0, 1.0], [0.25, 4.0, np.inf]])
     flops = [model_flops(model, scenario.sequence_length_of(model)) for model in scenario.models]
     found = throughput(scenario, batch_s)
@@ -168,13 +169,6 @@ def test_means_over_models_are_those_of_evaluations(common, two_model_scenario):
         rates = [scenario.global_batch / seconds for seconds in batch_s[:, row]]
         assert found[row] == pytest.approx(combine_rates(rates, [1.0 / f for f in flops], common=common), rel=1e-12)
     assert found[2] == 0.0
-
-
-@pytest.fixture
-def two_model_scenario():
-    from forger_originals import COMMON, small_problem
-
-    return small_problem(COMMON).scenario
 
 
 def test_a_bound_below_what_is_attained_is_refused(certificates):

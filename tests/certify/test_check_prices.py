@@ -53,7 +53,7 @@ def lower_of(priced, problem):
     """Operators of type NONE, which blocks do not hold, take no time."""
     on_core = np.array([kind is not CoreType.NONE for kind in problem.core_types])
     rows = [np.array([values]) * on_core for values in (problem.spread_s, problem.one_core_s)]
-    return float(priced.lower_s(*rows, np.array([[problem.num_tc, problem.num_vc]], dtype=float))[0])
+    return float(priced.lower_s(*rows, np.array([problem.cores], dtype=float))[0])
 
 
 @given(seed=SEEDS, exclusivity=RULES)
@@ -83,7 +83,7 @@ def random_nodes(rng, shape, problem, state, depth):
     ]
     options += ["order"] if pairs else []
     users = np.flatnonzero(shape.uses[:, 0])
-    options += ["cores"] if len(users) > problem.num_tc else []
+    options += ["cores"] if len(users) > problem.cores.tc else []
     if depth == 0 or not options:
         return [TreeNode(NodeKind.LEAF, vector=random_vector(rng, shape, precedes))]
     chosen = str(rng.choice(options))
@@ -96,8 +96,8 @@ def random_nodes(rng, shape, problem, state, depth):
         node = TreeNode(NodeKind.ORDER, operators=(i, j))
         states = [(with_order(precedes, a, b), spread, single) for a, b in ((i, j), (j, i))]
     else:
-        picked = tuple(sorted(int(i) for i in rng.choice(users, problem.num_tc + 1, replace=False)))
-        node = TreeNode(NodeKind.CORES, operators=picked, core_type=CoreType.TC, num_cores=problem.num_tc)
+        picked = tuple(sorted(int(i) for i in rng.choice(users, problem.cores.tc + 1, replace=False)))
+        node = TreeNode(NodeKind.CORES, operators=picked, core_type=CoreType.TC, num_cores=problem.cores.tc)
         states = [(with_order(precedes, a, b), spread, single) for a in picked for b in picked if a != b]
     return [node, *(below for child in states for below in random_nodes(rng, shape, problem, child, depth - 1))]
 

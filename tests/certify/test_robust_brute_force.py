@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 from robust_toys import make_problem, make_space
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.robust import objective_prover
 from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.objective_prover import ObjectiveProver
+from phaze_opt.certify.robust.prover import Worth
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
 from phaze_opt.certify.robust.worlds import (
     ConstantValue,
@@ -165,3 +168,38 @@ def test_jobs_change_no_number(tmp_path: Path) -> None:
         results.append(replace(result, wall_s=0.0))
     assert results[0] == results[1]
     assert {c.kind for c in results[0].conclusions} == set(ConclusionKind)
+
+
+@pytest.mark.parametrize(
+    ("solves", "expected", "num_efforts"),
+    [
+        ([(100.0, 100.05)], (100.0, 100.05), 1),
+        ([(100.0, 100.2), (100.0, 100.05)], (100.0, 100.05), 2),
+        ([(100.0, 100.2), (100.15, 100.2)], (100.15, 100.2), 2),
+        ([(100.0, 100.2), (100.0, 100.2)], (100.0, 100.2), 2),
+        ([(100.0, 100.2), (100.0, 100.2 - 1e-13)], (100.0, 100.2 - 1e-13), 2),
+        ([(100.0, 100.3), (100.0, 100.2), (100.0, 100.15)], (100.0, 100.15), 3),
+        ([(100.0, 100.3), (99.0, 100.4)], (100.0, 100.3), 2),
+        ([(0.0, 0.0)], (0.0, 0.0), 1),
+    ],
+)
+def test_a_point_is_solved_again_while_its_gap_is_open_and_that_helps(
+    solves: list[tuple[float, float]],
+    expected: tuple[float, float],
+    num_efforts: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = make_problem(SMALL)
+    prover = ObjectiveProver(problem, tolerance=0.001, num_best=3)
+    world = build_worlds(problem, find_assumptions(problem), num_samples=0, seed=0)[0]
+    asked: list[int] = []
+
+    def solve(*_: object, effort: int) -> SimpleNamespace:
+        asked.append(effort)
+        return SimpleNamespace(evaluation=solves[effort])
+
+    monkeypatch.setattr(objective_prover, "solve_point", solve)
+    monkeypatch.setattr(ObjectiveProver, "_worth", lambda _, solved: Worth(*solved))
+    found = prover.evaluate(world, 3)
+    assert (found.value, found.value_upper) == expected
+    assert asked == list(range(num_efforts))

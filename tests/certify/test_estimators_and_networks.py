@@ -1,7 +1,8 @@
-"""Proofs and certificates hold for any estimator: with the calibrated one they equal brute force and pass the check."""
+"""Proofs and certificates hold for any estimator and network: they equal brute force and pass the check."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,19 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.training import AttentionForm
 
+CHUNKED = """name = "torus"
+chunking = "themis"
+[[dimensions]]
+topology = "ring"
+size = 4
+bandwidth_gb_per_s = 40
+latency_us = 1
+[[dimensions]]
+topology = "ring"
+size = 1
+bandwidth_gb_per_s = 40
+latency_us = 1
+"""
 SMALL = small_space()
 CASES = {
     "fused": small_scenario(estimator="calibrated"),
@@ -64,3 +78,20 @@ def test_a_certificate_with_calibrated_operators_passes_the_check(
 def test_evaluations_say_which_estimator_made_them() -> None:
     objective = Objective(CASES["fused"])
     assert objective.evaluate(SMALL.point(0)).provenance.estimator == "calibrated"
+
+
+@pytest.mark.parametrize("kind", ["measured", "chunked"])
+def test_a_proof_equals_brute_force_and_its_check_passes(kind: str, tmp_path: Path) -> None:
+    network = "dgx-a100"
+    if kind == "chunked":
+        network = str(tmp_path / "torus.toml")
+        (tmp_path / "torus.toml").write_text(CHUNKED, encoding="utf-8")
+    scenario = small_scenario(devices=16, network=network, tensor_parallel=(1, 2, 8))
+    problem = small_problem(scenario, small_space())
+    result = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path / "proofs"))
+    values, _ = brute_force(problem)
+    assert result.certificate.claim.is_proved
+    assert result.certificate.claim.value == pytest.approx(max(values), rel=1e-9)
+    check_certificate(result.directory)
+    kept = json.loads((result.directory / "certificate.json").read_text(encoding="utf-8"))
+    assert ("curve" if kind == "measured" else "chunking") in json.dumps(kept)

@@ -1,4 +1,4 @@
-"""The min-max-regret design against looking at every point in every world."""
+"""The least regrets, over all points and with a parameter kept, against looking at every point in every world."""
 
 from __future__ import annotations
 
@@ -9,10 +9,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from robust_toys import TABLE_PROBLEM, tables, toy_ledger
 
-from phaze_opt.certify.robust.least_regret import MinimaxSearch, find_minimax, lower_regrets
+from phaze_opt.certify.robust import least_regret
+from phaze_opt.certify.robust.least_regret import (
+    MinimaxSearch,
+    Restriction,
+    find_minimax,
+    lower_regrets,
+    measure_costs,
+)
 from phaze_opt.certify.robust.ledger import Ledger
 
-SIZE = TABLE_PROBLEM.space.size
+SPACE = TABLE_PROBLEM.space
+SIZE = SPACE.size
+COLUMNS = SPACE.columns(np.arange(SIZE))
+
+
+Table = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _search(ledger: Ledger, tolerance: float) -> MinimaxSearch:
@@ -27,7 +39,7 @@ def _largest_regrets(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @settings(max_examples=150, deadline=None)
 @given(table=tables(), tolerance=st.sampled_from([0.0, 0.02]))
-def test_equals_brute_force(table: tuple[NDArray[np.float64], NDArray[np.float64]], tolerance: float) -> None:
+def test_equals_brute_force(table: Table, tolerance: float) -> None:
     values, bounds = table
     ledger = toy_ledger(values, bounds)
     found = _search(ledger, tolerance)
@@ -46,7 +58,7 @@ def test_equals_brute_force(table: tuple[NDArray[np.float64], NDArray[np.float64
 
 @settings(max_examples=60, deadline=None)
 @given(table=tables())
-def test_lower_bounds_hold_for_every_point(table: tuple[NDArray[np.float64], NDArray[np.float64]]) -> None:
+def test_lower_bounds_hold_for_every_point(table: Table) -> None:
     values, bounds = table
     feasible = values.max(axis=1) > 0.0
     lower = lower_regrets(bounds[feasible], values[feasible].max(axis=1))
@@ -56,9 +68,7 @@ def test_lower_bounds_hold_for_every_point(table: tuple[NDArray[np.float64], NDA
 
 @settings(max_examples=60, deadline=None)
 @given(table=tables(), claimed=st.sampled_from([0.9, 0.99]))
-def test_an_evaluation_that_beats_a_proof_moves_the_optimum(
-    table: tuple[NDArray[np.float64], NDArray[np.float64]], claimed: float
-) -> None:
+def test_an_evaluation_that_beats_a_proof_moves_the_optimum(table: Table, claimed: float) -> None:
     """A proof within a tolerance may name the second best; no regret is negative for it, and all are against one."""
     values, bounds = table
     ledger = toy_ledger(values, bounds, claimed=claimed)
@@ -88,9 +98,7 @@ def test_hopeless_points_are_left_alone() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(table=tables(), within=st.sampled_from([1e-8, 0.3]))
-def test_the_most_robust_of_the_nominal_best(
-    table: tuple[NDArray[np.float64], NDArray[np.float64]], within: float
-) -> None:
+def test_the_most_robust_of_the_nominal_best(table: Table, within: float) -> None:
     values, bounds = table
     if values[0].max() == 0.0:
         return
@@ -102,3 +110,38 @@ def test_the_most_robust_of_the_nominal_best(
     assert found.index in eligible
     assert found.regret == regrets[found.index] == regrets[eligible].min()
     assert found.regret_lower == found.regret
+
+
+@settings(max_examples=150, deadline=None)
+@given(table=tables(), tolerance=st.sampled_from([0.0, 0.05]), value=st.sampled_from([32, 64, 128]))
+def test_costs_enclose_the_true_ones(table: Table, tolerance: float, value: int) -> None:
+    values, bounds = table
+    ledger = toy_ledger(values, bounds)
+    rows = np.flatnonzero(values.max(axis=1) > 0.0).tolist()
+    is_in = COLUMNS.tc_width == value
+    costs = measure_costs(ledger, [Restriction(row, "tc_width", is_in) for row in rows], tolerance=tolerance)
+    assert set(costs) == {(row, "tc_width") for row in rows}
+    for (row, _), cost in costs.items():
+        true_cost = 1.0 - values[row][is_in].max() / values[row].max()
+        assert cost.regret_lower - 1e-15 <= true_cost <= cost.regret + 1e-15
+
+
+@settings(max_examples=50, deadline=None)
+@given(table=tables())
+def test_with_rounds_enough_costs_are_exact(table: Table) -> None:
+    values, bounds = table
+    ledger = toy_ledger(values, bounds)
+    is_in = COLUMNS.num_tc == 4
+    rows = np.flatnonzero(values.max(axis=1) > 0.0).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(least_regret, "MAX_ROUNDS", SPACE.size)
+        costs = measure_costs(ledger, [Restriction(row, "num_tc", is_in) for row in rows], tolerance=0.0)
+    for (row, _), cost in costs.items():
+        assert cost.regret == pytest.approx(1.0 - values[row][is_in].max() / values[row].max(), abs=1e-8)
+        assert cost.regret - cost.regret_lower <= 1e-7
+
+
+def test_columns_are_those_of_the_points() -> None:
+    points = [SPACE.point(index) for index in range(SPACE.size)]
+    assert list(COLUMNS) == points
+    assert SPACE.varying_axes() == ("num_tc", "num_vc", "tc_width", "glb_bytes")
