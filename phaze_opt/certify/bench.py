@@ -110,17 +110,6 @@ class ProofBench:
         return BoundChunk(columns, row_of.reshape(-1).astype(np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class BenchBuilder:
-    """Makes the bench of a worker process."""
-
-    problem: CertifyProblem
-
-    def __call__(self) -> ProofBench:
-        """The bench."""
-        return ProofBench(self.problem)
-
-
 @dataclass(slots=True)
 class Workers:
     """Does work in order: in this process for one job, in others for more; a context that ends them.

@@ -25,6 +25,8 @@ POINTS_FILE = "points.parquet"
 POOL_FILE = "pool.json"
 MULTIPLIERS_FILE = "multipliers.npz"
 SOLUTIONS_FILE = "solutions.json"
+DATA_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
+"""All but ``certificate.json``, which keeps their digests."""
 JOURNAL_DIRECTORY = "journal"
 """Of a proof under way, beneath the certificate that it may replace; no part of it."""
 NO_MULTIPLIERS = -1

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from phaze_opt.certify.bench import BenchBuilder, BoundWork, ProofBench, RefineWork, Workers
+from phaze_opt.certify.bench import BoundWork, ProofBench, RefineWork, Workers
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.closing import PROOF_SLACK, ClosingLoop, ProofEffort
@@ -141,7 +142,7 @@ def prove_problem(
     state = ProofState(problem, MultiplierTable(problem.space.axes.micro_batch, len(bench.bounder.slots)))
     since_s = time.perf_counter() - pieces.spent_s
     jobs = jobs if pools is None and objective is None else 1
-    with Workers(BenchBuilder(problem), jobs=jobs, here=bench) as workers:
+    with Workers(partial(ProofBench, problem), jobs=jobs, here=bench) as workers:
         proving = _Proving(state, bench, workers, pieces, on_progress or (lambda _: None), since_s)
         proving.bound_all()
         effort = proving.close(tolerance=tolerance, num_best=num_best)

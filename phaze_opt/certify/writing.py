@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from phaze_opt import __version__
 from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
+    DATA_FILES,
     FORMAT,
     MULTIPLIERS_FILE,
     NO_MULTIPLIERS,
@@ -116,7 +117,6 @@ def _write_files(proof: Proof, directory: Path, *, wall_s: float) -> Certificate
     solutions = [state.solved[index].solution for index in sorted(state.solved)]
     kept = SolutionsFile(tuple(solution for solution in solutions if solution is not None))
     _write_json(directory / SOLUTIONS_FILE, SolutionsFile, kept)
-    names = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
     certificate = Certificate(
         format=FORMAT,
         claim=proof.claim,
@@ -126,7 +126,7 @@ def _write_files(proof: Proof, directory: Path, *, wall_s: float) -> Certificate
         constants_digest=problem.constants.digest,
         problem_digest=problem.digest,
         slots=proof.bounder.slots,
-        files={name: _sha256(directory / name) for name in names},
+        files={name: _sha256(directory / name) for name in DATA_FILES},
         provenance=_provenance(proof, wall_s),
     )
     certificate = replace(certificate, digest=content_digest(to_plain(Certificate, certificate)))

@@ -16,10 +16,9 @@ from pyarrow import parquet
 
 from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
+    DATA_FILES,
     MULTIPLIERS_FILE,
     POINTS_FILE,
-    POOL_FILE,
-    SOLUTIONS_FILE,
     Certificate,
     content_digest,
 )
@@ -29,7 +28,6 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.goals import problem_digest
 from phaze_opt.record.plain_data import from_plain
 
-OTHER_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
 UPPER, ATTAINED = "throughput_upper_samples_per_s", "throughput_samples_per_s"
 AREA, TDP, MEMORY = "over the area budget", "over the TDP budget", "no placement fits the memory"
 RECOMPUTED = f"{UPPER} is .* but its multipliers give"
@@ -127,7 +125,7 @@ class Forger:
         """Recompute digests of all files and of the problem; an estimator that nobody has leaves the problem's."""
 
         def change(data: Any) -> None:
-            for name in OTHER_FILES:
+            for name in DATA_FILES:
                 if (self.directory / name).exists():
                     data["files"][name] = hashlib.sha256((self.directory / name).read_bytes()).hexdigest()
             forged = from_plain(Certificate, data)

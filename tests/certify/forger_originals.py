@@ -24,6 +24,7 @@ SPACE = SearchSpace(
         num_tc=(1, 4, 16, 64),
         num_vc=(4, 16, 64),
         tc_width=(64, 128),
+        vc_width=(),
         tc_depth=(64, 128),
         glb_bytes=(8 * MEBI, 32 * MEBI),
         hbm_bytes=(16 * MEBI, 64 * MEBI, 8 * GIBI),

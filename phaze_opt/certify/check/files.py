@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
+    DATA_FILES,
     FORMAT,
     JOURNAL_DIRECTORY,
     MULTIPLIERS_FILE,
@@ -44,7 +45,6 @@ _BROKEN_ARCHIVE = (
     zlib.error,
 )  # fmt: skip
 """What numpy and zipfile raise on archives that are none, encrypted, or cut short."""
-_OTHER_FILES = (POINTS_FILE, POOL_FILE, MULTIPLIERS_FILE, SOLUTIONS_FILE)
 MAX_STATEMENT_BYTES = 4 << 20
 """No ``certificate.json`` comes near it."""
 MAX_JSON_BYTES = 64 << 20
@@ -148,7 +148,7 @@ def read_certificate(directory: Path) -> CertificateFiles:
         CertificateError: a file is missing, unknown, truncated or of another form.
     """
     certificate, changed = _read_statement(directory)
-    contents = {name: _read_bytes(directory, name, _most_bytes(name, certificate)) for name in _OTHER_FILES}
+    contents = {name: _read_bytes(directory, name, _most_bytes(name, certificate)) for name in DATA_FILES}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     changed += [name for name, digest in digests.items() if digest != certificate.files[name]]
     return CertificateFiles(
@@ -169,7 +169,7 @@ def read_claimed(directory: Path) -> Certificate:
     """
     certificate, changed = _read_statement(directory)
     points_content = _read_bytes(directory, POINTS_FILE, _most_bytes(POINTS_FILE, certificate))
-    changed += [name for name in _OTHER_FILES if _digest(directory, name) != certificate.files[name]]
+    changed += [name for name in DATA_FILES if _digest(directory, name) != certificate.files[name]]
     if changed:
         _refuse_changed(changed[0])
     points = read_points(points_content, num_rows=certificate.space.size)
@@ -237,15 +237,15 @@ def _digest(directory: Path, name: str) -> str:
 def _check_names(directory: Path, certificate: Certificate) -> None:
     """No file missing, none unknown."""
     found = {entry.name for entry in directory.iterdir()}
-    for name in _OTHER_FILES:
+    for name in DATA_FILES:
         if name not in found or not (directory / name).is_file():
             refuse("the file is missing", file=name)
     if (directory / JOURNAL_DIRECTORY).is_dir():
         found.discard(JOURNAL_DIRECTORY)
-    unknown = sorted(found - {CERTIFICATE_FILE, *_OTHER_FILES})
+    unknown = sorted(found - {CERTIFICATE_FILE, *DATA_FILES})
     if unknown:
         refuse("no certificate holds such a file or directory", file=unknown[0])
-    if set(certificate.files) != set(_OTHER_FILES):
+    if set(certificate.files) != set(DATA_FILES):
         refuse(f"files lists {sorted(certificate.files)}", file=CERTIFICATE_FILE)
 
 

@@ -252,8 +252,7 @@ def throughput(scenario: Scenario, batch_s: Floats) -> Floats:
     """
     rates = scenario.global_batch / batch_s
     if len(rates) == 1:
-        mean: Floats = rates[0]
-        return mean
+        return np.asarray(rates[0])
     is_feasible = np.isfinite(batch_s).all(axis=0)
     safe = np.where(is_feasible, rates, 1.0)
     return np.where(is_feasible, _mean(scenario, safe), 0.0)
@@ -265,14 +264,11 @@ def _mean(scenario: Scenario, rates: Floats) -> Floats:
     WORST is the lowest rate of model FLOPs, turned back into samples/s by the geometric mean of samples per FLOP.
     """
     if scenario.common is CommonMean.ARITHMETIC:
-        mean: Floats = rates.mean(axis=0)
-        return mean
+        return np.asarray(rates.mean(axis=0))
     if scenario.common is CommonMean.GEOMETRIC:
-        geometric: Floats = np.exp(np.log(rates).mean(axis=0))
-        return geometric
+        return np.asarray(np.exp(np.log(rates).mean(axis=0)))
     flops = np.array([model_flops(model, scenario.sequence_length_of(model)) for model in scenario.models])
-    lowest: Floats = (rates * flops[:, None]).min(axis=0)
-    return lowest * float(np.exp(-np.log(flops).mean()))
+    return np.asarray((rates * flops[:, None]).min(axis=0) * float(np.exp(-np.log(flops).mean())))
 
 
 def goal_value(goal: Goal, rate: Floats, tdp_w: Floats, *, num_devices: int) -> Floats:

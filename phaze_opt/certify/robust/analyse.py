@@ -66,15 +66,10 @@ def analyse_robustness(
     """
     with locked(lock_file(_directory(problem, options)), busy=BUSY):
         known = read_result(result_file(problem, options)) if options.is_resumed else None
-        if known is not None and _is_of(known, problem, options, robust):
+        asked = (problem.digest, options.tolerance, options.num_best, robust)
+        if known is not None and (known.problem_digest, known.tolerance, known.num_best, known.options) == asked:
             return known
         return _analyse(problem, options, robust, on_progress or (lambda _: None), prover)
-
-
-def _is_of(result: RobustResult, problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions) -> bool:
-    """Whether a finished result is the one asked for."""
-    found = (result.problem_digest, result.tolerance, result.num_best, result.options)
-    return found == (problem.digest, options.tolerance, options.num_best, robust)
 
 
 def _analyse(
