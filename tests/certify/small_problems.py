@@ -133,6 +133,18 @@ def contents(directory: Path) -> dict[str, bytes]:
     return found | {"certificate.json": json.dumps(certificate).encode()}
 
 
+def flip_a_bit(path: Path) -> None:
+    """In the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(bytes(content))
+
+
+def tear(path: Path) -> None:
+    """Cut the end off a file."""
+    path.write_bytes(path.read_bytes()[:-7])
+
+
 @dataclass
 class Doubler:
     """A bench of `record.workers` that doubles numbers, and dies of a word."""

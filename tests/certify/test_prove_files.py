@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from small_problems import contents, small_model, small_problem, small_scenario, small_space
+from small_problems import contents, flip_a_bit, small_model, small_problem, small_scenario, small_space, tear
 
 from phaze_opt.certify import bench, proving
 from phaze_opt.certify.bench import ProofBench
@@ -190,12 +190,6 @@ def test_a_journal_of_another_tolerance_is_started_afresh(tmp_path):
     assert result.certificate.claim.is_proved
 
 
-def flip_a_bit(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(bytes(content))
-
-
 def change_a_round(path):
     """A digit of the first round is another one."""
     lines = path.read_text().splitlines(keepends=True)
@@ -208,7 +202,7 @@ def change_a_round(path):
     ("name", "spoil", "num_bounded", "num_rounds"),
     [
         ("bounds-000001.npz", flip_a_bit, 1, 0),
-        ("bounds-000001.npz", lambda path: path.write_bytes(b"PK cut short"), 1, 0),
+        ("bounds-000001.npz", tear, 1, 0),
         ("bounds-000001.npz", lambda path: path.unlink(), 1, 0),
         (JOURNAL_FILE, change_a_round, 0, 1),
     ],

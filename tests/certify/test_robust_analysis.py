@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from robust_toys import PowerProver, make_problem, make_space
+from small_problems import flip_a_bit, tear
 
 from phaze_opt.certify.pieces import JOURNAL_FILE, open_pieces
 from phaze_opt.certify.problem import CertifyOptions
@@ -182,8 +183,7 @@ def test_what_follows_a_torn_line_can_be_read(tmp_path: Path) -> None:
         return found
 
     assert session(1, 2) == []
-    path = tmp_path / JOURNAL_FILE
-    path.write_text(path.read_text()[:-7])
+    tear(tmp_path / JOURNAL_FILE)
     assert session(3) == [1]
     assert session() == [1, 3]
 
@@ -194,10 +194,6 @@ def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         _analyse(tmp_path / "file", PowerProver(PROBLEM.space.size))
 
 
-def torn(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-7])
-
-
 def changed(path: Path) -> None:
     """A digit in the middle."""
     lines = path.read_bytes().splitlines(keepends=True)
@@ -205,15 +201,9 @@ def changed(path: Path) -> None:
     path.write_bytes(b"".join(lines))
 
 
-def flipped(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(bytes(content))
-
-
 @pytest.mark.parametrize(
     ("name", "spoil", "num_lost"),
-    [(JOURNAL_FILE, torn, 1), (JOURNAL_FILE, changed, 1), ("world-*.npz", flipped, 1), ("world-*.npz", torn, 1)],
+    [(JOURNAL_FILE, tear, 1), (JOURNAL_FILE, changed, 1), ("world-*.npz", flip_a_bit, 1), ("world-*.npz", tear, 1)],
 )
 def test_a_spoilt_piece_costs_that_piece(
     tmp_path: Path, name: str, spoil: Callable[[Path], None], num_lost: int, caplog: pytest.LogCaptureFixture
@@ -276,12 +266,7 @@ def test_a_space_without_a_feasible_point(tmp_path: Path) -> None:
 
 
 def test_nothing_uncertain_leaves_the_nominal_world(tmp_path: Path) -> None:
-    constants = PROBLEM.constants
-    fixed = type(constants)(
-        {key: replace(entry, low=entry.value, high=entry.value) for key, entry in constants.entries.items()},
-        constants.options,
-    )
-    problem = replace(PROBLEM, constants=fixed, space=make_space(tc_width=(32,)))
+    problem = make_problem(make_space(tc_width=(32,)), varied=("nothing",))
     prover = PowerProver(problem.space.size)
     result = analyse_robustness(problem, CertifyOptions(directory=tmp_path), ROBUST, prover=prover)
     assert [world.kind for world in result.worlds] == [WorldKind.NOMINAL]
