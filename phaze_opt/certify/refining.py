@@ -17,9 +17,8 @@ from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Solution
 from phaze_opt.certify.pool_entries import NewEntry, tree_entry, vector_entry
 from phaze_opt.certify.solving import SolvedPoint, solve_point, with_effort
-from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.objective.bound_phases import PoolKey, pool_key
-from phaze_opt.objective.compile import CompiledModel, CompiledPhase
+from phaze_opt.objective.compile import CompiledPhase
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
 from phaze_opt.objective.placing import HANG_GUARD_S
 from phaze_opt.placement.problem import PlacementResult
@@ -31,9 +30,9 @@ from phaze_opt.schedule.problem import Cores, cores_of_each
 from phaze_opt.schedule.proof_search import grow_tree
 from phaze_opt.schedule.proof_tree import ProofTree
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
+from phaze_opt.schedule.structure import ScheduleStructure
 
 Floats = NDArray[np.float64]
-PhaseKey = tuple[int, int, int]
 TIGHT = 1e-9
 """Bounds closer than this, relative, to what a schedule attains are not worth raising."""
 TREE_NODES = (64, 512, 4096)
@@ -92,41 +91,67 @@ class PointOutcome:
 
 
 @dataclass(slots=True)
-class _Model:
+class _OpenPhase:
+    """One phase of one degree of a model while its bound is raised.
+
+    Attributes:
+        place: of its bound among the model's makespans: degree, layer, phase.
+        structure: its blocks.
+        topology, pool: what is known of its topology.
+        latencies: on one core and spread, shape (num_operators,) each, s.
+        choices: pool entries of the blocks of two and more operators.
+        block_s: bounds of these blocks, once their own vectors are known, s.
+    """
+
+    place: tuple[int, int, int]
+    structure: ScheduleStructure
+    topology: int
+    pool: DualPool
+    latencies: tuple[Floats, Floats]
+    choices: list[int]
+    block_s: list[float] = field(default_factory=list)
+
+    def problem(self, number: int, cores: Cores) -> BlockProblem:
+        """One of its blocks."""
+        return self.pool.block_problem(number, *self.latencies, cores)
+
+    @property
+    def lower_s(self) -> float:
+        """Blocks follow one another, so their bounds add up; a single operator takes its faster mode at least."""
+        singles = [block.operators[0] for block in self.structure.blocks if len(block) == 1]
+        return float(np.minimum(*(of_mode[singles] for of_mode in self.latencies)).sum()) + sum(self.block_s)
+
+
+@dataclass(slots=True)
+class _OpenModel:
     """One model on one point while its bounds are raised.
 
     Attributes:
         index: in the scenario.
-        compiled, estimates: of one row.
-        makespan_s: bounds, shape (num_options, num_layers, 3), s.
-        choices: pool entries of the blocks of each phase.
-        block_s: bounds of these blocks, once their own vectors are known, s.
+        degrees: its tensor degrees.
+        makespan_s: bounds, shape (num_degrees, num_layers, 3), s.
+        phases: of each degree those that have blocks to bound.
         placed: the placement on these bounds.
-        refined, grown: options whose own vectors, and trees, are known.
+        refined, grown: degrees whose own vectors, and trees, are known, by position.
     """
 
     index: int
-    compiled: CompiledModel
-    estimates: Estimates
+    degrees: list[int]
     makespan_s: Floats
-    choices: dict[PhaseKey, list[int]]
-    block_s: dict[PhaseKey, list[float]] = field(default_factory=dict)
+    phases: list[list[_OpenPhase]]
     placed: PlacementResult | None = None
     refined: set[int] = field(default_factory=set)
     grown: set[int] = field(default_factory=set)
 
     @property
-    def option(self) -> int:
-        """The tensor degree that limits it."""
+    def limiting(self) -> int:
+        """Position of the tensor degree that limits it."""
         assert self.placed is not None
-        degrees = [option.graph.tensor_parallel for option in self.compiled.options]
-        return degrees.index(self.placed.tensor_parallel)
+        return self.degrees.index(self.placed.tensor_parallel)
 
-    def phases(self, option: int) -> list[tuple[PhaseKey, CompiledPhase]]:
-        """Phases of one degree that have blocks to bound."""
-        layers = self.compiled.options[option].phases
-        keyed = [((option, r, c), phase) for r, layer in enumerate(layers) for c, phase in enumerate(layer)]
-        return [(key, phase) for key, phase in keyed if self.choices[key]]
+    def raise_to(self, phase: _OpenPhase) -> None:
+        """Take in what the blocks of a phase bound it by."""
+        self.makespan_s[phase.place] = max(self.makespan_s[phase.place], phase.lower_s)
 
 
 class PointRefiner:
@@ -181,11 +206,11 @@ class _Refining:
         attained = solved.evaluation.throughput_samples_per_s
         enough = max(self._goal.enough_rate, attained * self._goal.slack)
         while rate > enough:
-            open_models = [model for model in self._models if model.option not in model.grown]
+            open_models = [model for model in self._models if model.limiting not in model.grown]
             if not open_models:
                 break
             for model in open_models:
-                self._grow(model, model.option, excess=enough / attained if attained > 0.0 else 1.0)
+                self._grow(model, excess=enough / attained if attained > 0.0 else 1.0)
             rate = self._raise_until(enough)
         return self._outcome(solved)
 
@@ -194,20 +219,26 @@ class _Refining:
         counts = self._num_placements, self._num_ilp_solves
         return PointOutcome(self._index, tuple(self._entries), evaluation, solution, *counts)
 
-    def _open(self, index: int) -> _Model:
+    def _open(self, index: int) -> _OpenModel:
         """One model with the bounds of the pools."""
         objective = self._bounder.objective
         compiled = objective.compiled(index, self._micro_batch)
         estimates = objective.estimate_table(self._chip, self._micro_batch, index=index)
         bounds = self._bounder.pools.bounds_and_choices(compiled, estimates, self._chip)
         chosen = iter(bounds.choices[0].tolist())
-        choices = {
-            (option, row, column): [next(chosen) for block in phase.structure.blocks if len(block) > 1]
-            for option, entry in enumerate(compiled.options)
-            for row, layer in enumerate(entry.phases)
-            for column, phase in enumerate(layer)
-        }
-        return _Model(index, compiled, estimates, bounds.makespan_s[0].copy(), choices)
+        phases: list[list[_OpenPhase]] = [[] for _ in compiled.options]
+        for option, entry in enumerate(compiled.options):
+            for row, layer in enumerate(entry.phases):
+                for column, phase in enumerate(layer):
+                    topology = self._refiner.topology(phase)
+                    pool = self._bounder.pool(topology)
+                    latencies = estimates.one_core_s[0, phase.columns], estimates.spread_s[0, phase.columns]
+                    choices = [next(chosen) for _ in pool.wide_blocks]
+                    place = (option, row, column)
+                    if choices:
+                        phases[option].append(_OpenPhase(place, phase.structure, topology, pool, latencies, choices))
+        degrees = [option.graph.tensor_parallel for option in compiled.options]
+        return _OpenModel(index, degrees, bounds.makespan_s[0].copy(), phases)
 
     def _raise_until(self, enough: float) -> float:
         """Add own vectors of limiting degrees until the rate is bounded by ``enough`` or all of them are; the rate."""
@@ -219,96 +250,67 @@ class _Refining:
             rate = self._bounder.rate_upper(placed, self._micro_batch)
             if rate <= enough:
                 return rate
-            loose = [model for model in self._models if model.option not in model.refined]
+            loose = [model for model in self._models if model.limiting not in model.refined]
             if not loose:
                 return rate
             for model in loose:
-                model.refined.add(model.option)
-                for key, phase in model.phases(model.option):
-                    self._raise_phase(model, key, phase)
+                model.refined.add(model.limiting)
+                for phase in model.phases[model.limiting]:
+                    self._raise_phase(model, phase)
 
-    def _raise_phase(self, model: _Model, key: PhaseKey, phase: CompiledPhase) -> None:
+    def _raise_phase(self, model: _OpenModel, phase: _OpenPhase) -> None:
         """Raise the bound of one phase by the best vector of each of its blocks."""
-        one_core, spread = self._latencies(model, phase)
-        quick = bound_compiled(
-            phase.structure,
-            one_core,
-            spread,
-            cores=self._cores,
-            exclusivity=self._bounder.objective.scenario.exclusivity,
-        )
-        if model.makespan_s[key] >= quick.upper_s * (1.0 - TIGHT):
+        exclusivity = self._bounder.objective.scenario.exclusivity
+        quick = bound_compiled(phase.structure, *phase.latencies, cores=self._cores, exclusivity=exclusivity)
+        if model.makespan_s[phase.place] >= quick.upper_s * (1.0 - TIGHT):
             return
-        topology = self._refiner.topology(phase)
-        pool = self._bounder.pool(topology)
-        model.block_s[key] = []
-        for number, choice in zip(pool.wide_blocks, model.choices[key], strict=True):
-            problem = self._problem(pool, number, model, phase)
-            known = _entry_bound(problem, pool.entries(number)[choice])
-            vector = self._refiner.program(topology, pool, problem, number).solve(problem)
+        for number, choice in zip(phase.pool.wide_blocks, phase.choices, strict=True):
+            problem = phase.problem(number, self._cores)
+            known = _entry_bound(problem, phase.pool.entries(number)[choice])
+            vector = self._refiner.program(phase.topology, phase.pool, problem, number).solve(problem)
             bound = dual_bound(problem, vector)
             if bound > known * (1.0 + TIGHT):
-                self._entries.append(NewEntry(topology, number, vector_entry(vector, problem.block)))
-            model.block_s[key].append(max(bound, known))
-        self._sum_up(model, key, phase)
+                self._entries.append(NewEntry(phase.topology, number, vector_entry(vector, problem.block)))
+            phase.block_s.append(max(bound, known))
+        model.raise_to(phase)
 
-    def _sum_up(self, model: _Model, key: PhaseKey, phase: CompiledPhase) -> None:
-        """The bound of a phase from those of its blocks."""
-        one_core, spread = self._latencies(model, phase)
-        singles = [block.operators[0] for block in phase.structure.blocks if len(block) == 1]
-        total = float(np.minimum(one_core[singles], spread[singles]).sum()) + sum(model.block_s[key])
-        model.makespan_s[key] = max(model.makespan_s[key], total)
-
-    def _grow(self, model: _Model, option: int, *, excess: float) -> None:
-        """Grow trees for blocks of one degree that are bounded below what their schedule takes.
+    def _grow(self, model: _OpenModel, *, excess: float) -> None:
+        """Grow trees for blocks of the limiting degree that are bounded below what their schedule takes.
 
         Args:
             model: the model.
-            option: the degree.
             excess: the rate that need not be closed, relative to what the point attains: at least 1.
         """
-        model.grown.add(option)
-        for key, phase in model.phases(option):
-            if key not in model.block_s:
+        model.grown.add(model.limiting)
+        for phase in model.phases[model.limiting]:
+            if not phase.block_s:
                 continue
-            topology = self._refiner.topology(phase)
-            pool = self._bounder.pool(topology)
-            spans = self._spans(model, phase)
-            for place, number in enumerate(pool.wide_blocks):
+            spans = self._spans(phase)
+            for place, number in enumerate(phase.pool.wide_blocks):
+                # A tree may stop where the excess over the incumbent is closed but for the margin.
                 target = spans[number] / (1.0 + MARGIN * (excess - 1.0))
-                if model.block_s[key][place] < target * (1.0 - TIGHT):
-                    problem = self._problem(pool, number, model, phase)
+                if phase.block_s[place] < target * (1.0 - TIGHT):
+                    problem = phase.problem(number, self._cores)
                     tree = grow_tree(problem, target_s=target, max_nodes=TREE_NODES[self._goal.effort])
                     bound = _entry_bound(problem, tree)
-                    if bound > model.block_s[key][place] * (1.0 + TIGHT):
-                        self._entries.append(NewEntry(topology, number, tree_entry(tree, problem.block)))
-                        model.block_s[key][place] = bound
-            self._sum_up(model, key, phase)
+                    if bound > phase.block_s[place] * (1.0 + TIGHT):
+                        self._entries.append(NewEntry(phase.topology, number, tree_entry(tree, problem.block)))
+                        phase.block_s[place] = bound
+            model.raise_to(phase)
 
-    def _spans(self, model: _Model, phase: CompiledPhase) -> list[float]:
+    def _spans(self, phase: _OpenPhase) -> list[float]:
         """How long each block of a phase takes in its schedule, s."""
         scenario = with_effort(self._bounder.objective.scenario, self._goal.effort)
-        one_core, spread = self._latencies(model, phase)
+        gap, nodes = scenario.schedule_gap, scenario.schedule_nodes
+        options = ScheduleOptions(mip_gap=gap, mip_nodes=nodes, time_limit_s=HANG_GUARD_S)
         result = solve_compiled(
-            phase.structure,
-            one_core,
-            spread,
-            cores=self._cores,
-            exclusivity=scenario.exclusivity,
-            options=ScheduleOptions(
-                mip_gap=scenario.schedule_gap, mip_nodes=scenario.schedule_nodes, time_limit_s=HANG_GUARD_S
-            ),
+            phase.structure, *phase.latencies, cores=self._cores, exclusivity=scenario.exclusivity, options=options
         )
         self._num_ilp_solves += result.num_ilp_solves
+        one_core, spread = phase.latencies
         finish = np.array(result.start_s) + np.where(result.is_spread, spread, one_core)
         ends = [0.0, *(float(finish[list(block.operators)].max()) for block in phase.structure.blocks)]
         return np.diff(ends).tolist()
-
-    def _problem(self, pool: DualPool, number: int, model: _Model, phase: CompiledPhase) -> BlockProblem:
-        return pool.block_problem(number, *self._latencies(model, phase), self._cores)
-
-    def _latencies(self, model: _Model, phase: CompiledPhase) -> tuple[Floats, Floats]:
-        return model.estimates.one_core_s[0, phase.columns], model.estimates.spread_s[0, phase.columns]
 
 
 def _entry_bound(problem: BlockProblem, entry: PoolEntry) -> float:
