@@ -116,6 +116,7 @@ class SpaceBounder:
         if any(result.status is PlacementStatus.INFEASIBLE for result in placed):
             return 0.0
         batch = self.objective.scenario.global_batch
+        # Sums of the placement may round up: a bound must not.
         rates = np.array([[batch / (result.batch_time_s * (1.0 - BOUND_SLACK)) for result in placed]])
         return float(self.bounder.combined(rates, micro_batch)[0])
 

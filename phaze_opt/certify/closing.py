@@ -135,6 +135,7 @@ class ClosingLoop:
         ahead = self.open_points()[:AHEAD]
         self._bound_exactly(ahead[~self._is_current[ahead]])
         values, visits = self.state.values_upper, self.state.visits
+        # Designs of one bound are mostly alike: what is learnt of one lowers the others too.
         groups: list[list[int]] = []
         for index in self.open_points()[:AHEAD].tolist():
             if groups and values[index] >= values[groups[-1][0]] * (1.0 - SAME):
@@ -171,6 +172,7 @@ class ClosingLoop:
                 self.effort.num_ilp_solves += outcome.solved.evaluation.effort.num_ilp_solves
                 self.effort.num_placements += outcome.solved.evaluation.effort.num_placements
                 self.state.solve(outcome.index, outcome.solved)
+        # All of a round is taken in at once, here and in the workers, so that no result depends on which was first.
         self._additions.append(pack_entries(tuple(entry for outcome in outcomes for entry in outcome.entries)))
         if self._bench.sync(tuple(self._additions)):
             self._is_current[:] = False

@@ -123,6 +123,7 @@ class ProofState:
         is_bounded = (rows.reason == 0) | (rows.reason == OUT_OF_MEMORY)
         for micro_batch in np.unique(micro_batches).tolist():
             mine = is_bounded & (micro_batches == micro_batch)
+            # Few distinct rows serve a whole chunk of points: only these are looked up.
             used, inverse = np.unique(row_of[mine], return_inverse=True)
             self.row[here][mine] = self.table.add(micro_batch, rows.entries[used])[inverse]
 

@@ -110,6 +110,7 @@ def _pipeline(cluster: Cluster, degree: int, num_stages: int, batch: Batch) -> P
 
 def _undominated(replicas: Sequence[Replicas]) -> tuple[Replicas, ...]:
     """Those that no other is at least as good as in m, latency and s/byte; of equal ones the first."""
+    # Sorted by m, then latency: only one that comes before can be as good in all three.
     kept: list[Replicas] = []
     order = sorted(replicas, key=lambda r: (r.num_micro_batches, r.sync.latency_s, r.sync.s_per_byte))
     for one in order:

@@ -103,10 +103,12 @@ def _stage_floor(choice: PipelineChoice, times: Floats) -> Floats:
     sharded, pipeline, roles = choice.sharded, choice.pipeline, choice.roles
     count = pipeline.num_stages
     busy_s = times[:, :, 0] + times[:, :, 1]
+    # Every stage but the last sends at least the smallest output, and every stage but the first receives it.
     output = float(sharded.sizes.output[sharded.chain[:-1]].min()) if count > 1 else 0.0
     boundaries = [cost.seconds(output) for cost in pipeline.boundaries]
     least = min(boundaries, default=0.0)
     mean = (busy_s @ roles.counts + 2.0 * sum(boundaries)) / count
+    # Of n main layers over S stages one stage holds ceil(n / S), and has one boundary at least.
     several = -(-roles.num_main // count) * busy_s[:, roles.main] + least
     single = busy_s[:, roles.counts > 0].max(axis=1) + least
     floor: Floats = np.maximum(np.maximum(mean, several), single)

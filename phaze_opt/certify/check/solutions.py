@@ -206,6 +206,7 @@ def replay(
 
 def _exclusivity_fault(course: _Course, exclusivity: Exclusivity) -> str | None:
     """Nothing runs beside a spread operator (chip), or nothing that shares a core type with it (type)."""
+    # i begins before j ends, and j before i ends: they overlap by more than rounding.
     begins_before = course.start[:, None] < course.finish[None, :] - course.slack
     clashes = begins_before & begins_before.T & (course.runs & course.is_spread)[:, None] & course.runs[None, :]
     if exclusivity is Exclusivity.TYPE:
@@ -219,6 +220,7 @@ def _exclusivity_fault(course: _Course, exclusivity: Exclusivity) -> str | None:
 
 def _cores_fault(course: _Course, num_cores: Sequence[int]) -> str | None:
     """At every start the operators that run need no more cores than there are."""
+    # The number that runs rises only where one starts, so starts are the only moments to look at.
     for column, name in enumerate(("tensor", "vector")):
         users = np.flatnonzero(course.runs & ~course.is_spread & (course.needs[:, column] > 0))
         for now in course.start[users] + course.slack:
