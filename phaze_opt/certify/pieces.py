@@ -178,16 +178,12 @@ class ProofPieces:
 
     def chunk(self, number: int) -> BoundChunk | None:
         """Bounds of a range of points, if kept and whole."""
-        if not self.has_chunk(number):
+        if number not in self._chunks:
             return None
         arrays = self.pieces.arrays(_chunk_name(number), self._chunks[number])
         if arrays is None:
             return None
         return BoundChunk(BoundRows(*(arrays[name] for name in _COLUMNS)), arrays["row_of"])
-
-    def has_chunk(self, number: int) -> bool:
-        """Whether these bounds are kept."""
-        return number in self._chunks
 
     def keep_chunk(self, number: int, chunk: BoundChunk) -> None:
         """Keep bounds.

@@ -64,12 +64,11 @@ class _Proving:
         """Bound every point by the relaxed placement, in chunks, those kept from the pieces."""
         size = self.state.problem.space.size
         works = [BoundWork(start, min(start + CHUNK_POINTS, size)) for start in range(0, size, CHUNK_POINTS)]
-        kept = {number for number in range(len(works)) if self.pieces.has_chunk(number)}
-        fresh = self.workers.map([work for number, work in enumerate(works) if number not in kept])
-        for number, work in enumerate(works):
-            chunk = self.pieces.chunk(number) if number in kept else None
-            if chunk is None:
-                chunk = next(iter(self.workers.map([work]))) if number in kept else next(fresh)
+        kept = [self.pieces.chunk(number) for number in range(len(works))]
+        fresh = self.workers.map([work for work, chunk in zip(works, kept, strict=True) if chunk is None])
+        for number, (work, known) in enumerate(zip(works, kept, strict=True)):
+            chunk = next(fresh) if known is None else known
+            if known is None:
                 self.pieces.keep_chunk(number, chunk)
             self.state.fill(work.start, chunk.rows, chunk.row_of)
             self._tell(CertifyStage.BOUNDING, num_bounded=work.stop, num_open=0)

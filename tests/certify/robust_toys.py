@@ -161,7 +161,7 @@ class PowerProver:
 
 
 def _worth(value: float) -> Worth:
-    facts = (ModelFacts("toy", 1, 2, 2, Cause.MEMORY),) if value > 0.0 else ()
+    facts = (ModelFacts("toy", 1, 2, 2, Cause.MEMORY_BOUND),) if value > 0.0 else ()
     return Worth(value, value, facts)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, Slot
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.errors import PluginError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
@@ -189,32 +189,26 @@ class CheckedProblem:
     certificate: Certificate
     constants: Constants
     estimator: Estimator
+    _models: dict[int, tuple[PreparedModel, ...]] = field(default_factory=dict, repr=False)
 
-    def models(self, micro_batch: int) -> tuple[ModelData, ...]:
-        """All models at one micro-batch."""
-        scenario = self.certificate.scenario
-        return tuple(
-            build_model_data(scenario, model, micro_batch=micro_batch) for model in range(len(scenario.models))
-        )
+    def models(self, micro_batch: int) -> tuple[PreparedModel, ...]:
+        """All models at one micro-batch, made once."""
+        if micro_batch not in self._models:
+            numbers = range(len(self.certificate.scenario.models))
+            self._models[micro_batch] = tuple(self._prepare(number, micro_batch) for number in numbers)
+        return self._models[micro_batch]
 
-    def prepare(self, models: Sequence[ModelData]) -> tuple[PreparedModel, ...]:
-        """Operators ready for estimating."""
-        return tuple(
-            PreparedModel(data, self._compile(data.operators), slots_of(self.certificate.slots, model))
-            for model, data in enumerate(models)
-        )
+    def _prepare(self, model: int, micro_batch: int) -> PreparedModel:
+        data = build_model_data(self.certificate.scenario, model, micro_batch=micro_batch)
+        operators: Sequence[Operator] = data.operators
+        if isinstance(self.estimator, CompilingEstimator):
+            operators = self.estimator.compile(operators)
+        slots = tuple(number for number, slot in enumerate(self.certificate.slots) if slot.model == model)
+        return PreparedModel(data, operators, slots)
 
     def estimate(self, model: PreparedModel, chips: AcceleratorTable) -> Estimates:
         """Latencies of all operators of a model on all chips."""
         return self.estimator.estimate(model.operators, chips)
-
-    def _compile(self, operators: Sequence[Operator]) -> Sequence[Operator]:
-        return self.estimator.compile(operators) if isinstance(self.estimator, CompilingEstimator) else operators
-
-
-def slots_of(slots: Sequence[Slot], model: int) -> tuple[int, ...]:
-    """Columns of the multipliers that belong to one model."""
-    return tuple(number for number, slot in enumerate(slots) if slot.model == model)
 
 
 def check_problem(certificate: Certificate) -> CheckedProblem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
 
@@ -60,7 +60,6 @@ class SolutionCheck:
     problem: CheckedProblem
     files: CertificateFiles
     space: PointColumns
-    _models: dict[int, tuple[PreparedModel, ...]] = field(default_factory=dict)
 
     def check(self) -> Iterator[int]:
         """Check every solved row; yields how many are done.
@@ -89,7 +88,7 @@ class SolutionCheck:
         scenario = self.problem.certificate.scenario
         point = self.space.take(slice(solution.index, solution.index + 1))
         chip, micro_batch = chips_of(point, self.problem.constants), int(point.micro_batch[0])
-        prepared = self._prepared(micro_batch)
+        prepared = self.problem.models(micro_batch)
         if len(solution.models) != len(prepared):
             message = f"has {len(solution.models)} models, not {len(prepared)}"
             refuse(message, file=SOLUTIONS_FILE, row=solution.index)
@@ -105,12 +104,6 @@ class SolutionCheck:
             f"throughput_samples_per_s is {stated:.9g} but its solution attains {attained:.9g}",
             rows=np.array([solution.index]),
         )
-
-    def _prepared(self, micro_batch: int) -> tuple[PreparedModel, ...]:
-        """All models at one micro-batch, made once."""
-        if micro_batch not in self._models:
-            self._models[micro_batch] = self.problem.prepare(self.problem.models(micro_batch))
-        return self._models[micro_batch]
 
     def _model_time(self, model: PreparedModel, solved: SolvedModel, chip: _SolvedRow) -> float:
         """Batch time of one model's placement and schedules, s."""

@@ -24,16 +24,6 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, TimeBreakdown
 from phaze_opt.objective.goals import Goal
 
-_CAUSES = {
-    "tensor_cores_s": Cause.TENSOR_CORES,
-    "vector_cores_s": Cause.VECTOR_CORES,
-    "memory_bound_s": Cause.MEMORY,
-    "tensor_parallel_collectives_s": Cause.COLLECTIVES,
-    "boundary_transfers_s": Cause.BOUNDARIES,
-    "gradient_all_reduce_s": Cause.GRADIENTS,
-    "bubble_s": Cause.BUBBLE,
-    "update_s": Cause.UPDATE,
-}
 CHUNK_POINTS = 4096
 """Points estimated at a time; a matter of memory only."""
 PROBED_POINTS = 64
@@ -72,7 +62,7 @@ def _model_facts(evaluation: Evaluation) -> ModelFacts:
         tensor_parallel=placement.tensor_parallel,
         num_stages=len(placement.stages),
         data_parallel=placement.data_parallel,
-        cause=_CAUSES[cause],
+        cause=Cause[cause.removesuffix("_s").upper()],
     )
 
 

@@ -15,14 +15,14 @@ from phaze_opt.record.workers import Tell
 
 
 class Cause(StrEnum):
-    """What an iteration spends time on, as `TimeBreakdown` divides it."""
+    """What an iteration spends time on: in capitals the fields of `TimeBreakdown`."""
 
     TENSOR_CORES = "tensor cores"
     VECTOR_CORES = "vector cores"
-    MEMORY = "memory"
-    COLLECTIVES = "tensor-parallel collectives"
-    BOUNDARIES = "boundary transfers"
-    GRADIENTS = "gradient all-reduce"
+    MEMORY_BOUND = "memory"
+    TENSOR_PARALLEL_COLLECTIVES = "tensor-parallel collectives"
+    BOUNDARY_TRANSFERS = "boundary transfers"
+    GRADIENT_ALL_REDUCE = "gradient all-reduce"
     BUBBLE = "pipeline bubble"
     UPDATE = "optimizer update"
 
