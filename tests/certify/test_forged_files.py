@@ -74,44 +74,48 @@ def pickled(name: str, table: np.ndarray) -> Iterator[tuple[str, bytes]]:
     return iter([(f"{name}.npy", saved(table.astype(object)))])
 
 
-MULTIPLIERS: dict[str, tuple[Forge, str]] = {
-    "truncated": (lambda forger: forger.truncate(MULTIPLIERS_FILE), NO_ARRAYS),
-    "pickled": (lambda forger: archive_of(forger, pickled), "mb1 is object of shape"),
-    "wide": (
-        lambda forger: forger.multipliers(lambda m: m.update({n: t.astype(np.int64) for n, t in m.items()})),
-        "mb1 is int64 of shape",
-    ),
-    "other batches": (
-        lambda forger: forger.multipliers(lambda tables: tables.update(mb8=tables.pop("mb4"))),
-        r"holds \['mb1.npy', 'mb8.npy'\], not \['mb1.npy', 'mb4.npy'\]",
-    ),
-    "twice": (lambda forger: archive_of(forger, twice), r"holds \['mb1.npy', 'mb1.npy', 'mb4.npy', 'mb4.npy'\]"),
-    "no array": (lambda forger: archive_of(forger, lambda name, _: iter([(name, b"")])), r"holds \['mb1', 'mb4'\]"),
-    "larger than memory": (larger_than_memory, r"mb1 is int32 of shape \(17592186044416, 3\)"),
-    "encrypted": (encrypted, NO_ARRAYS),
+FILES: dict[str, dict[str, tuple[Forge, str]]] = {
+    MULTIPLIERS_FILE: {
+        "truncated": (lambda forger: forger.truncate(MULTIPLIERS_FILE), NO_ARRAYS),
+        "pickled": (lambda forger: archive_of(forger, pickled), "mb1 is object of shape"),
+        "wide": (
+            lambda forger: forger.multipliers(lambda m: m.update({n: t.astype(np.int64) for n, t in m.items()})),
+            "mb1 is int64 of shape",
+        ),
+        "other batches": (
+            lambda forger: forger.multipliers(lambda tables: tables.update(mb8=tables.pop("mb4"))),
+            r"holds \['mb1.npy', 'mb8.npy'\], not \['mb1.npy', 'mb4.npy'\]",
+        ),
+        "twice": (lambda forger: archive_of(forger, twice), r"holds \['mb1.npy', 'mb1.npy', 'mb4.npy', 'mb4.npy'\]"),
+        "no array": (lambda forger: archive_of(forger, lambda name, _: iter([(name, b"")])), r"holds \['mb1', 'mb4'\]"),
+        "larger than memory": (larger_than_memory, r"mb1 is int32 of shape \(17592186044416, 3\)"),
+        "encrypted": (encrypted, NO_ARRAYS),
+    },
+    POINTS_FILE: {
+        "truncated": (lambda forger: forger.truncate(POINTS_FILE), "cannot be read as Parquet"),
+        "no text": (lambda forger: forger.table(no_text), "cannot be read as Parquet"),
+        "missing column": (
+            lambda f: f.table(lambda t: t.drop_columns(["tdp_w"])),
+            "column tdp_w is missing, not double",
+        ),
+        "extra column": (
+            lambda forger: forger.table(lambda table: table.append_column("note", table["index"])),
+            r"columns \['note'\] are unknown or double",
+        ),
+        "empty cell": (lambda forger: forger.cells(9, **{UPPER: None}), f"column {UPPER} has empty cells"),
+    },
+    POOL_FILE: {
+        "truncated": (lambda forger: forger.truncate(POOL_FILE), "does not hold what its form asks for"),
+        "two in one": (lambda f: f.json(POOL_FILE, vector_and_tree_in_one), "holds more than its form asks for"),
+    },
+    SOLUTIONS_FILE: {
+        "missing": (lambda forger: (forger.directory / SOLUTIONS_FILE).unlink(), "the file is missing"),
+        "far outside": (
+            lambda forger: forger.put("solutions.-1.index", HUGE, name=SOLUTIONS_FILE),
+            f"has a solution of row {HUGE}, which there is not",
+        ),
+    },
 }
-POINTS: dict[str, tuple[Forge, str]] = {
-    "truncated": (lambda forger: forger.truncate(POINTS_FILE), "cannot be read as Parquet"),
-    "no text": (lambda forger: forger.table(no_text), "cannot be read as Parquet"),
-    "missing column": (lambda f: f.table(lambda t: t.drop_columns(["tdp_w"])), "column tdp_w is missing, not double"),
-    "extra column": (
-        lambda forger: forger.table(lambda table: table.append_column("note", table["index"])),
-        r"columns \['note'\] are unknown or double",
-    ),
-    "empty cell": (lambda forger: forger.cells(9, **{UPPER: None}), f"column {UPPER} has empty cells"),
-}
-POOL: dict[str, tuple[Forge, str]] = {
-    "truncated": (lambda forger: forger.truncate(POOL_FILE), "does not hold what its form asks for"),
-    "two in one": (lambda f: f.json(POOL_FILE, vector_and_tree_in_one), "holds more than its form asks for"),
-}
-SOLUTIONS: dict[str, tuple[Forge, str]] = {
-    "missing": (lambda forger: (forger.directory / SOLUTIONS_FILE).unlink(), "the file is missing"),
-    "far outside": (
-        lambda forger: forger.put("solutions.-1.index", HUGE, name=SOLUTIONS_FILE),
-        f"has a solution of row {HUGE}, which there is not",
-    ),
-}
-FILES = {MULTIPLIERS_FILE: MULTIPLIERS, POINTS_FILE: POINTS, POOL_FILE: POOL, SOLUTIONS_FILE: SOLUTIONS}
 
 
 @pytest.mark.parametrize(("file", "name"), [(file, name) for file, table in FILES.items() for name in table])

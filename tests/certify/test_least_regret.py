@@ -139,9 +139,3 @@ def test_with_rounds_enough_costs_are_exact(table: Table) -> None:
     for (row, _), cost in costs.items():
         assert cost.regret == pytest.approx(1.0 - values[row][is_in].max() / values[row].max(), abs=1e-8)
         assert cost.regret - cost.regret_lower <= 1e-7
-
-
-def test_columns_are_those_of_the_points() -> None:
-    points = [SPACE.point(index) for index in range(SPACE.size)]
-    assert list(COLUMNS) == points
-    assert SPACE.varying_axes() == ("num_tc", "num_vc", "tc_width", "glb_bytes")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import numpy as np
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, CertificateProvenance, Claim, Infeasibility
@@ -33,11 +31,9 @@ def check_claim(certificate: Certificate, points: PointsTable) -> None:
     )
     _same("num_points", claim.num_points, len(points))
     _same("num_solved", claim.num_solved, int(points.is_solved.sum()))
-    if not 0.0 <= claim.tolerance < 1.0:
-        _refuse(f"tolerance is {claim.tolerance}")
+    _require(0.0 <= claim.tolerance < 1.0, f"tolerance is {claim.tolerance}")
     is_feasible = bool((points.reason == Infeasibility.FEASIBLE.value).any())
-    if claim.is_feasible != is_feasible:
-        _refuse(f"is_feasible is {claim.is_feasible} but the rows say {is_feasible}")
+    _require(claim.is_feasible == is_feasible, f"is_feasible is {claim.is_feasible} but the rows say {is_feasible}")
     if is_feasible:
         _check_incumbent(claim, points, attained)
         _check_gap(claim, upper)
@@ -49,8 +45,7 @@ def check_claim(certificate: Certificate, points: PointsTable) -> None:
 def _check_incumbent(claim: Claim, points: PointsTable, attained: Floats) -> None:
     """The incumbent is the best solved row, and the claim repeats it."""
     row = claim.incumbent
-    if not (0 <= row < len(points) and points.is_solved[row]):
-        _refuse(f"incumbent is row {row}, which is not solved")
+    _require(0 <= row < len(points) and bool(points.is_solved[row]), f"incumbent is row {row}, which is not solved")
     demand(
         attained <= attained[row] * (1.0 + EXACT),
         lambda better: f"attains {attained[better]:.9g}, more than the {attained[row]:.9g} of the incumbent, row {row}",
@@ -69,42 +64,44 @@ def _check_gap(claim: Claim, upper: Floats) -> None:
     )
     _close("value_upper", claim.value_upper, float(upper.max()))
     gap = claim.value_upper / claim.value - 1.0
-    if not abs(claim.gap - gap) <= EXACT * (1.0 + gap):
-        _refuse(f"gap is {claim.gap:.9g} but value and value_upper give {gap:.9g}")
-    if claim.is_proved and not claim.gap <= claim.tolerance + GAP_TOLERANCE:
-        _refuse(f"is_proved though the gap of {claim.gap:.9g} exceeds the tolerance of {claim.tolerance:.9g}")
-    if not claim.is_proved and claim.gap <= claim.tolerance - GAP_TOLERANCE:
-        _refuse(f"is not is_proved though the gap of {claim.gap:.9g} is within the tolerance of {claim.tolerance:.9g}")
+    stated, tolerance = f"the gap of {claim.gap:.9g}", f"the tolerance of {claim.tolerance:.9g}"
+    _require(
+        abs(claim.gap - gap) <= EXACT * (1.0 + gap), f"gap is {claim.gap:.9g} but value and value_upper give {gap:.9g}"
+    )
+    if claim.is_proved:
+        is_within = claim.gap <= claim.tolerance + GAP_TOLERANCE
+        _require(is_within, f"is_proved though {stated} exceeds {tolerance}")
+    else:
+        is_beyond = claim.gap > claim.tolerance - GAP_TOLERANCE
+        _require(is_beyond, f"is not is_proved though {stated} is within {tolerance}")
 
 
 def _check_nothing(claim: Claim) -> None:
     """Where nothing is feasible nothing is claimed."""
-    if claim.incumbent != -1 or claim.point is not None:
-        _refuse("names an incumbent though no row is feasible")
-    if any(number != 0.0 for number in (claim.value, claim.value_upper, claim.throughput_samples_per_s, claim.gap)):
-        _refuse("states a value though no row is feasible")
-    if not claim.is_proved:
-        _refuse("is not is_proved though every row is infeasible")
+    numbers = (claim.value, claim.value_upper, claim.throughput_samples_per_s, claim.gap)
+    _require(claim.incumbent == -1 and claim.point is None, "names an incumbent though no row is feasible")
+    _require(all(number == 0.0 for number in numbers), "states a value though no row is feasible")
+    _require(claim.is_proved, "is not is_proved though every row is infeasible")
 
 
 def _check_provenance(provenance: CertificateProvenance) -> None:
     """Nothing rests on it; what it says must be possible."""
-    if not (min(provenance.num_ilp_solves, provenance.num_placements) >= 0 and 0.0 <= provenance.wall_s < np.inf):
-        _refuse("its provenance holds a number that is not finite and at least 0")
+    is_possible = min(provenance.num_ilp_solves, provenance.num_placements) >= 0 and 0.0 <= provenance.wall_s < np.inf
+    _require(is_possible, "its provenance holds a number that is not finite and at least 0")
 
 
 def _close(name: str, stated: float, expected: float) -> None:
     """Equal but for rounding."""
-    if not np.abs(stated - expected) <= EXACT * abs(expected):
-        _refuse(f"{name} is {stated:.9g} but the rows give {expected:.9g}")
+    is_close = abs(stated - expected) <= EXACT * abs(expected)
+    _require(is_close, f"{name} is {stated:.9g} but the rows give {expected:.9g}")
 
 
 def _same(name: str, stated: int | None, expected: int) -> None:
     """Equal."""
-    if stated != expected:
-        _refuse(f"{name} is {stated} but the rows give {expected}")
+    _require(stated == expected, f"{name} is {stated} but the rows give {expected}")
 
 
-def _refuse(rule: str) -> NoReturn:
-    """A fault of the claim."""
-    refuse(f"claim: {rule}", file=CERTIFICATE_FILE)
+def _require(good: bool, rule: str) -> None:
+    """Refuse a fault of the claim."""
+    if not good:
+        refuse(f"claim: {rule}", file=CERTIFICATE_FILE)
