@@ -38,16 +38,6 @@ REPLAY_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class _SolvedRow:
-    """The chip of one row, and what its operators take."""
-
-    row: int
-    chip: AcceleratorTable
-    estimates: Estimates
-    batch: Batch
-
-
-@dataclass(frozen=True, slots=True)
 class SolutionCheck:
     """Replays the solutions of a certificate.
 
@@ -94,9 +84,10 @@ class SolutionCheck:
             refuse(message, file=SOLUTIONS_FILE, row=solution.index)
         batch_s = []
         for model, solved in zip(prepared, solution.models, strict=True):
-            estimates = self.problem.estimate(model, chip)
-            sizes = Batch(scenario.global_batch, micro_batch)
-            batch_s.append(self._model_time(model, solved, _SolvedRow(solution.index, chip, estimates, sizes)))
+            seconds = self._model_time(model, solved, chip, micro_batch)
+            if isinstance(seconds, str):
+                refuse(seconds, file=SOLUTIONS_FILE, row=solution.index)
+            batch_s.append(seconds)
         attained = float(throughput(scenario, np.array(batch_s)[:, None])[0])
         stated = float(self.files.points.throughput_samples_per_s[solution.index])
         demand(
@@ -105,50 +96,50 @@ class SolutionCheck:
             rows=np.array([solution.index]),
         )
 
-    def _model_time(self, model: PreparedModel, solved: SolvedModel, chip: _SolvedRow) -> float:
-        """Batch time of one model's placement and schedules, s."""
+    def _model_time(
+        self, model: PreparedModel, solved: SolvedModel, chip: AcceleratorTable, micro_batch: int
+    ) -> float | str:
+        """Batch time of one model's placement and schedules, s, or the rule that they break."""
         scenario = self.problem.certificate.scenario
         sharded = next((o for o in model.data.options if o.degree == solved.tensor_parallel), None)
         if sharded is None:
-            message = f"tensor degree {solved.tensor_parallel} is none of the model's"
-            refuse(message, file=SOLUTIONS_FILE, row=chip.row)
-        memory = Memory(float(chip.chip.hbm_bytes[0]), scenario.recompute)
-        seconds = placed_batch_time(
+            return f"tensor degree {solved.tensor_parallel} is none of the model's"
+        makespans = _makespans(sharded, solved, chip, self.problem.estimate(model, chip), scenario.exclusivity)
+        if isinstance(makespans, str):
+            return makespans
+        return placed_batch_time(
             sharded,
             solved,
-            self._makespans(sharded, solved, chip) + sharded.collective_s,
+            makespans + sharded.collective_s,
             cluster=scenario.cluster,
-            batch=chip.batch,
-            memory=memory,
+            batch=Batch(scenario.global_batch, micro_batch),
+            memory=Memory(float(chip.hbm_bytes[0]), scenario.recompute),
         )
-        if isinstance(seconds, str):
-            refuse(seconds, file=SOLUTIONS_FILE, row=chip.row)
-        return seconds
 
-    def _makespans(self, sharded: Sharded, solved: SolvedModel, chip: _SolvedRow) -> Floats:
-        """Makespans of all distinct layers and phases, each scheduled once; shape (num_distinct_layers, 3), s."""
-        expected = {(layer, phase) for layer in range(len(sharded.phases)) for phase in PHASES}
-        listed = [(schedule.layer, schedule.phase) for schedule in solved.schedules]
-        if set(listed) != expected or len(listed) != len(expected):
-            message = "does not schedule every distinct layer's phases once"
-            refuse(message, file=SOLUTIONS_FILE, row=chip.row)
-        makespans = np.zeros((len(sharded.phases), len(PHASES)))
-        for schedule in solved.schedules:
-            column = PHASES.index(schedule.phase)
-            graph = sharded.phases[schedule.layer][column]
-            traffic = float(chip.estimates.traffic_bytes[0, graph.columns].sum())
-            latencies = PhaseLatencies(
-                one_core_s=chip.estimates.one_core_s[0, graph.columns],
-                spread_s=chip.estimates.spread_s[0, graph.columns],
-                floor_s=traffic / float(chip.chip.hbm_bandwidth_bytes_per_s[0]),
-                num_cores=Cores(*cores_of_each(chip.chip)[0].tolist()),
-            )
-            made = replay(graph, schedule, latencies, self.problem.certificate.scenario.exclusivity)
-            if isinstance(made, str):
-                message = f"schedule of layer {schedule.layer}, {schedule.phase}: {made}"
-                refuse(message, file=SOLUTIONS_FILE, row=chip.row)
-            makespans[schedule.layer, column] = made
-        return makespans
+
+def _makespans(
+    sharded: Sharded, solved: SolvedModel, chip: AcceleratorTable, estimates: Estimates, exclusivity: Exclusivity
+) -> Floats | str:
+    """Makespans of all distinct layers and phases, each scheduled once; shape (num_distinct_layers, 3), s."""
+    expected = {(layer, phase) for layer in range(len(sharded.phases)) for phase in PHASES}
+    listed = [(schedule.layer, schedule.phase) for schedule in solved.schedules]
+    if set(listed) != expected or len(listed) != len(expected):
+        return "does not schedule every distinct layer's phases once"
+    makespans = np.zeros((len(sharded.phases), len(PHASES)))
+    for schedule in solved.schedules:
+        column = PHASES.index(schedule.phase)
+        graph = sharded.phases[schedule.layer][column]
+        latencies = PhaseLatencies(
+            one_core_s=estimates.one_core_s[0, graph.columns],
+            spread_s=estimates.spread_s[0, graph.columns],
+            floor_s=float(estimates.traffic_bytes[0, graph.columns].sum() / chip.hbm_bandwidth_bytes_per_s[0]),
+            num_cores=Cores(*cores_of_each(chip)[0].tolist()),
+        )
+        made = replay(graph, schedule, latencies, exclusivity)
+        if isinstance(made, str):
+            return f"schedule of layer {schedule.layer}, {schedule.phase}: {made}"
+        makespans[schedule.layer, column] = made
+    return makespans
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,13 +82,12 @@ def find_assumptions(problem: CertifyProblem) -> Assumptions:
     groups: list[GroupRange] = []
     left_out: list[LeftOut] = []
     for group in AssumptionGroup:
-        keys, reason = _keys_of(group, problem)
-        if not reason:
-            uncertain = tuple(key for key in keys if key in problem.constants.uncertain)
-            reason = "" if uncertain else "none of its constants has a range"
-            keys = uncertain
-        if reason:
-            left_out.append(LeftOut(group, reason))
+        keys = _keys_of(group, problem)
+        if not isinstance(keys, str):
+            keys = tuple(key for key in keys if key in problem.constants.uncertain)
+            keys = keys or "none of its constants has a range"
+        if isinstance(keys, str):
+            left_out.append(LeftOut(group, keys))
         else:
             groups.append(GroupRange(group, tuple(_constant(key, problem.constants) for key in keys)))
     return Assumptions(tuple(groups), tuple(left_out))
@@ -113,38 +112,38 @@ def depends_on_tdp(problem: CertifyProblem) -> bool:
     return problem.goal is Goal.THROUGHPUT_PER_TDP or problem.scenario.max_tdp_w is not None
 
 
-def _keys_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[tuple[str, ...], str]:
+def _keys_of(group: AssumptionGroup, problem: CertifyProblem) -> tuple[str, ...] | str:
     """Keys of a group that this problem reads, or the reason why it reads none."""
     constants = problem.constants
     if group is AssumptionGroup.VECTOR_CYCLES:
-        return _with_prefix(constants, "vector_cycles."), ""
+        return _with_prefix(constants, "vector_cycles.")
     if group is AssumptionGroup.GLB:
         return _glb_keys(problem)
     if group is AssumptionGroup.HBM:
-        return (_HBM_KEYS[HbmForm(constants.option("hbm_form"))],), ""
+        return (_HBM_KEYS[HbmForm(constants.option("hbm_form"))],)
     if group is AssumptionGroup.NETWORK:
         return _network_keys(problem)
     if not depends_on_tdp(problem):
-        return (), "neither the goal nor a budget depends on power"
-    return _with_prefix(constants, "energy."), ""
+        return "neither the goal nor a budget depends on power"
+    return _with_prefix(constants, "energy.")
 
 
-def _glb_keys(problem: CertifyProblem) -> tuple[tuple[str, ...], str]:
+def _glb_keys(problem: CertifyProblem) -> tuple[str, ...] | str:
     """The rate of the GLB, and the size that it is counted from where it grows with the buffer."""
     limit = problem.constants.option("glb_limit")
     if limit == "none" and not depends_on_tdp(problem):
-        return (), "the estimator option glb_limit = none leaves the GLB without a limit"
-    return ((_GLB_RATE, _GLB_REFERENCE) if limit == "proportional" else (_GLB_RATE,)), ""
+        return "the estimator option glb_limit = none leaves the GLB without a limit"
+    return (_GLB_RATE, _GLB_REFERENCE) if limit == "proportional" else (_GLB_RATE,)
 
 
-def _network_keys(problem: CertifyProblem) -> tuple[tuple[str, ...], str]:
+def _network_keys(problem: CertifyProblem) -> tuple[str, ...] | str:
     """Bandwidths and latencies of the named network."""
     cluster = problem.scenario.cluster
     if not follows_constants(problem):
-        return (), f"the network {cluster.network.name} is given in figures without ranges"
+        return f"the network {cluster.network.name} is given in figures without ranges"
     if cluster.num_devices == 1 and not depends_on_tdp(problem):
-        return (), "one device uses no network"
-    return _with_prefix(problem.constants, f"network.{cluster.network.name.replace('-', '_')}."), ""
+        return "one device uses no network"
+    return _with_prefix(problem.constants, f"network.{cluster.network.name.replace('-', '_')}.")
 
 
 def _named_network(problem: CertifyProblem, constants: Constants) -> Network | None:
