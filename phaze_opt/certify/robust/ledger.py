@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from phaze_opt.certify.bench import Workers
 from phaze_opt.certify.pieces import Pieces
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.robust.prover import Task, WorldBest, WorldProof, Worth
+from phaze_opt.certify.robust.prover import WorldBest, WorldProof, WorldTask, Worth
 from phaze_opt.certify.robust.worlds import World, problem_under
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.design import build_accelerator
@@ -65,7 +65,7 @@ class Ledger:
     def prove_all(self) -> tuple[WorldProof, ...]:
         """Prove every world, or take the proof that is kept."""
         kept = self._kept_proofs
-        made = self.workers.map([Task(world) for world in self.worlds if world.problem_digest not in kept])
+        made = self.workers.map([WorldTask(world) for world in self.worlds if world.problem_digest not in kept])
         proofs = []
         for row, world in enumerate(self.worlds):
             proof = kept.get(world.problem_digest)
@@ -90,20 +90,20 @@ class Ledger:
     def evaluate_pairs(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Make the worth of points in worlds known."""
         pairs = [(row, index) for row, index in dict.fromkeys(pairs) if index not in self.known[row]]
-        worths = self._fetch([Task(self.worlds[row], index) for row, index in pairs])
+        worths = self._fetch([WorldTask(self.worlds[row], index) for row, index in pairs])
         for (row, index), worth in zip(pairs, worths, strict=True):
             self._enter(row, index, worth)
 
     def evaluate_references(self, names: Sequence[str]) -> None:
         """Make the worth of reference machines known in every world."""
         pairs = [(row, name) for name in names for row in range(len(self.worlds))]
-        worths = self._fetch([Task(self.worlds[row], name) for row, name in pairs])
+        worths = self._fetch([WorldTask(self.worlds[row], name) for row, name in pairs])
         self._references |= zip(pairs, worths, strict=True)
 
     def worth(self, row: int, index: int) -> Worth:
         """The worth of a point in a world."""
         if index not in self.known[row]:
-            self._enter(row, index, self._fetch([Task(self.worlds[row], index)])[0])
+            self._enter(row, index, self._fetch([WorldTask(self.worlds[row], index)])[0])
         return self.known[row][index]
 
     def reference(self, row: int, name: str) -> Worth:
@@ -128,7 +128,7 @@ class Ledger:
         """Value of the best point found in every world; 0 where none is feasible."""
         return np.array([max((worth.value for worth in known.values()), default=0.0) for known in self.known])
 
-    def _fetch(self, tasks: Sequence[Task]) -> list[Worth]:
+    def _fetch(self, tasks: Sequence[WorldTask]) -> list[Worth]:
         """Worths in the order of their tasks: those kept, or evaluated and kept."""
         keys = [(task.world.problem_digest, str(task.design)) for task in tasks]
         missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in self._kept_worths}

@@ -106,7 +106,7 @@ class RobustProver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class WorldTask:
     """Prove a world, or evaluate a design in it: a point by its index, a reference machine by its name."""
 
     world: World
@@ -120,7 +120,7 @@ class ProverBench:
         """Take the prover."""
         self.prover = prover
 
-    def do(self, work: Task, tell: Tell, /) -> WorldProof | Worth:  # noqa: ARG002 -- short, so it tells nothing
+    def do(self, work: WorldTask, tell: Tell, /) -> WorldProof | Worth:  # noqa: ARG002 -- short, so it tells nothing
         """One task; its result depends on nothing but the task."""
         if work.design is None:
             return self.prover.prove(work.world)
