@@ -42,7 +42,20 @@ def point_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
     return (*chip_fields(point_of), number("mb", lambda item: str(point_of(item).micro_batch)))
 
 
+def describe_chip(point: DesignPoint) -> str:
+    """The chip of a point: ``16 TC 128x128, 64 VC 128, GLB 32 MB, HBM 80 GB``."""
+    return (
+        f"{point.num_tc} TC {point.tc_width}x{point.tc_depth}, {point.num_vc} VC {point.vc_width}, "
+        f"GLB {format_mib(point.glb_bytes)}, HBM {bytes_to_gib(point.hbm_bytes):g} GB"
+    )
+
+
 def describe_point(point: DesignPoint) -> str:
+    """The chip and the micro-batch."""
+    return f"{describe_chip(point)}, micro-batch {point.micro_batch}"
+
+
+def short_point(point: DesignPoint) -> str:
     """``16x128x128 TC, 128x128 VC, 8 MB, 80 GB, mb 8``: all axes, GLB before HBM: designs may differ in one."""
     return (
         f"{_tensor_cores(point)} TC, {_vector_cores(point)} VC, {format_mib(point.glb_bytes)}, "

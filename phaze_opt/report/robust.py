@@ -16,7 +16,7 @@ from phaze_opt.certify.robust.result import (
 from phaze_opt.certify.robust.worlds import UncertainConstant, World, WorldKind
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.certificate import format_gap
-from phaze_opt.report.chip import describe_point
+from phaze_opt.report.chip import short_point
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_ratio, shown_value
 
@@ -48,7 +48,7 @@ def minimax_sentences(result: RobustResult) -> tuple[str, ...]:
     if minimax.point is None:
         return (f"None of the {minimax.num_points:,} points is feasible in any of the {len(result.worlds)} worlds.",)
     if minimax.regret <= result.tolerance:
-        best = f"{describe_point(minimax.point)} is within {_percent(result.tolerance)} of the optimum"
+        best = f"{short_point(minimax.point)} is within {_percent(result.tolerance)} of the optimum"
         return (f"{best} in every one of the {len(result.worlds)} worlds: no assumption matters for the choice.",)
     nominal = _nominal_best(result)
     sentences = []
@@ -61,7 +61,7 @@ def minimax_sentences(result: RobustResult) -> tuple[str, ...]:
         )
     proof = "proved" if minimax.is_proved else "not proved within the tolerance"
     sentences.append(
-        f"The min-max-regret design, {describe_point(minimax.point)}, forgoes at most {_percent(minimax.regret)} in "
+        f"The min-max-regret design, {short_point(minimax.point)}, forgoes at most {_percent(minimax.regret)} in "
         f"any of the {len(result.worlds)} worlds ({_where(result, minimax.worst_world)}); of all "
         f"{minimax.num_points:,} points none forgoes less than {_percent(minimax.regret_lower)} everywhere ({proof})."
     )
@@ -91,7 +91,7 @@ def designs_table(result: RobustResult) -> TableContent:
     """Good designs and references by the most that they forgo."""
     fields: Fields[RobustDesign] = (
         words("design", lambda design: design.name if design.point is None else _role(result, design)),
-        words("cores, GLB, HBM", lambda d: "reference" if d.point is None else describe_point(d.point)),
+        words("cores, GLB, HBM", lambda d: "reference" if d.point is None else short_point(d.point)),
         number("worst", lambda design: _percent(design.worst_regret)),
         number("mean", lambda design: _percent(math.fsum(design.regrets) / len(design.regrets))),
         number("nominal", lambda design: _percent(design.regrets[0])),
@@ -163,7 +163,7 @@ def worlds_table(result: RobustResult) -> TableContent:
         ),
         number("/ nominal", lambda item: format_ratio(item[1].value / base) if item[1].point and base > 0.0 else "-"),
         number("gap", lambda item: "-" if item[1].point is None else format_gap(item[1].gap)),
-        words("best design", lambda item: "-" if item[1].point is None else describe_point(item[1].point)),
+        words("best design", lambda item: "-" if item[1].point is None else short_point(item[1].point)),
     )
     note = (
         f"each certified; worlds in which every point is worth the same are proved once ({result.num_distinct_worlds})"

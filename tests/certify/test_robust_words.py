@@ -14,7 +14,7 @@ from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
 from phaze_opt.hardware.template import AXIS
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.chip import describe_point
+from phaze_opt.report.chip import short_point
 from phaze_opt.report.robust import (
     conclusions_table,
     designs_table,
@@ -69,7 +69,7 @@ def test_designs_rise_in_regret_and_references_come_last(result: RobustResult) -
     assert {row[0] for row in table.rows[-2:]} == {"tpu-v4", "tpu-v4-published"}
     assert not [row[0] for row in table.rows if "corner" in row[0]], "the other tables name corners by their ends"
     (best,) = table.emphasised
-    assert table.rows[best][1] == describe_point(PROBLEM.space.point(result.minimax.index))
+    assert table.rows[best][1] == short_point(PROBLEM.space.point(result.minimax.index))
 
 
 def test_worlds_and_effects(result: RobustResult) -> None:
@@ -85,7 +85,7 @@ def test_worlds_and_effects(result: RobustResult) -> None:
 def test_designs_that_differ_on_one_axis_read_differently() -> None:
     point = PROBLEM.space.point(0)
     changed = [replace(point, **{axis: 2 * getattr(point, axis)}) for axis in AXIS]
-    assert len({describe_point(each) for each in (point, *changed)}) == 1 + len(AXIS)
+    assert len({short_point(each) for each in (point, *changed)}) == 1 + len(AXIS)
 
 
 def test_sentences(result: RobustResult) -> None:

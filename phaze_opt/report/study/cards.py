@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from phaze_opt.objective.design_detail import DesignDetail, PhaseDetail, detail_design
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
+from phaze_opt.report.chip import describe_point
 from phaze_opt.report.design import (
     describe_degrees,
     design_table,
@@ -21,7 +22,7 @@ from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, P
 from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.pipeline import pipeline_figure
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, best_of
-from phaze_opt.report.study.wording import describe_point, format_percent
+from phaze_opt.report.study.wording import format_percent
 from phaze_opt.report.style import finish_figure
 from phaze_opt.report.table import Column, TableContent, pairs_table
 from phaze_opt.report.text import WATTS_PER_KILOWATT, format_number, format_ratio, format_share, format_time

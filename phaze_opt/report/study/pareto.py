@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from phaze_opt.objective.goals import Goal
+from phaze_opt.report.chip import describe_chip, describe_point
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, all_of, front_of
-from phaze_opt.report.study.wording import describe_chip, describe_point
 from phaze_opt.report.style import BEST_COLOUR, SCALE, contender_look, finish_figure, plot_text
 from phaze_opt.report.table import Column, TableContent
 from phaze_opt.report.text import format_number

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from phaze_opt.objective.goals import Goal
+from phaze_opt.report.chip import describe_point
 from phaze_opt.report.document import Block, Folded, Listing, Section, TableBlock
 from phaze_opt.report.study.cards import describe_value
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_failure
-from phaze_opt.report.study.wording import describe_point, format_percent
+from phaze_opt.report.study.wording import format_percent
 from phaze_opt.report.table import Column, TableContent, pairs_table
 from phaze_opt.study.config import Budget, Setting, StudyConfig, Workload
 from phaze_opt.study.result import ROUNDING

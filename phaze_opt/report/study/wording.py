@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.report.text import format_mib
-from phaze_opt.units import bytes_to_gib
 
 SPACE = "\N{NO-BREAK SPACE}"
 LEAST_PERCENT = 0.001
@@ -41,19 +38,6 @@ def format_p(p_value: float) -> str:
 def format_mean(value: float) -> str:
     """A mean of counts: one decimal below a hundred, unless it is zero."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}".removesuffix(".0")
-
-
-def describe_chip(point: DesignPoint) -> str:
-    """The chip of a point: ``16 TC 128x128, 64 VC 128, GLB 32 MB, HBM 80 GB``."""
-    return (
-        f"{point.num_tc} TC {point.tc_width}x{point.tc_depth}, {point.num_vc} VC {point.vc_width}, "
-        f"GLB {format_mib(point.glb_bytes)}, HBM {bytes_to_gib(point.hbm_bytes):g} GB"
-    )
-
-
-def describe_point(point: DesignPoint) -> str:
-    """The chip and the micro-batch."""
-    return f"{describe_chip(point)}, micro-batch {point.micro_batch}"
 
 
 def mean_name(mean: str) -> str:
