@@ -158,12 +158,6 @@ def architecture_to_json(accelerator: Accelerator) -> dict[str, Any]:
     return friendly | {key: value for key, value in exact.items() if key not in friendly}
 
 
-def architecture_from_json(data: Mapping[str, Any]) -> Accelerator:
-    """Inverse of `architecture_to_json`."""
-    names = {field.name for field in fields(Accelerator)}
-    return Accelerator(**{key: value for key, value in data.items() if key in names})
-
-
 def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation as a JSON object; the keys of the command line, then what restores it exactly."""
     plain = to_plain(Evaluation, replace(evaluation, members=()))

@@ -32,7 +32,7 @@ _LayerId = Annotated[int, Field(strict=True)]
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
-class NodeFile(BaseModel):
+class PhazeNode(BaseModel):
     """A layer (or the slice of it that one device holds) as the file writes it; sizes in bytes, latencies in s."""
 
     model_config = _STRICT
@@ -44,7 +44,7 @@ class NodeFile(BaseModel):
     isTensorParallelized: _Flag  # noqa: N815
 
 
-class EdgeFile(BaseModel):
+class PhazeEdgeFile(BaseModel):
     """A tensor that one layer sends to another, bytes."""
 
     model_config = _STRICT
@@ -53,7 +53,7 @@ class EdgeFile(BaseModel):
     communicationCost: _Size  # noqa: N815
 
 
-class InstanceFile(BaseModel):
+class PhazeFile(BaseModel):
     """The ``input`` object of an instance file. ``fixed...`` and ``numTransformerLayers`` are read and not used."""
 
     model_config = _STRICT
@@ -61,8 +61,8 @@ class InstanceFile(BaseModel):
     maxDevices: Annotated[_Count, Field(le=MAX_DEVICES)]  # noqa: N815
     bandwidth: _Positive
     mbsInBatch: Annotated[_Count, Field(le=MAX_MICRO_BATCHES)]  # noqa: N815
-    nodes: dict[str, list[NodeFile]]
-    edges: dict[str, list[EdgeFile]]
+    nodes: dict[str, list[PhazeNode]]
+    edges: dict[str, list[PhazeEdgeFile]]
     activationRecomputation: _Flag  # noqa: N815
     optimizerAlgorithm: Literal["SGD", "Adam"]  # noqa: N815
     fixedPP: int | None = None  # noqa: N815
@@ -145,7 +145,7 @@ def parse_phaze_instance(content: dict[str, Any], *, source: str) -> PhazeInstan
 
 def _instance(document: Document, at: KeyPath) -> PhazeInstance:
     """The instance at a path of a document."""
-    file = document.validate(InstanceFile, *at)
+    file = document.validate(PhazeFile, *at)
     return PhazeInstance(
         chains=_chains(file, document, at),
         memory_bytes=file.maxMemoryPerDevice,
@@ -157,7 +157,7 @@ def _instance(document: Document, at: KeyPath) -> PhazeInstance:
     )
 
 
-def _chains(file: InstanceFile, document: Document, at: KeyPath) -> tuple[PhazeChain, ...]:
+def _chains(file: PhazeFile, document: Document, at: KeyPath) -> tuple[PhazeChain, ...]:
     """The model at every width, checked against one another."""
     widths = {text: _width(text, document, (*at, "nodes")) for text in file.nodes}
     if not widths:
@@ -192,7 +192,7 @@ def _width(text: str, document: Document, at: KeyPath) -> int:
 
 
 def _chain_order(
-    nodes: list[NodeFile], edges: list[EdgeFile], *, document: Document, at: KeyPath, text: str
+    nodes: list[PhazeNode], edges: list[PhazeEdgeFile], *, document: Document, at: KeyPath, text: str
 ) -> tuple[int, ...]:
     """Layer ids in chain order.
 
@@ -224,7 +224,7 @@ def _chain_order(
     return order
 
 
-def _edge_fault(graph: nx.DiGraph, edge: EdgeFile) -> str:
+def _edge_fault(graph: nx.DiGraph, edge: PhazeEdgeFile) -> str:
     """What is wrong with an edge, if anything."""
     ends = f"the edge {shorten(edge.sourceId)} -> {shorten(edge.destId)}"
     for end in (edge.sourceId, edge.destId):
@@ -237,7 +237,7 @@ def _edge_fault(graph: nx.DiGraph, edge: EdgeFile) -> str:
     return ""
 
 
-def _chain(nodes: list[NodeFile], edges: list[EdgeFile], *, width: int, order: tuple[int, ...]) -> PhazeChain:
+def _chain(nodes: list[PhazeNode], edges: list[PhazeEdgeFile], *, width: int, order: tuple[int, ...]) -> PhazeChain:
     """One width as positions in the chain."""
     position = {layer: index for index, layer in enumerate(order)}
     layers = tuple(

@@ -11,7 +11,7 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step import clocks
 from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
 from phaze_opt.objective.step.device_seconds import SerialSteps
-from phaze_opt.objective.step.price_step import DeviceTimes, price_step
+from phaze_opt.objective.step.price_step import LayerTimes, price_step
 from phaze_opt.placement.step_time import StepTime
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
@@ -35,7 +35,7 @@ def estimate_step(
     return price_step(step, clocks.MachineClock(device, path, fitted).times(step), network)
 
 
-def serial_times(step: CompiledStep, operator_s: NDArray[np.float64]) -> DeviceTimes:
+def serial_times(step: CompiledStep, operator_s: NDArray[np.float64]) -> LayerTimes:
     """One operator after the other, shape (num_operators,), s."""
     classes, attention = SerialSteps([step]).add_up(operator_s)
     return clocks.serial_times(classes[0], attention[0])

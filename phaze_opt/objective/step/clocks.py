@@ -15,7 +15,7 @@ from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.compiled_step import BACKWARD, CompiledLayer, CompiledStep
 from phaze_opt.objective.step.device_seconds import ATTENTION, VECTOR, SerialSteps
-from phaze_opt.objective.step.price_step import DeviceTimes, Floats
+from phaze_opt.objective.step.price_step import Floats, LayerTimes
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.solve import solve_compiled
@@ -25,7 +25,7 @@ from phaze_opt.schedule.structure import compile_structure
 class LayerClock(Protocol):
     """Times embedding, block and head on one device."""
 
-    def times(self, step: CompiledStep) -> DeviceTimes:
+    def times(self, step: CompiledStep) -> LayerTimes:
         """Forward, backward and update of the three, collectives apart."""
         ...
 
@@ -38,7 +38,7 @@ class MachineClock:
     path: ComputePath
     fitted: FittedConstants
 
-    def times(self, step: CompiledStep) -> DeviceTimes:
+    def times(self, step: CompiledStep) -> LayerTimes:
         """Serial times under the step's own software."""
         classes, attention = SerialSteps([step]).times(
             self.device, path=self.path, stack=step.stack, fitted=self.fitted
@@ -46,11 +46,11 @@ class MachineClock:
         return serial_times(classes[0], attention[0])
 
 
-def serial_times(classes_s: Floats, attention_s: Floats) -> DeviceTimes:
+def serial_times(classes_s: Floats, attention_s: Floats) -> LayerTimes:
     """Times of one step of `SerialSteps`; matmuls are what attention and other operators leave of a pass."""
     attention, vector = classes_s[..., ATTENTION], classes_s[..., VECTOR]
     matmul = classes_s.sum(axis=-1) - attention - vector
-    return DeviceTimes(np.stack([matmul, attention, vector], axis=-1), attention_s)
+    return LayerTimes(np.stack([matmul, attention, vector], axis=-1), attention_s)
 
 
 class ScheduleClock:
@@ -73,7 +73,7 @@ class ScheduleClock:
         self._exclusivity = exclusivity
         self._options = options
 
-    def times(self, step: CompiledStep) -> DeviceTimes:
+    def times(self, step: CompiledStep) -> LayerTimes:
         """Makespans of a step's layers; what selective recomputation repeats runs serially.
 
         What the software spares of a full recomputation comes off the backward pass: the makespan
@@ -86,7 +86,7 @@ class ScheduleClock:
         spread_s = estimates.spread_s[0]
         attention_s = np.array([float(spread_s[layer.forward.attention_columns].sum()) for layer in step.layers])
         nothing = np.zeros_like(pass_s)
-        return DeviceTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
+        return LayerTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
 
     def _spared_s(self, layer: CompiledLayer, step: CompiledStep) -> float:
         """What running forward again is shorter by than forward itself, s."""

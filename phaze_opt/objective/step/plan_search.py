@@ -10,7 +10,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
 from phaze_opt.objective.step.clocks import LayerClock
 from phaze_opt.objective.step.compiled_step import CompiledStep, StepCompiler
-from phaze_opt.objective.step.price_step import DeviceTimes, price_steps
+from phaze_opt.objective.step.price_step import LayerTimes, price_steps
 from phaze_opt.objective.step.step_traffic import plan_network
 from phaze_opt.placement.plan_memory import PlanMemory, plan_memory
 from phaze_opt.placement.step_time import StepTime
@@ -85,8 +85,8 @@ def rank_plans(
         InputError: no plan is given.
     """
     compiler = StepCompiler()
-    known: dict[tuple[int, bool], DeviceTimes] = {}
-    fitting: list[tuple[CompiledStep, DeviceTimes, PlanMemory]] = []
+    known: dict[tuple[int, bool], LayerTimes] = {}
+    fitting: list[tuple[CompiledStep, LayerTimes, PlanMemory]] = []
     misfits: list[float] = []
     for plan in plans:
         step = compiler.compile(model, training, plan, stack=machine.stack)
@@ -134,7 +134,7 @@ def step_memory(step: CompiledStep) -> PlanMemory:
     )
 
 
-def _price(steps: Sequence[tuple[CompiledStep, DeviceTimes]], machine: Machine) -> list[StepTime]:
+def _price(steps: Sequence[tuple[CompiledStep, LayerTimes]], machine: Machine) -> list[StepTime]:
     """Times of the steps, `BATCH` at a time."""
     times: list[StepTime] = []
     for start in range(0, len(steps), BATCH):

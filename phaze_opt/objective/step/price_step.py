@@ -25,7 +25,7 @@ LAUNCH_NORM = 12.0
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceTimes:
+class LayerTimes:
     """What the layers of a step take on one device, without collectives.
 
     Attributes:
@@ -57,9 +57,7 @@ class StackColumns:
         return column
 
 
-def price_steps(
-    steps: Sequence[CompiledStep], devices: Sequence[DeviceTimes], networks: Sequence[Network]
-) -> StepTimes:
+def price_steps(steps: Sequence[CompiledStep], devices: Sequence[LayerTimes], networks: Sequence[Network]) -> StepTimes:
     """Times of steps.
 
     Args:
@@ -73,7 +71,7 @@ def price_steps(
     return price_batch(build_batch(steps, networks), classes_s, attention_s, stacks)
 
 
-def price_step(step: CompiledStep, device: DeviceTimes, network: Network) -> StepTime:
+def price_step(step: CompiledStep, device: LayerTimes, network: Network) -> StepTime:
     """Time of one step, as `price_steps`."""
     return price_steps([step], [device], [network]).one(0)
 
