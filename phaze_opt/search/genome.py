@@ -17,8 +17,7 @@ from phaze_opt.space.search_space import SearchSpace
 # `Genome`: points of a space as short vectors of whole numbers, for strategies that breed or sample them.
 #
 # Genes are the codec's parameters counted from zero. Every vector within the gene ranges means a kept point, so
-# nothing that is bred has to be thrown away; several vectors may mean one point (semantics 8), and `canonical` picks
-# one of them.
+# nothing that is bred has to be thrown away; several vectors may mean one point (semantics 8).
 
 Genes = NDArray[np.int64]
 """Shape (num_genes,)."""
@@ -69,6 +68,10 @@ class Genome:
         """Genes of a kept point, each point equally likely."""
         space = self.codec.space
         return self.encode(space.point(int(rng.integers(space.size))))
+
+    def draw_point(self, rng: np.random.Generator) -> DesignPoint:
+        """A kept point, each equally likely."""
+        return self.decode(self.draw(rng))
 
 
 def build_genome(space: SearchSpace) -> Genome:

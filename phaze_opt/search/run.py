@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from phaze_opt.objective.scenario import Scenario
 
 
+T = TypeVar("T")
+_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
+_STREAM = 0x57A7
+"""Keeps the draw of starting points apart from the strategies' own, which start from the same seed."""
 ROUNDING = 1e-12
 """Relative difference between two evaluations of one point on one machine, or on two."""
 
@@ -81,11 +85,6 @@ def _has_time_limit(evaluation: Evaluation) -> bool:
     )
 
 
-_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
-_STREAM = 0x57A7
-"""Keeps the draw of starting points apart from the strategies' own, which start from the same seed."""
-
-
 def build_objective(scenario: Scenario) -> PointObjective:
     """The objective that a search evaluates unless told otherwise."""
     from phaze_opt.objective.evaluate import Objective
@@ -128,11 +127,22 @@ def run_search(
     bounder = None if bounder_factory is None else cache(partial(bounder_factory, scenario))
     # The journal is opened, and begun anew unless resumed, only once every plug-in has taken its options.
     loop = open_loop(config, identity, space=space, log=TrialFile(Path()), build_bounder=bounder)
-    plugins = plugin_origins(_plugins_of(config, scenario))
+    # What the trials depend on.
+    plugins = plugin_origins(
+        (
+            (PluginGroup.STRATEGIES, config.strategy),
+            (PluginGroup.PRUNERS, config.pruner),
+            (PluginGroup.ESTIMATORS, scenario.estimator),
+        )
+    )
     directory = config.work_dir / identity
     with keep_journal(directory, start=resolved, is_resumed=config.resume, plugins=plugins) as journal:
         loop.log, loop.observers, loop.on_progress = journal, Observers([one.observe for one in observers]), on_progress
-        loop.observers.notify(_started_event(config, identity, resolved))
+        plain = {name: getattr(config, name) for name in ("name", "strategy", "seed", "num_trials")}
+        goal, is_resumed = config.goal.value, config.resume
+        loop.observers.notify(
+            SearchStarted(identity, **plain, goal=goal, config=resolved, directory=directory, is_resumed=is_resumed)
+        )
         try:
             with (
                 kernels_interruptible(),
@@ -150,29 +160,6 @@ def run_search(
             confirm_winner(winner, objective_factory(scenario), goal=config.goal, journal=journal.path)
     loop.observers.notify(finished_event(result))
     return result
-
-
-def _plugins_of(config: SearchConfig, scenario: Scenario) -> tuple[tuple[PluginGroup, str], ...]:
-    """The plug-ins that the trials of a search depend on."""
-    return (
-        (PluginGroup.STRATEGIES, config.strategy),
-        (PluginGroup.PRUNERS, config.pruner),
-        (PluginGroup.ESTIMATORS, scenario.estimator),
-    )
-
-
-def _started_event(config: SearchConfig, identity: str, resolved: Mapping[str, object]) -> SearchStarted:
-    return SearchStarted(
-        search_id=identity,
-        name=config.name,
-        strategy=config.strategy,
-        goal=config.goal.value,
-        seed=config.seed,
-        num_trials=config.num_trials,
-        config=resolved,
-        directory=config.work_dir / identity,
-        is_resumed=config.resume,
-    )
 
 
 def open_loop(
@@ -229,12 +216,7 @@ def load_strategy(name: str) -> Strategy:
     Raises:
         PluginError: unknown, fails to load, or is not a strategy.
     """
-    strategy = load_plugin(PluginGroup.STRATEGIES, name)
-    if not isinstance(strategy, Strategy):
-        kind = type(strategy).__name__
-        message = f"{PluginGroup.STRATEGIES}: plug-in '{name}' ({kind}) lacks one of name, capabilities and start"
-        raise PluginError(message)
-    return strategy
+    return _load(PluginGroup.STRATEGIES, name, Strategy, parts="name, capabilities and start")  # type: ignore[type-abstract]
 
 
 def load_pruner(name: str) -> Pruner:
@@ -243,12 +225,15 @@ def load_pruner(name: str) -> Pruner:
     Raises:
         PluginError: unknown, fails to load, or is not a pruner.
     """
-    pruner = load_plugin(PluginGroup.PRUNERS, name)
-    if not isinstance(pruner, Pruner):
-        kind = type(pruner).__name__
-        message = f"{PluginGroup.PRUNERS}: plug-in '{name}' ({kind}) lacks one of name, is_safe and start"
+    return _load(PluginGroup.PRUNERS, name, Pruner, parts="name, is_safe and start")  # type: ignore[type-abstract]
+
+
+def _load(group: PluginGroup, name: str, kind: type[T], *, parts: str) -> T:
+    plugin = load_plugin(group, name)
+    if not isinstance(plugin, kind):
+        message = f"{group}: plug-in '{name}' ({type(plugin).__name__}) lacks one of {parts}"
         raise PluginError(message)
-    return pruner
+    return plugin
 
 
 def check_goal(strategy: Strategy, goal: Goal) -> None:

@@ -75,22 +75,17 @@ def _parse(line: bytes) -> dict[str, Any]:
 class SearchSource:
     """The journal of a search: a trial a line, where a repeat says only its point."""
 
-    place: OrderFile
+    tail: JournalTail
     order: Order
-    _tail: JournalTail = field(init=False)
     _num_lines: int = 0
     _evaluations: dict[DesignPoint, Evaluation] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Begin at the first line."""
-        self._tail = JournalTail(self.place.directory / JOURNAL_FILE)
-
     def read(self, *, is_ended: bool) -> list[Part]:  # noqa: ARG002 - every line is whole when it is there
         """A part a line; the first line and faulty ones come to nothing."""
-        lines = self._tail.read()
+        lines = self.tail.read()
         now_ms = round(1000 * time.time())
         if lines:
-            now_ms = min(now_ms, self._tail.path.stat().st_mtime_ns // 1_000_000)
+            now_ms = min(now_ms, self.tail.path.stat().st_mtime_ns // 1_000_000)
         return [self._part(line, now_ms) for line in lines]
 
     def _part(self, line: dict[str, Any], time_ms: int) -> Part:
@@ -172,24 +167,21 @@ class StudySource:
 class ProofSource:
     """The moves of a proof."""
 
-    place: OrderFile
-    order: Order
-    _tail: JournalTail = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin at the first line."""
-        self._tail = JournalTail(self.place.moves)
+    tail: JournalTail
 
     def read(self, *, is_ended: bool) -> list[Part]:  # noqa: ARG002 - every line is whole when it is there
         """A part a line."""
-        return [[line] if line else [] for line in self._tail.read()]
+        return [[line] if line else [] for line in self.tail.read()]
 
 
 def open_source(place: OrderFile, order: Order) -> Source:
     """The record that an order is of, from its first part."""
-    kinds: dict[str, type[SearchSource | StudySource | ProofSource]]
-    kinds = {STUDY_STARTED: StudySource, PROOF_STARTED: ProofSource}
-    return kinds.get(order.started["kind"], SearchSource)(place, order)
+    kind = order.started["kind"]
+    if kind == STUDY_STARTED:
+        return StudySource(place, order)
+    if kind == PROOF_STARTED:
+        return ProofSource(JournalTail(place.moves))
+    return SearchSource(JournalTail(place.directory / JOURNAL_FILE), order)
 
 
 def count_parts(place: OrderFile, started: Record) -> int:

@@ -11,7 +11,7 @@ What is left out or different, plainly:
 - The state. It sees the actions so far and nothing of layer shapes or of the budget left.
 - The reward. There the improvement over the worst value seen, with a penalty where a budget breaks, after every
   action; here one a design: the share of earlier outcomes that it beats. Scale-free, so an outlier moves nothing, and a
-  point that is infeasible or dropped by a pruner has its place in the order (`merit`) like any other.
+  point that is infeasible or dropped by a pruner has its place in the order (`genome.Merit`) like any other.
 - The budget. The paper spends thousands of epochs; here ``policy_share`` of the evaluations granted, tens. The policy
   then has learned which values of single parameters are bad, hardly more, and the second stage does most of the work.
 - The second stage keeps its parents among everything evaluated so far, not in a population apart.
@@ -162,7 +162,7 @@ class ConfuciuXRun:
     def ask(self, count: int) -> Sequence[DesignPoint]:
         """Points of the policy while it learns, then children of the best."""
         by_stage = self._by_policy if self._is_learning or not self.archive.merits else self._child
-        tries = (by_stage,) * ATTEMPTS + (self._at_random,) * ATTEMPTS
+        tries = (by_stage,) * ATTEMPTS + (lambda: self.genome.draw_point(self.rng),) * ATTEMPTS
         return propose_new(count, tries, known=self._proposed)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
@@ -223,7 +223,3 @@ class ConfuciuXRun:
             (-1, 1), size=len(moved)
         )
         return np.where(chosen, moved + steps, moved)
-
-    def _at_random(self) -> DesignPoint:
-        """A kept point, each equally likely."""
-        return self.genome.decode(self.genome.draw(self.rng))

@@ -187,7 +187,9 @@ class DigammaRun:
     def ask(self, count: int) -> Sequence[DesignPoint]:
         """As many children as asked for; random points until the first generation is complete."""
         children = (self._child,) * ATTEMPTS if self._population else ()
-        return propose_new(count, children + (self._random_point,) * ATTEMPTS, known=self._proposed)
+        return propose_new(
+            count, children + (lambda: self.genome.draw_point(self.rng),) * ATTEMPTS, known=self._proposed
+        )
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Take up outcomes, starting points as part of the first generation; turn over when one is complete."""
@@ -214,7 +216,3 @@ class DigammaRun:
         if self._num_generations == 1:
             options = replace(options, hardware_rate=options.first_hardware_rate)
         return self.genome.decode(breed(self.genome, first, second, options=options, rng=self.rng))
-
-    def _random_point(self) -> DesignPoint:
-        """A kept point, each equally likely."""
-        return self.genome.decode(self.genome.draw(self.rng))

@@ -99,7 +99,7 @@ class KeptBlock:
         # Written out: `numpy.ravel_multi_index` takes ten times as long, and growth asks tens of thousands of times.
         _, widths, depths, *others = self.space.axes.shape
         block = (self.dimensions.glb * widths + self.dimensions.width) * depths + self.dimensions.depth
-        # Of an axis that only some spaces have, growth takes the smallest value; `neighbourhood` moves along it.
+        # Of an axis that only some spaces have, growth takes the smallest value; `edges.neighbours` moves along it.
         return block * math.prod(others) + tc
 
 

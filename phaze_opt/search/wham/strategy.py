@@ -23,12 +23,12 @@ class WhamStrategy:
     grow from one of each while a conflict delays a critical path; a dimension pruner descends from the largest array;
     the top-k designs of every stage (layer kind and tensor width) form the union that the global choice is made from.
 
-    Deviations: (1) latencies are annotated at two designs of an array shape and interpolated (`annotation`); (2) counts
-    step along the space's axes, and an operator that would run faster spread over more cores is in conflict too
+    Deviations: (1) latencies are annotated at two designs of an array shape and interpolated (`critical_path`); (2)
+    counts step along the space's axes, and an operator that would run faster spread over more cores is in conflict too
     (`growth`); (3) vector width follows array width, as in every designed space; (4) designs are ranked by an upper
     bound of the goal over all micro-batches, not by a stage's own makespan, and the global choice evaluates the union
     in the order of those bounds, so evaluation stops mattering once no bound beats the incumbent; (5) an outer loop
-    over GLB sizes and HBM capacities (`outer_loop`); (6) designs of few cores, where the goal would have growth end
+    over GLB sizes and HBM capacities (`OuterLoop`); (6) designs of few cores, where the goal would have growth end
     below the area band, are climbed on their own (`edges`), and the designs around the best one are bounded too; (7)
     when all that is done and evaluations are left, the remaining points follow, so that it ends with the space.
     Starting points give the GLB and HBM to start from and the first incumbent; the seed plays no other part.
@@ -49,12 +49,7 @@ class WhamStrategy:
         if context.probe is not None:
             limit = min(options.max_probes, context.probe.num_left)
             scout = Scout(context.probe, context.space.axes.micro_batch, limit)
-        return WhamRun(
-            context=context,
-            scout=scout,
-            metrics=metrics_of(context.directions),
-            options=options,
-        )
+        return WhamRun(context, scout, metrics_of(context.directions), options)
 
 
 @dataclass(slots=True)
