@@ -26,7 +26,7 @@ from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.refining import PointOutcome
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import shorten_path
-from phaze_opt.record.journal import JournalRead, JournalWriter, mend_journal, open_journal
+from phaze_opt.record.journal import Journal, JournalRead, mend_journal, open_journal
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.record.whole_file import replace_file, unwritable
 
@@ -51,7 +51,7 @@ class Pieces:
     directory: Path | None = None
     header: Mapping[str, Any] = field(default_factory=dict)
     lines: tuple[dict[str, Any], ...] = ()
-    _writer: JournalWriter | None = field(default=None, repr=False)
+    _writer: Journal | None = field(default=None, repr=False)
 
     def keep(self, line: Mapping[str, Any]) -> None:
         """Keep a piece.

@@ -139,7 +139,7 @@ def _parse_unchecked(line: bytes) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class JournalWriter:
+class Journal:
     """Appends lines to a journal; a context that closes it.
 
     Attributes:
@@ -171,7 +171,7 @@ class JournalWriter:
         with suppress(OSError):
             self._file.close()
 
-    def __enter__(self) -> JournalWriter:
+    def __enter__(self) -> Journal:
         """The writer."""
         return self
 
@@ -185,7 +185,7 @@ class JournalWriter:
         self._synced_s = time.monotonic()
 
 
-def open_journal(path: Path, *, is_fresh: bool = False) -> JournalWriter:
+def open_journal(path: Path, *, is_fresh: bool = False) -> Journal:
     """Open a journal to append to it; a torn last line is ended, so that the next one stands alone.
 
     Args:
@@ -197,7 +197,7 @@ def open_journal(path: Path, *, is_fresh: bool = False) -> JournalWriter:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("wb" if is_fresh else "ab")
-    writer = JournalWriter(path, file)
+    writer = Journal(path, file)
     try:
         if file.tell() and not _ends_with_newline(path):
             file.write(b"\n")

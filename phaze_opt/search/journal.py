@@ -17,7 +17,7 @@ from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
 from phaze_opt.plugins import PluginOrigin, changed_plugins
 from phaze_opt.record.input_files import shorten, shorten_path
-from phaze_opt.record.journal import JournalRead, JournalWriter, mend_journal, open_journal, read_journal
+from phaze_opt.record.journal import Journal, JournalRead, mend_journal, open_journal, read_journal
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.record.whole_file import unwritable
@@ -60,7 +60,7 @@ class TrialFile:
     path: Path
     entries: dict[DesignPoint, KnownEvaluation] = field(default_factory=dict)
     trials: set[tuple[int, DesignPoint]] = field(default_factory=set)
-    _writer: JournalWriter | None = None
+    _writer: Journal | None = None
 
     def known(self, point: DesignPoint) -> KnownEvaluation | None:
         """The evaluation of a point in an earlier run of this search."""

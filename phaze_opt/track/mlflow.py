@@ -21,7 +21,7 @@ from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.record.address import HIDDEN
-from phaze_opt.record.journal import JournalWriter, open_journal
+from phaze_opt.record.journal import Journal, open_journal
 from phaze_opt.record.whole_file import replace_file, replacing
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
@@ -361,7 +361,7 @@ class ProofCurve:
         Raises:
             OSError: it cannot be written.
         """
-        self._writer: JournalWriter = open_journal(path, is_fresh=is_fresh)
+        self._writer: Journal = open_journal(path, is_fresh=is_fresh)
         self.num_moves = 0 if is_fresh else path.read_bytes().count(b"\n")
         self._last: CertifyProgress | None = None
         self._unwritten: CertifyProgress | None = None

@@ -27,7 +27,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.record.journal import JournalWriter, read_journal
+from phaze_opt.record.journal import Journal, read_journal
 from phaze_opt.record.plain_data import read_plain
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.training import AttentionForm
@@ -241,7 +241,7 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(JournalWriter, "append", full)
+    monkeypatch.setattr(Journal, "append", full)
     with pytest.raises(InputError, match="No space left on device"):
         certify(small_problem(), CertifyOptions(directory=tmp_path))
 

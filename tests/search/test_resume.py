@@ -17,7 +17,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.plugins import PluginOrigin
-from phaze_opt.record.journal import JournalWriter, format_line, parse_line, read_journal
+from phaze_opt.record.journal import Journal, format_line, parse_line, read_journal
 from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.result import SearchProgress, SearchResult
@@ -277,12 +277,12 @@ def test_a_disk_that_fills_up_later_costs_the_journal_not_the_search(
     config = SearchConfig("tpe", num_trials=9, work_dir=tmp_path / "a")
     whole = search(config)
 
-    def full(self: JournalWriter, value: object) -> None:
+    def full(self: Journal, value: object) -> None:
         raise OSError(28, "No space left on device")
 
     def fill(progress: SearchProgress) -> None:
         if progress.num_finished == 3:
-            monkeypatch.setattr(JournalWriter, "append", full)
+            monkeypatch.setattr(Journal, "append", full)
 
     with caplog.at_level(logging.WARNING, logger="phaze_opt"):
         result = run_search(
