@@ -174,15 +174,9 @@ class CalibratedEstimator:
         return tuple(_with_launch(one, float(launch)) for one, launch in zip(broken_down, launches, strict=True))
 
     def _rates(self, table: AcceleratorTable) -> ChipRates:
-        rates, terms = chip_rates(table), self._terms
-        return ChipRates(
-            cycle_s=rates.cycle_s / terms.array_efficiency,
-            spread_lane_s=rates.spread_lane_s / terms.lane_efficiency,
-            one_core_lane_s=rates.one_core_lane_s / terms.lane_efficiency,
-            spread_byte_s=rates.spread_byte_s / terms.memory_efficiency,
-            one_tc_byte_s=rates.one_tc_byte_s / terms.memory_efficiency,
-            one_vc_byte_s=rates.one_vc_byte_s / terms.memory_efficiency,
-        )
+        terms = self._terms
+        shares = (terms.array_efficiency, *[terms.lane_efficiency] * 2, *[terms.memory_efficiency] * 3)
+        return ChipRates._make(rate / share for rate, share in zip(chip_rates(table), shares, strict=True))
 
     def _launch_s(self, compiled: CompiledOperators, table: AcceleratorTable) -> NDArray[np.float64]:
         """Launch of every operator on every accelerator, s; 0 off the cores."""

@@ -11,7 +11,7 @@ spends c picojoules a FLOP, sustains no more than W / c of it:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 import numpy as np
@@ -89,39 +89,14 @@ FP32_CONSTANTS = (
 )
 """Every constant of fp32 operators."""
 
+_NAMES = {constant.name for constant in FP32_CONSTANTS}
 _SIMT_NAMES = (
-    "launch_s",
-    "matmul_start",
-    "matmul_efficiency",
-    "matmul_memory_share",
-    "k_ramp",
-    "lone_tile",
-    "large_tile",
-    "medium_tile",
-    "small_tile",
-    "tiny_tile",
-    "slim_tile",
-    "cache_ratio",
-    "overlap_norm",
-    "slice_cost",
-    "long_k",
-    "long_k_power",
-    "long_k_rows",
-    "conflict_cost",
-    "odd_k_tail",
+    *("matmul_start", "matmul_efficiency", "matmul_memory_share"),
+    *(field.name for field in fields(SimtMachine) if field.name in _NAMES),
 )
 _VECTOR_NAMES = (
-    "launch_s",
-    "vector_share",
-    "cache_share",
-    "elementwise_start",
-    "softmax_start",
-    "norm_start",
-    "block_s",
-    "loop_s",
-    "tail_s",
-    "warp_row_s",
-    "misaligned_passes",
+    *("vector_share", "cache_share", "elementwise_start", "softmax_start", "norm_start"),
+    *(field.name for field in fields(VectorMachine) if field.name in _NAMES),
 )
 
 
@@ -194,22 +169,16 @@ class Fp32Machines:
         """Machines of rows for row operators: row i is on ``devices[index[i]]``."""
         value = {name: self.table[name][index] for name in _VECTOR_NAMES}
         launch = value["launch_s"]
+        starts = {f"{kind}_start_s": launch * value.pop(f"{kind}_start") for kind in ("elementwise", "softmax", "norm")}
         bandwidth = self._of(lambda device: device.hbm_bandwidth_bytes_per_s, index)
+        cache = self._of(lambda device: device.cache_bytes / device.cache_partitions, index)
         return VectorMachine(
             num_units=self._of(lambda device: float(device.num_multiprocessors), index),
             threads_per_unit=self._of(lambda device: float(device.threads_per_multiprocessor), index),
-            bandwidth_bytes_per_s=bandwidth * value["vector_share"],
-            cache_bytes=self._of(lambda device: device.cache_bytes / device.cache_partitions, index)
-            * value["cache_share"],
-            launch_s=launch,
-            elementwise_start_s=launch * value["elementwise_start"],
-            softmax_start_s=launch * value["softmax_start"],
-            norm_start_s=launch * value["norm_start"],
-            block_s=value["block_s"],
-            loop_s=value["loop_s"],
-            tail_s=value["tail_s"],
-            warp_row_s=value["warp_row_s"],
-            misaligned_passes=value["misaligned_passes"],
+            bandwidth_bytes_per_s=bandwidth * value.pop("vector_share"),
+            cache_bytes=cache * value.pop("cache_share"),
+            **starts,
+            **value,
         )
 
     def _of(self, figure: Callable[[Device], float], index: NDArray[np.intp]) -> Floats:

@@ -40,6 +40,12 @@ SUSTAINED_LOSS = 0.05
 milliseconds, and short calls leave pauses (assumption, 0.02 to 0.08; fitted alone A100 0.043, MI210 0.048: 0199).
 Training needs none: its operators follow one another, and its stacks' efficiencies are those of the lower clock."""
 
+FITTED_TERMS = (
+    *("launch_s", "matmul_efficiency", "k_ramp", "matmul_memory_efficiency", "vector_memory_efficiency"),
+    *("attention_efficiency", "exposed_store", "overlap_norm"),
+)
+"""Terms of `MachineModel` that may be fitted; one that is not stays neutral, its default."""
+
 ACCUMULATOR_BYTES = 4
 """Bytes of a result element of int8 operands: int32, which the libraries hand back."""
 
@@ -160,28 +166,19 @@ def machine_model(device: Device, *, path: ComputePath, fitted: FittedConstants,
     """
     values = fitted_values(device, fitted=fitted, setting=setting)
 
-    def value(name: str, neutral: float) -> float:
-        return values.get(f"{name}.{path}", values.get(name, neutral))
-
+    terms = {name: values[key] for name in FITTED_TERMS for key in (name, f"{name}.{path}") if key in values}
     return MachineModel(
         num_units=device.num_multiprocessors,
         peak_flops_per_s=device.peak(path),
         element_bytes=element_bytes(path),
         hbm_bandwidth_bytes_per_s=device.hbm_bandwidth_bytes_per_s,
         cache_bytes=device.cache_bytes,
-        launch_s=value("launch_s", 0.0),
-        matmul_efficiency=value("matmul_efficiency", 1.0),
-        k_ramp=value("k_ramp", 0.0),
-        matmul_memory_efficiency=value("matmul_memory_efficiency", 1.0),
-        vector_memory_efficiency=value("vector_memory_efficiency", 1.0),
-        attention_efficiency=value("attention_efficiency", 1.0),
         style=device.style,
         array_width=device.array_width,
         array_depth=device.array_depth,
-        exposed_store=value("exposed_store", 0.0),
         result_bytes=ACCUMULATOR_BYTES if path is ComputePath.INT8 else 0,
-        overlap_norm=value("overlap_norm", math.inf),
         sustained_loss=SUSTAINED_LOSS if is_awaited_gpu(device, setting) else 0.0,
+        **terms,
     )
 
 

@@ -19,7 +19,7 @@ from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import parse_json, read_text_file, shorten, shorten_path
 from phaze_opt.record.places import KeyPath
 from phaze_opt.record.spelling import suggest
-from phaze_opt.schedule.precedence import find_cycle, successor_lists
+from phaze_opt.schedule.precedence import order_or_cycle
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 
 MAX_OPERATORS = 5000
@@ -145,19 +145,7 @@ def _cycle(count: int, edges: tuple[tuple[int, int], ...]) -> list[int]:
     loops = [before for before, after in edges if before == after]
     if loops:
         return [loops[0], loops[0]]
-    successors = successor_lists(count, edges)
-    waiting = Counter(after for _, after in edges)
-    ready = [index for index in range(count) if not waiting[index]]
-    done = set()
-    while ready:
-        operator = ready.pop()
-        done.add(operator)
-        for target in successors[operator]:
-            waiting[target] -= 1
-            if not waiting[target]:
-                ready.append(target)
-    left = [index for index in range(count) if index not in done]
-    return find_cycle(successors, left) if left else []
+    return order_or_cycle(count, edges)[1]
 
 
 def _choose(document: Document, name: str | None) -> KeyPath:

@@ -38,6 +38,16 @@ def topological_order(count: int, edges: Sequence[Edge]) -> list[int]:
     Raises:
         InputError: the graph has a cycle; the message names one.
     """
+    order, cycle = order_or_cycle(count, edges)
+    if cycle:
+        walk = " -> ".join(str(i) for i in cycle)
+        message = f"the operator graph has the cycle {walk}; precedence must be acyclic"
+        raise InputError(message)
+    return order
+
+
+def order_or_cycle(count: int, edges: Sequence[Edge]) -> tuple[list[int], list[int]]:
+    """Kahn's order, smallest index first, and one cycle, its first operator repeated at the end; one is empty."""
     successors = successor_lists(count, edges)
     waiting = [0] * count
     for targets in successors:
@@ -52,14 +62,12 @@ def topological_order(count: int, edges: Sequence[Edge]) -> list[int]:
             waiting[target] -= 1
             if waiting[target] == 0:
                 ready.append(target)
-    if len(order) < count:
-        cycle = " -> ".join(str(i) for i in find_cycle(successors, [i for i in range(count) if waiting[i] > 0]))
-        message = f"the operator graph has the cycle {cycle}; precedence must be acyclic"
-        raise InputError(message)
-    return order
+    if len(order) == count:
+        return order, []
+    return [], _cycle_among(successors, [i for i in range(count) if waiting[i] > 0])
 
 
-def find_cycle(successors: Sequence[Sequence[int]], cyclic: Sequence[int]) -> list[int]:
+def _cycle_among(successors: Sequence[Sequence[int]], cyclic: Sequence[int]) -> list[int]:
     """One cycle, first operator repeated at the end; ``cyclic`` are the operators that Kahn's order left over."""
     left = set(cyclic)
     predecessors: dict[int, int] = {}
