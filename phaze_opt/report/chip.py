@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
+from phaze_opt.hardware import template
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.template import DesignPoint
@@ -13,6 +15,14 @@ from phaze_opt.report.text import format_gib, format_mib
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 T = TypeVar("T")
+OTHER_AXES = tuple(axis for axis in template.AXES if isinstance(axis.default, int))
+"""Parameters beyond those that the sentences and columns below name: each gets a column and a phrase of its own."""
+
+
+def _printed(axis: template.Axis, point: DesignPoint) -> float:
+    return axis.printed(getattr(point, axis.name))
+
+
 CHIP_NOTE = "TC: cores x width x depth; VC: cores x lanes"
 POINT_NOTE = f"{CHIP_NOTE}; mb: samples a micro-batch"
 AXES: tuple[tuple[str, Callable[[DesignPoint], float]], ...] = (
@@ -23,6 +33,7 @@ AXES: tuple[tuple[str, Callable[[DesignPoint], float]], ...] = (
     ("GLB, MB", lambda point: bytes_to_mib(point.glb_bytes)),
     ("HBM, GB", lambda point: bytes_to_gib(point.hbm_bytes)),
     ("micro-batch", lambda point: point.micro_batch),
+    *((axis.key, partial(_printed, axis)) for axis in OTHER_AXES),
 )
 """Parameters of a design in the units they are printed in."""
 
@@ -34,6 +45,7 @@ def chip_fields(point_of: Callable[[T], DesignPoint]) -> Fields[T]:
         number("VC", lambda item: _vector_cores(point_of(item))),
         number("GLB", lambda item: format_mib(point_of(item).glb_bytes)),
         number("HBM GB", lambda item: f"{bytes_to_gib(point_of(item).hbm_bytes):g}"),
+        *(number(axis.key, partial(_cell, axis, point_of)) for axis in OTHER_AXES),
     )
 
 
@@ -46,7 +58,7 @@ def describe_chip(point: DesignPoint) -> str:
     """The chip of a point: ``16 TC 128x128, 64 VC 128, GLB 32 MB, HBM 80 GB``."""
     return (
         f"{point.num_tc} TC {point.tc_width}x{point.tc_depth}, {point.num_vc} VC {point.vc_width}, "
-        f"GLB {format_mib(point.glb_bytes)}, HBM {bytes_to_gib(point.hbm_bytes):g} GB"
+        f"GLB {format_mib(point.glb_bytes)}, HBM {bytes_to_gib(point.hbm_bytes):g} GB{_others(point)}"
     )
 
 
@@ -59,7 +71,7 @@ def short_point(point: DesignPoint) -> str:
     """``16x128x128 TC, 128x128 VC, 8 MB, 80 GB, mb 8``: all axes, GLB before HBM: designs may differ in one."""
     return (
         f"{_tensor_cores(point)} TC, {_vector_cores(point)} VC, {format_mib(point.glb_bytes)}, "
-        f"{format_gib(point.hbm_bytes)}, mb {point.micro_batch}"
+        f"{format_gib(point.hbm_bytes)}, mb {point.micro_batch}{_others(point)}"
     )
 
 
@@ -96,3 +108,13 @@ def _tensor_cores(point: DesignPoint) -> str:
 
 def _vector_cores(point: DesignPoint) -> str:
     return f"{point.num_vc}x{point.vc_width}"
+
+
+def _cell(axis: template.Axis, point_of: Callable[[T], DesignPoint], item: T) -> str:
+    return f"{_printed(axis, point_of(item)):g}"
+
+
+def _others(point: DesignPoint) -> str:
+    """What sets a design apart beyond the parameters that every design has."""
+    different = (axis for axis in OTHER_AXES if getattr(point, axis.name) != axis.default)
+    return "".join(f", {axis.describe(getattr(point, axis.name))}" for axis in different)
