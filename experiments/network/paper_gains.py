@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from phaze_opt.estimate.bandwidth_allocation import (
-    Budget,
+    BandwidthBudget,
     GroupCollective,
     allocate_bandwidth,
     collective_loads,
@@ -89,7 +89,7 @@ def libra_gains() -> dict[str, object]:
         for chunking in Chunking:
             loads = [load for each in step for load in collective_loads(each, chunking)]
             for label, costs in (("bandwidth", (1.0,) * 4), ("cost", LIBRA_COSTS)):
-                budget = Budget(TOTAL_BYTES_PER_S * math.fsum(costs) / 4, costs)
+                budget = BandwidthBudget(TOTAL_BYTES_PER_S * math.fsum(costs) / 4, costs)
                 found = allocate_bandwidth(loads, budget)
                 rows[f"{name}, {chunking.value}, {label}"] = {
                     "gain": round(loads_s(loads, budget.equal_split()) / found.seconds, 3),

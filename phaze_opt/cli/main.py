@@ -31,7 +31,7 @@ from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
-    from phaze_opt.cli.entry import StopSignals
+    from phaze_opt.cli.stop_signals import StopSignals
 
 MAX_MESSAGE_CHARACTERS = 1400
 MAX_NAME_CHARACTERS = 60

@@ -130,7 +130,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Budget:
+class BandwidthBudget:
     """What may be spent: the sum over dimensions of cost times bandwidth.
 
     Attributes:
@@ -163,7 +163,7 @@ def loads_s(loads: Sequence[Load], bandwidth_bytes_per_s: Floats) -> float:
     return sum(1.0 / _rate(load, bandwidth_bytes_per_s) for load in loads)
 
 
-def allocate_bandwidth(loads: Sequence[Load], budget: Budget) -> Allocation:
+def allocate_bandwidth(loads: Sequence[Load], budget: BandwidthBudget) -> Allocation:
     """The allocation of a budget under which loads end soonest, to a gap of 1e-6.
 
     Every dimension keeps at least a thousandth of the budget.
@@ -182,7 +182,7 @@ def allocate_bandwidth(loads: Sequence[Load], budget: Budget) -> Allocation:
     return _by_tangents(loads, budget)
 
 
-def square_root_rule(traffic_bytes: Floats, budget: Budget) -> Floats:
+def square_root_rule(traffic_bytes: Floats, budget: BandwidthBudget) -> Floats:
     """Bandwidths that minimise the sum of traffic over bandwidth: proportional to sqrt(traffic / cost).
 
     From the KKT conditions: traffic_i / (cost_i B_i**2) is the same wherever B_i is above its floor.
@@ -225,7 +225,7 @@ def _rate(load: Load, bandwidth: Floats) -> float:
     return float(-found.fun)
 
 
-def _by_tangents(loads: Sequence[Load], budget: Budget) -> Allocation:
+def _by_tangents(loads: Sequence[Load], budget: BandwidthBudget) -> Allocation:
     """Kelley's method: tangents of 1/rate at the rates of the last solution, until bound and value meet."""
     from scipy.optimize import linprog
 
@@ -250,7 +250,7 @@ def _by_tangents(loads: Sequence[Load], budget: Budget) -> Allocation:
 class _LinearProgram:
     """Variables: bandwidths over an equal split's, rates each way of every load, and every load's time; units of 1."""
 
-    def __init__(self, loads: Sequence[Load], budget: Budget, equal: Floats, unit_s: float) -> None:
+    def __init__(self, loads: Sequence[Load], budget: BandwidthBudget, equal: Floats, unit_s: float) -> None:
         self._num_dimensions = len(equal)
         self._ways = [load.ways / equal / unit_s for load in loads]
         num_ways = sum(len(ways) for ways in self._ways)

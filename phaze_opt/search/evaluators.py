@@ -1,20 +1,32 @@
-"""Where evaluations happen: in this process, in workers, or on a cluster (`dask_evaluator`).
+"""Where evaluations happen: in this process, in workers, or on a Dask cluster.
 
 Results come in the order asked for, whoever computed them.
 """
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from phaze_opt.errors import InputError, PluginError, SolverError
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.workers import Task, Tell, WorkerPool
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+LOCAL = "local"
+"""In place of an address: processes of this machine."""
+NUM_RETRIES = 1
+"""How often Dask begins a failed or lost evaluation again."""
+CONNECT_S = 10.0
+
 
 
 class PointObjective(Protocol):
@@ -66,15 +78,13 @@ def open_evaluator(
         scenario: what it is made of.
         jobs: processes; 1 evaluates in this process.
         batch: points asked for at a time.
-        dask: a Dask cluster to evaluate on instead (`dask_evaluator.open_dask_client`); empty for none.
+        dask: a Dask cluster to evaluate on instead (`open_dask_client`); empty for none.
 
     Raises:
         PluginError: the package for Dask is missing.
         InputError: no scheduler answers there.
     """
     if dask:
-        from phaze_opt.search.dask_evaluator import open_dask_evaluator
-
         with open_dask_evaluator(factory, scenario, address=dask, num_workers=jobs) as on_cluster:
             yield on_cluster
         return
@@ -171,3 +181,123 @@ class _Submitted:
     def is_done(self) -> bool:
         """Whether it ended with a result."""
         return self.task.is_done
+
+
+@contextmanager
+def open_dask_client(address: str, *, num_workers: int) -> Iterator[Client]:
+    """A client of a Dask cluster; a local one is closed with it.
+
+    Args:
+        address: ``tcp://host:port`` of a scheduler, or ``local``.
+        num_workers: processes of a local cluster.
+
+    Raises:
+        PluginError: the package ``distributed`` is missing.
+        InputError: no scheduler answers at the address.
+    """
+    try:
+        import dask
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        message = f"--dask needs the package distributed ({error}); install phaze-opt[dask]"
+        raise PluginError(message) from error
+    lost = {"distributed.scheduler.allowed-failures": NUM_RETRIES}
+    if address == LOCAL:
+        with (
+            dask.config.set(lost),
+            LocalCluster(n_workers=num_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+            Client(cluster) as client,
+        ):
+            client.run(ignore_ctrl_c)
+            yield client
+        return
+    try:
+        client = Client(address, timeout=CONNECT_S)
+    except (OSError, ValueError, TimeoutError) as error:
+        message = f"no Dask scheduler answers ({error}); start one with `dask scheduler` or give {LOCAL}"
+        raise InputError(message, source=f"--dask {address}") from error
+    with client:
+        yield client
+
+
+def ignore_ctrl_c() -> None:
+    """In a worker of this machine: Ctrl-C reaches all processes of a terminal, and the command ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def open_dask_evaluator(
+    factory: ObjectiveFactory, scenario: object, *, address: str, num_workers: int
+) -> Iterator[Evaluator]:
+    """An evaluator on a Dask cluster (see `open_dask_client`)."""
+    with open_dask_client(address, num_workers=num_workers) as client:
+        yield DaskEvaluator(client, partial(factory, scenario))
+
+
+@dataclass(slots=True)
+class DaskEvaluator:
+    """Submits every point as a task; a task whose worker dies is begun once more.
+
+    Each worker makes the objective once: the factory travels as one scattered value, and the worker keeps what it made
+    under that value's key.
+
+    Attributes:
+        client: of the cluster.
+        build: makes the objective.
+    """
+
+    client: Client
+    build: Callable[[], PointObjective]
+    _scattered: list[Any] = field(default_factory=list)
+
+    def submit(self, points: Sequence[DesignPoint]) -> tuple[PendingEvaluation, ...]:
+        """Hand the points to the cluster."""
+        if not self._scattered:
+            self._scattered.append(self.client.scatter(self.build, broadcast=True, hash=False))
+        build = self._scattered[0]
+        futures = [
+            self.client.submit(_evaluate, build, build.key, point, pure=False, retries=NUM_RETRIES) for point in points
+        ]
+        return tuple(_Task(future) for future in futures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """An evaluation somewhere on the cluster."""
+
+    future: Future
+
+    def result(self) -> tuple[Evaluation, float]:
+        """Wait for it."""
+        from distributed import KilledWorker
+
+        try:
+            answer: tuple[Evaluation, float] = self.future.result()
+        except KilledWorker as error:
+            message = (
+                "a Dask worker ended in the middle of an evaluation, twice, perhaps for lack of memory; "
+                "finished trials are kept: mend the cluster and --resume"
+            )
+            raise SolverError(message) from error
+        return answer
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it ended with a result."""
+        return str(self.future.status) == "finished"
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the cluster is still at it."""
+        return not self.future.done()
+
+
+def _evaluate(build: Callable[[], PointObjective], key: str, point: DesignPoint) -> tuple[Evaluation, float]:
+    """Evaluate on a worker, which keeps the objective it has made."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    kept: dict[str, PointObjective] = worker.__dict__.setdefault("phaze_opt_objectives", {})
+    if key not in kept:
+        kept[key] = build()
+    return timed_evaluation(kept[key], point)

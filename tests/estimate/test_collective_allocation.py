@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.bandwidth_allocation import (
-    Budget,
+    BandwidthBudget,
     GroupCollective,
     allocate_bandwidth,
     collective_loads,
@@ -47,7 +47,7 @@ def loads_of(step, chunking):
 @settings(max_examples=30, deadline=None)
 @given(steps, costs, st.sampled_from(Chunking))
 def test_never_worse_than_an_equal_split_and_within_its_bound(step, prices, chunking):
-    loads, budget = loads_of(step, chunking), Budget(1e12, tuple(prices))
+    loads, budget = loads_of(step, chunking), BandwidthBudget(1e12, tuple(prices))
     found = allocate_bandwidth(loads, budget)
     bandwidth = np.array(found.bandwidth_bytes_per_s)
     assert bandwidth @ np.array(prices) <= budget.total * (1 + 1e-9)
@@ -65,7 +65,7 @@ def test_no_point_of_a_grid_is_better(chunking, seed):
         (CollectiveKind.ALL_REDUCE, rng.integers(1, 17, 3).tolist(), float(rng.uniform(1e8, 1e10)), 10),
         (CollectiveKind.ALL_GATHER, rng.integers(2, 17, 3).tolist(), float(rng.uniform(1e8, 1e10)), 3),
     ]
-    budget = Budget(1e12, tuple(rng.uniform(1, 10, 3)))
+    budget = BandwidthBudget(1e12, tuple(rng.uniform(1, 10, 3)))
     loads = loads_of(step, chunking)
     found = allocate_bandwidth(loads, budget)
     least = np.inf
@@ -80,7 +80,7 @@ def test_no_point_of_a_grid_is_better(chunking, seed):
 @given(st.lists(st.floats(1e6, 1e12), min_size=2, max_size=5), st.data())
 def test_the_square_root_rule_meets_the_kkt_conditions(traffic, data):
     prices = data.draw(st.lists(st.floats(0.5, 30), min_size=len(traffic), max_size=len(traffic)))
-    budget = Budget(1e12, tuple(prices))
+    budget = BandwidthBudget(1e12, tuple(prices))
     bandwidth = square_root_rule(np.array(traffic), budget)
     assert bandwidth @ np.array(prices) == pytest.approx(budget.total, rel=1e-9)
     worth = np.array(traffic) / (np.array(prices) * bandwidth**2)
@@ -92,7 +92,7 @@ def test_the_square_root_rule_meets_the_kkt_conditions(traffic, data):
 def test_the_tangents_agree_with_the_closed_form():
     """Loads with a second way that never pays go to the tangents; their optimum is that of the first way alone."""
     step = [(CollectiveKind.ALL_REDUCE, (16, 4, 8), 1e9, 1), (CollectiveKind.ALL_GATHER, (1, 4, 2), 4e9, 5)]
-    loads, budget = loads_of(step, Chunking.NONE), Budget(1e12, (1.0, 4.0, 20.0))
+    loads, budget = loads_of(step, Chunking.NONE), BandwidthBudget(1e12, (1.0, 4.0, 20.0))
     closed = allocate_bandwidth(loads, budget)
     doubled = [
         replace(load, ways=np.vstack([load.ways, load.ways, np.roll(load.ways, 1) + load.ways])) for load in loads
@@ -105,7 +105,7 @@ def test_the_tangents_agree_with_the_closed_form():
 def test_one_collective_in_chunks_by_hand():
     """In the fixed order, bandwidth in proportion to traffic: all dimensions are busy to the end."""
     step = [(CollectiveKind.ALL_REDUCE, (4, 8, 2), 1e9, 1)]
-    found = allocate_bandwidth(loads_of(step, Chunking.FIXED), Budget(1e12, (1.0, 1.0, 1.0)))
+    found = allocate_bandwidth(loads_of(step, Chunking.FIXED), BandwidthBudget(1e12, (1.0, 1.0, 1.0)))
     traffic = np.array([3 / 4, 7 / 8 / 4, 1 / 2 / 32])
     assert found.bandwidth_bytes_per_s == pytest.approx(1e12 * traffic / traffic.sum(), rel=1e-5)
     assert found.seconds == pytest.approx(2 * 1e9 * traffic.sum() / 1e12, rel=1e-6)
@@ -135,8 +135,8 @@ def test_measured_levels_keep_their_shape_and_load_one_ring():
 
 def test_nothing_to_allocate_for_is_refused():
     with pytest.raises(InputError, match="parallelism"):
-        allocate_bandwidth([], Budget(1e12, (1.0, 1.0)))
+        allocate_bandwidth([], BandwidthBudget(1e12, (1.0, 1.0)))
     with pytest.raises(InputError, match="positive"):
-        Budget(0.0, (1.0,))
+        BandwidthBudget(0.0, (1.0,))
     with pytest.raises(InputError, match="costs"):
-        Budget(1.0, (1.0, -1.0))
+        BandwidthBudget(1.0, (1.0, -1.0))

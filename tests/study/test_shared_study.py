@@ -71,7 +71,7 @@ def test_a_dask_cluster_changes_nothing(undisturbed: list[object], tmp_path: Pat
 
 
 def test_addresses_that_lead_nowhere_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phaze_opt.search.dask_evaluator.CONNECT_S", 0.5)
+    monkeypatch.setattr("phaze_opt.search.evaluators.CONNECT_S", 0.5)
     with pytest.raises(InputError, match="does not answer"):
         shared_engine(storage="postgresql://nobody@127.0.0.1:1/nothing")
     with pytest.raises(InputError, match="no Dask scheduler answers"):

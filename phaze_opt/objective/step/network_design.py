@@ -12,7 +12,7 @@ import numpy as np
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.bandwidth_allocation import (
     Allocation,
-    Budget,
+    BandwidthBudget,
     GroupCollective,
     allocate_bandwidth,
     collective_loads,
@@ -88,7 +88,7 @@ def design_network(
     prices = tuple(costs) or (1.0,) * levels
     own = np.array([dimension.bandwidth_bytes_per_s for dimension in network.dimensions])
     total = float(own.sum()) if total_bytes_per_s is None else total_bytes_per_s
-    budget = Budget(total * sum(prices) / levels, prices)
+    budget = BandwidthBudget(total * sum(prices) / levels, prices)
     scaled = own * budget.total / float((own * np.array(prices)).sum())
     loads = [load for each in step_collectives(step, network) for load in collective_loads(each, way)]
     allocation = allocate_bandwidth(loads, budget)

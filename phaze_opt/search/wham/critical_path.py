@@ -245,7 +245,7 @@ def _list_schedule(
     missing = [len(sources) for sources in graph.before]
     ready_at = dict.fromkeys((index for index, count in enumerate(missing) if not count), 0.0)
     running: list[tuple[float, int]] = []
-    cores = Cores(counts)
+    cores = BusyCores(counts)
     conflict = [0.0, 0.0]
     now = 0.0
     while ready_at:
@@ -271,7 +271,7 @@ def _list_schedule(
 
 
 @dataclass(slots=True)
-class Cores:
+class BusyCores:
     """Cores that are busy while a schedule is built.
 
     Attributes:

@@ -156,7 +156,7 @@ class EvaluatorSource:
         if self.client is None:
             return StoreEvaluator(store, digest, SerialEvaluator(build))
         if digest not in self._made:
-            from phaze_opt.search.dask_evaluator import DaskEvaluator
+            from phaze_opt.search.evaluators import DaskEvaluator
 
             cluster = DaskEvaluator(self.client, partial(self.build_objective, condition))
             self._made[digest] = StoreEvaluator(store, digest, cluster)
@@ -167,7 +167,7 @@ class EvaluatorSource:
 def open_evaluator_source(
     dask: str, build_objective: Callable[[Condition], PointObjective], *, num_workers: int
 ) -> Iterator[EvaluatorSource]:
-    """This process, or the Dask cluster of an address (`search.dask_evaluator.open_dask_client`).
+    """This process, or the Dask cluster of an address (`search.evaluators.open_dask_client`).
 
     Raises:
         PluginError: the package for Dask is missing.
@@ -176,7 +176,7 @@ def open_evaluator_source(
     if not dask:
         yield EvaluatorSource()
         return
-    from phaze_opt.search.dask_evaluator import open_dask_client
+    from phaze_opt.search.evaluators import open_dask_client
 
     with open_dask_client(dask, num_workers=num_workers) as client:
         yield EvaluatorSource(client, build_objective)
