@@ -9,14 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.breakdown import Resources, explain_operators
-from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, compile_operators
+from phaze_opt.estimate.operator_table import (
+    VECTOR_KINDS,
+    CompiledOperators,
+    OperatorColumns,
+    RowTables,
+    compile_operators,
+)
 from phaze_opt.estimate.options import EstimatorOptions
 from phaze_opt.estimate.pricing import (
     ChipEnergies,
     ChipRates,
     MatmulPrices,
-    OperatorColumns,
-    RowTables,
     build_array_rows,
     combine,
     distinct_rows,

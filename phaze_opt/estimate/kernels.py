@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.pricing import OperatorColumns, Results, RowTables
+from phaze_opt.estimate.operator_table import OperatorColumns, Results, RowTables
 from phaze_opt.record.compiled import compiled
 
 Floats = NDArray[np.float64]

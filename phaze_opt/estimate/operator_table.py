@@ -1,10 +1,10 @@
-"""Operators as columns: each distinct matmul shape once, vector work by kind, HBM bytes."""
+"""Operators as columns: each matmul shape once, vector work by kind, HBM bytes; tables that kernels read and fill."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,35 @@ class CompiledOperators(Sequence[Operator]):
         for owners, matmuls in self.terms:
             total[:, owners] += per_matmul[:, matmuls]
         return total
+
+
+class RowTables(NamedTuple):
+    """Operators on distinct rows or buffers, and which row and buffer each accelerator has."""
+
+    row_of: NDArray[np.int64]
+    buffer_of: NDArray[np.int64]
+    cycles: NDArray[np.float64]
+    one_core_cycles: NDArray[np.float64]
+    glb_bytes: NDArray[np.float64]
+    l2_bytes: NDArray[np.float64]
+    traffic_bytes: NDArray[np.float64]
+
+
+class OperatorColumns(NamedTuple):
+    """Per operator: lane cycles, MACs, and 1.0 where it occupies a tensor core."""
+
+    lane_cycles: NDArray[np.float64]
+    macs: NDArray[np.float64]
+    on_tc: NDArray[np.float64]
+
+
+class Results(NamedTuple):
+    """The four matrices of `Estimates`, written by `combine`."""
+
+    one_core_s: NDArray[np.float64]
+    spread_s: NDArray[np.float64]
+    energy_j: NDArray[np.float64]
+    traffic_bytes: NDArray[np.float64]
 
 
 def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:

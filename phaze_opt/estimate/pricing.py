@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.estimate.operator_table import MatmulShapes
+from phaze_opt.estimate.operator_table import MatmulShapes, OperatorColumns, Results, RowTables
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
@@ -161,35 +161,6 @@ class ChipEnergies(NamedTuple):
     glb_byte_j: Floats
     hbm_byte_j: Floats
     lane_cycle_j: Floats
-
-
-class RowTables(NamedTuple):
-    """Operators on distinct rows or buffers, and which row and buffer each accelerator has."""
-
-    row_of: Ints
-    buffer_of: Ints
-    cycles: Floats
-    one_core_cycles: Floats
-    glb_bytes: Floats
-    l2_bytes: Floats
-    traffic_bytes: Floats
-
-
-class OperatorColumns(NamedTuple):
-    """Per operator: lane cycles, MACs, and 1.0 where it occupies a tensor core."""
-
-    lane_cycles: Floats
-    macs: Floats
-    on_tc: Floats
-
-
-class Results(NamedTuple):
-    """The four matrices of `Estimates`, written by `combine`."""
-
-    one_core_s: Floats
-    spread_s: Floats
-    energy_j: Floats
-    traffic_bytes: Floats
 
 
 def price_matmuls(
