@@ -14,14 +14,7 @@ from phaze_opt.objective.references import EXPERT_PREFIX, is_expert
 from phaze_opt.placement.problem import PlacementResult, Stage
 from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
-from phaze_opt.report.text import (
-    format_gib,
-    format_number,
-    format_ratio,
-    format_scaled,
-    format_share,
-    format_time,
-)
+from phaze_opt.report.text import format_gib, format_number, format_ratio, format_scaled, format_share, format_time
 
 if TYPE_CHECKING:
     from phaze_opt.objective.sensitivity import SensitivityRow

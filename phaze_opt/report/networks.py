@@ -15,15 +15,7 @@ from phaze_opt.objective.step.network_design import NetworkDesign
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, MICRO
 
-SHOWN_BYTES = (
-    KIBI,
-    64 * KIBI,
-    MEBI,
-    16 * MEBI,
-    256 * MEBI,
-    GIBI,
-    8 * GIBI,
-)
+SHOWN_BYTES = (KIBI, 64 * KIBI, MEBI, 16 * MEBI, 256 * MEBI, GIBI, 8 * GIBI)
 """Payloads of the table of times."""
 _CHUNKS_NOTE = "level after level; fixed, themis: in 64 chunks through all levels, in one order or balanced"
 _CURVE_NOTE = (

@@ -68,11 +68,7 @@ class Look:
 
 def contender_look(index: int) -> Look:
     """The look of the contender at a place of the study's order."""
-    return Look(
-        LINE_COLOURS[index % len(LINE_COLOURS)],
-        DASHES[index % len(DASHES)],
-        MARKERS[index % len(MARKERS)],
-    )
+    return Look(LINE_COLOURS[index % len(LINE_COLOURS)], DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)])
 
 
 def plot_text(text: str) -> str:

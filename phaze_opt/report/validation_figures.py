@@ -59,10 +59,7 @@ def scatter_figure(entry: SetResult) -> Figure:
 
 
 def _add_points(
-    figure: Figure,
-    entry: SetResult,
-    series: Mapping[str, Sequence[RowResult]],
-    height: Callable[[RowResult], float],
+    figure: Figure, entry: SetResult, series: Mapping[str, Sequence[RowResult]], height: Callable[[RowResult], float]
 ) -> None:
     """Every row of a set over its measured value, a colour and a mark for each series."""
     num_points = sum(len(results) for results in series.values())
@@ -76,12 +73,7 @@ def _add_points(
             hoverinfo="text",
             hovertext=[hover_text(entry, result) for result in results],
             showlegend=len(series) > 1,
-            marker={
-                "color": look.colour,
-                "symbol": look.marker,
-                "size": 7 if num_points < 500 else 5,
-                "opacity": 0.75,
-            },
+            marker={"color": look.colour, "symbol": look.marker, "size": 7 if num_points < 500 else 5, "opacity": 0.75},
         )
 
 
@@ -142,11 +134,7 @@ def _add_equality(figure: Figure, scored: Sequence[RowResult]) -> None:
 
 def _series(scored: Sequence[RowResult]) -> dict[str, list[RowResult]]:
     """Rows by what tells them apart best in a legend: the group, the regime, or nothing."""
-    choices = (
-        _group,
-        lambda result: result.regime,
-        lambda result: result.row.values.get("tp", ""),
-    )
+    choices = (_group, lambda result: result.regime, lambda result: result.row.values.get("tp", ""))
     for choose in choices:
         names = sorted({choose(result) for result in scored})
         if 1 < len(names) <= MAX_SERIES:

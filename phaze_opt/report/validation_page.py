@@ -213,10 +213,7 @@ def _scored_blocks(entry: SetResult, name: str) -> list[Block]:
 
 
 def _unscored_table(entry: SetResult) -> TableContent:
-    fields: Fields[tuple[str, int]] = (
-        words("reason", lambda item: item[0]),
-        number("rows", lambda item: f"{item[1]}"),
-    )
+    fields: Fields[tuple[str, int]] = (words("reason", lambda item: item[0]), number("rows", lambda item: f"{item[1]}"))
     return table_of("Rows not scored", fields, entry.unscored_reasons.items())
 
 

@@ -14,22 +14,13 @@ from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
 from phaze_opt.validation.row import Row
 
-OVERVIEW_COLUMNS = (
-    Column("data set"),
-    *numbers("rows", "MAPE", "goal", "trivial", "median", "p90", "bias", "rank"),
-)
+OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "median", "p90", "bias", "rank"))
 OVERVIEW_NOTE = (
     "Errors in per cent of the measured value: mean (MAPE), median and 90th percentile of the absolute error, bias "
     "(below 0: predicted too fast). Trivial: mean error of a constant utilisation, a roofline times a constant, or a "
     "line. Rank: Spearman's correlation, marked where there is a goal for it."
 )
-CONSTANT_COLUMNS = (
-    Column("group"),
-    Column("constant"),
-    *numbers("value", "bounds"),
-    Column("unit"),
-    Column("meaning"),
-)
+CONSTANT_COLUMNS = (Column("group"), Column("constant"), *numbers("value", "bounds"), Column("unit"), Column("meaning"))
 AT_BOUND = 1e-3
 """Share of itself, or of its range, within which a constant is at a bound."""
 _BOUND_NOTE = "* at a bound, so that the bound rather than the measurements decides."

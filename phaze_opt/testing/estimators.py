@@ -41,6 +41,8 @@ from phaze_opt.testing.problems import CORE_COUNTS, random_accelerators
 RELATIVE_TOLERANCE = 1e-9
 """Rounding that a monotone estimator is allowed."""
 NUM_OPERATORS = 24
+Operators = tuple[Operator, ...]
+Chips = tuple[Accelerator, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class ClosedForm:
     spread_s: float
 
 
-def random_operators(seed: int, *, count: int = NUM_OPERATORS) -> tuple[Operator, ...]:
+def random_operators(seed: int, *, count: int = NUM_OPERATORS) -> Operators:
     """Plain and fused matmuls, fused attention and vector operators, and one that costs nothing."""
     rng = np.random.default_rng(seed)
     makers = (_matmul_operator, _fused_operator, _attention_operator, _vector_operator)
@@ -143,12 +145,12 @@ class EstimatorConformance:
         return ()
 
     @pytest.fixture(params=[0, 1])
-    def accelerators(self, request: pytest.FixtureRequest) -> tuple[Accelerator, ...]:
+    def accelerators(self, request: pytest.FixtureRequest) -> Chips:
         """Random chips."""
         return random_accelerators(request.param)
 
     @pytest.fixture
-    def operators(self) -> tuple[Operator, ...]:
+    def operators(self) -> Operators:
         """Random operators of every kind."""
         return random_operators(0)
 
@@ -158,9 +160,7 @@ class EstimatorConformance:
         assert estimator.name
         assert estimator.with_constants(load_constants()).name == estimator.name
 
-    def test_finite_and_not_negative(
-        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
-    ) -> None:
+    def test_finite_and_not_negative(self, estimator: Estimator, operators: Operators, accelerators: Chips) -> None:
         """Every figure is a number of the right shape; operators off the cores cost nothing."""
         result = estimate_fresh(estimator, operators, accelerators)
         for field in fields(Estimates):
@@ -170,9 +170,7 @@ class EstimatorConformance:
             assert (table >= 0).all()
             assert not table[:, -1].any()
 
-    def test_never_below_the_roofline(
-        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
-    ) -> None:
+    def test_never_below_the_roofline(self, estimator: Estimator, operators: Operators, accelerators: Chips) -> None:
         """At least FLOPs at peak and compulsory bytes at full bandwidth; one core is no faster than all."""
         result = estimate_fresh(estimator, operators, accelerators)
         peak = np.array([a.peak_flops_per_s for a in accelerators])[:, None]
@@ -185,9 +183,7 @@ class EstimatorConformance:
 
     @pytest.mark.parametrize("edge", ["batch", "m", "n", "k"])
     @pytest.mark.parametrize("factor", [1, 2])
-    def test_monotone_in_flops(
-        self, estimator: Estimator, accelerators: tuple[Accelerator, ...], edge: str, factor: int
-    ) -> None:
+    def test_monotone_in_flops(self, estimator: Estimator, accelerators: Chips, edge: str, factor: int) -> None:
         """A matmul with one edge longer, by one or doubled, never takes less time."""
         rng = np.random.default_rng(3)
         small = [_matmul_operator(rng, f"{number}") for number in range(NUM_OPERATORS)]
@@ -202,7 +198,7 @@ class EstimatorConformance:
         assert _never_above(before.one_core_s, after.one_core_s)
 
     def test_monotone_in_vector_work_and_bytes(
-        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+        self, estimator: Estimator, operators: Operators, accelerators: Chips
     ) -> None:
         """More elements, or more bytes, never take less time."""
         before = estimate_fresh(estimator, operators, accelerators)
@@ -221,11 +217,7 @@ class EstimatorConformance:
 
     @pytest.mark.parametrize("field", ["hbm_bandwidth_bytes_per_s", "glb_bandwidth_bytes_per_s", "clock_hz"])
     def test_never_slower_with_faster_parts(
-        self,
-        estimator: Estimator,
-        operators: tuple[Operator, ...],
-        accelerators: tuple[Accelerator, ...],
-        field: str,
+        self, estimator: Estimator, operators: Operators, accelerators: Chips, field: str
     ) -> None:
         """More bandwidth or a higher clock, and nothing else, never costs time."""
         faster = [replace(chip, **{field: 1.7 * getattr(chip, field)}) for chip in accelerators]
@@ -236,21 +228,14 @@ class EstimatorConformance:
     @pytest.mark.parametrize("field", CORE_COUNTS)
     @pytest.mark.parametrize("factor", [1, 2])
     def test_spread_never_slower_with_more_cores(
-        self,
-        estimator: Estimator,
-        operators: tuple[Operator, ...],
-        accelerators: tuple[Accelerator, ...],
-        field: str,
-        factor: int,
+        self, estimator: Estimator, operators: Operators, accelerators: Chips, field: str, factor: int
     ) -> None:
         """One more core, or twice as many, never slows an operator that is spread over all of them."""
         larger = [replace(chip, **{field: factor * getattr(chip, field) + (factor == 1)}) for chip in accelerators]
         before, after = (estimate_fresh(estimator, operators, chips) for chips in (accelerators, larger))
         assert _never_above(after.spread_s, before.spread_s)
 
-    def test_double_clock_halves_compute_bound_time(
-        self, estimator: Estimator, accelerators: tuple[Accelerator, ...]
-    ) -> None:
+    def test_double_clock_halves_compute_bound_time(self, estimator: Estimator, accelerators: Chips) -> None:
         """With memory out of the way and a GLB that follows the clock, as on designed chips."""
         operator = Operator("c", Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC, (Matmul(2, 1000, 777, 512),))
         free_memory = [replace(chip, hbm_bandwidth_bytes_per_s=1e30) for chip in accelerators]
@@ -267,9 +252,7 @@ class EstimatorConformance:
             result = estimate_fresh(estimator, [case.operator], [case.accelerator])
             assert result.spread_s[0, 0] == pytest.approx(case.spread_s, rel=RELATIVE_TOLERANCE)
 
-    def test_explains_what_it_estimates(
-        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
-    ) -> None:
+    def test_explains_what_it_estimates(self, estimator: Estimator, operators: Operators, accelerators: Chips) -> None:
         """Breakdowns are of the spread latency, and their parts sum to it."""
         for chip in accelerators[:8]:
             result = estimate_fresh(estimator, operators, [chip])
@@ -280,9 +263,7 @@ class EstimatorConformance:
             sums = [sum(seconds for _, seconds in breakdown.parts_s) for breakdown in breakdowns]
             np.testing.assert_allclose(sums, latencies, rtol=RELATIVE_TOLERANCE)
 
-    def test_a_second_time_is_the_same(
-        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
-    ) -> None:
+    def test_a_second_time_is_the_same(self, estimator: Estimator, operators: Operators, accelerators: Chips) -> None:
         """Whatever is cached: a hit equals a miss, and a chip or operator alone equals itself in company."""
         first, again = (estimate_fresh(estimator, operators, accelerators) for _ in range(2))
         assert _same(first, again)
@@ -292,9 +273,7 @@ class EstimatorConformance:
                 together = getattr(first, field.name)[row, column]
                 assert getattr(alone, field.name)[0, 0] == pytest.approx(together, rel=1e-12)
 
-    def test_inputs_are_left_alone(
-        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
-    ) -> None:
+    def test_inputs_are_left_alone(self, estimator: Estimator, operators: Operators, accelerators: Chips) -> None:
         """Operators, table and global generators are as before, and writing into a result changes no later one."""
         table = AcceleratorTable.from_accelerators(accelerators)
         before = copy.deepcopy((operators, table))
@@ -310,7 +289,7 @@ class EstimatorConformance:
         assert global_generators() == generators
 
     def test_other_constants_make_another_estimator(
-        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
+        self, estimator: Estimator, operators: Operators, accelerators: Chips
     ) -> None:
         """`with_constants` leaves the original as it was."""
         before = estimate_fresh(estimator, operators, accelerators)
@@ -318,14 +297,12 @@ class EstimatorConformance:
         estimate_fresh(estimator.with_constants(changed), operators, accelerators)
         assert _same(estimate_fresh(estimator, operators, accelerators), before)
 
-    def test_pickles(
-        self, estimator: Estimator, operators: tuple[Operator, ...], accelerators: tuple[Accelerator, ...]
-    ) -> None:
+    def test_pickles(self, estimator: Estimator, operators: Operators, accelerators: Chips) -> None:
         """A copy through pickle gives the same figures."""
         twin = pickle.loads(pickle.dumps(estimator))
         assert _same(estimate_fresh(estimator, operators, accelerators), estimate_fresh(twin, operators, accelerators))
 
-    def test_same_in_a_spawned_process(self, estimator: Estimator, operators: tuple[Operator, ...]) -> None:
+    def test_same_in_a_spawned_process(self, estimator: Estimator, operators: Operators) -> None:
         """Nothing depends on this process."""
         chips = random_accelerators(0, count=4)
         here = estimate_fresh(estimator, operators, chips)

@@ -58,13 +58,7 @@ class AllInfeasible:
         return Outcome(number, point, (), constraints)
 
 
-def propose(
-    strategy: Strategy,
-    context: StrategyContext,
-    *,
-    judge: Judge,
-    batch: int = 4,
-) -> tuple[DesignPoint, ...]:
+def propose(strategy: Strategy, context: StrategyContext, *, judge: Judge, batch: int = 4) -> tuple[DesignPoint, ...]:
     """The points that a run proposes until its budget or the space is spent."""
     run = strategy.start(context)
     points: list[DesignPoint] = []
@@ -112,11 +106,7 @@ class StrategyConformance:
     ) -> StrategyContext:
         """What a run starts from."""
         return StrategyContext(
-            space=space,
-            directions=goal_directions(goal),
-            num_trials=self.num_trials,
-            seed=seed,
-            options=options or {},
+            space=space, directions=goal_directions(goal), num_trials=self.num_trials, seed=seed, options=options or {}
         )
 
     def goal_of(self, strategy: Strategy) -> Goal:

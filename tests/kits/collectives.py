@@ -26,11 +26,12 @@ from phaze_opt.hardware.network import NetworkDimension, Topology
 
 CollectiveModel = Callable[[CollectiveKind, float, Sequence[NetworkDimension]], float]
 """Kind, payload in bytes and the group's dimensions (innermost first) to seconds."""
+Dimensions = tuple[NetworkDimension, ...]
 PAYLOADS_BYTES = (0.0, 1.0, 1e3, 1e6, 1e9, 1e12)
 ROUNDING = 1e-12
 
 
-def random_dimensions(rng: np.random.Generator, *, count: int) -> tuple[NetworkDimension, ...]:
+def random_dimensions(rng: np.random.Generator, *, count: int) -> Dimensions:
     """Dimensions of every topology, of 1 to 64 devices."""
     return tuple(
         NetworkDimension(
@@ -54,20 +55,20 @@ class CollectiveConformance:
         raise NotImplementedError(message)
 
     @pytest.fixture(params=range(12))
-    def dimensions(self, request: pytest.FixtureRequest) -> tuple[NetworkDimension, ...]:
+    def dimensions(self, request: pytest.FixtureRequest) -> Dimensions:
         """Random groups of one to three dimensions."""
         rng = np.random.default_rng(request.param)
         return random_dimensions(rng, count=1 + request.param % 3)
 
     def test_zero_on_one_device(
-        self, collective: CollectiveModel, dimensions: tuple[NetworkDimension, ...], kind: CollectiveKind
+        self, collective: CollectiveModel, dimensions: Dimensions, kind: CollectiveKind
     ) -> None:
         """Nobody to talk to."""
         alone = [replace(dimension, size=1) for dimension in dimensions]
         assert all(collective(kind, payload, alone) == 0 for payload in PAYLOADS_BYTES)
 
     def test_finite_and_monotone_in_bytes(
-        self, collective: CollectiveModel, dimensions: tuple[NetworkDimension, ...], kind: CollectiveKind
+        self, collective: CollectiveModel, dimensions: Dimensions, kind: CollectiveKind
     ) -> None:
         """More bytes never take less time."""
         times = [collective(kind, payload, dimensions) for payload in PAYLOADS_BYTES]
@@ -75,7 +76,7 @@ class CollectiveConformance:
         assert times == sorted(times)
 
     def test_monotone_in_devices(
-        self, collective: CollectiveModel, dimensions: tuple[NetworkDimension, ...], kind: CollectiveKind
+        self, collective: CollectiveModel, dimensions: Dimensions, kind: CollectiveKind
     ) -> None:
         """One dimension with more devices, or one more dimension outside, never costs less."""
         for payload in PAYLOADS_BYTES:
@@ -85,7 +86,7 @@ class CollectiveConformance:
             assert all(b >= a * (1 - ROUNDING) for a, b in zip(spans, spans[1:], strict=False))
 
     def test_never_slower_with_faster_links(
-        self, collective: CollectiveModel, dimensions: tuple[NetworkDimension, ...], kind: CollectiveKind
+        self, collective: CollectiveModel, dimensions: Dimensions, kind: CollectiveKind
     ) -> None:
         """More bandwidth or less latency never costs time."""
         wide = [replace(d, bandwidth_bytes_per_s=3 * d.bandwidth_bytes_per_s) for d in dimensions]
@@ -106,7 +107,7 @@ class CollectiveConformance:
         assert collective(kind, 1e9, [ring]) == pytest.approx(expected.get(kind, whole / 2), rel=ROUNDING)
 
     def test_inputs_are_left_alone(
-        self, collective: CollectiveModel, dimensions: tuple[NetworkDimension, ...], kind: CollectiveKind
+        self, collective: CollectiveModel, dimensions: Dimensions, kind: CollectiveKind
     ) -> None:
         """The same call twice gives the same time, and the dimensions are as before."""
         before = copy.deepcopy(dimensions)

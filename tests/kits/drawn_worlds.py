@@ -93,13 +93,7 @@ def _optimum(row: NDArray[np.float64], points: tuple[DesignPoint, ...]) -> World
 
 
 def _design(
-    number: int,
-    index: int,
-    point: DesignPoint,
-    values: NDArray[np.float64],
-    regrets: NDArray[np.float64],
-    *,
-    role: str,
+    number: int, index: int, point: DesignPoint, values: NDArray[np.float64], regrets: NDArray[np.float64], *, role: str
 ) -> RobustDesign:
     return RobustDesign(
         name=f"design {number}",

@@ -27,10 +27,7 @@ def brute_force_batch_time(problem: PlacementProblem) -> float | None:
 
     Exponential in the layers: for chains of at most about 7.
     """
-    return min(
-        (recompute_batch_time(problem, candidate) for candidate in _fitting_placements(problem)),
-        default=None,
-    )
+    return min((recompute_batch_time(problem, candidate) for candidate in _fitting_placements(problem)), default=None)
 
 
 def _fitting_placements(problem: PlacementProblem) -> Iterator[PlacementResult]:

@@ -67,11 +67,7 @@ def _duration(problem: ScheduleProblem, modes: Sequence[bool], operator: int) ->
 
 
 def _earliest(
-    problem: ScheduleProblem,
-    modes: Sequence[bool],
-    placed: dict[int, tuple[float, float]],
-    operator: int,
-    ready: float,
+    problem: ScheduleProblem, modes: Sequence[bool], placed: dict[int, tuple[float, float]], operator: int, ready: float
 ) -> float:
     """First time from ``ready`` on at which the operator fits beside those placed."""
     if problem.core_types[operator] not in _CORES:

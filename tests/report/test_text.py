@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.report.text import (
-    TIME_UNITS,
-    format_number,
-    format_ratio,
-    format_scaled,
-    format_share,
-    format_time,
-)
+from phaze_opt.report.text import TIME_UNITS, format_number, format_ratio, format_scaled, format_share, format_time
 
 POSITIVE = st.floats(min_value=1e-8, max_value=1e14)
 

@@ -101,11 +101,7 @@ def describe_value(goal: Goal, value: float) -> str:
 
 
 def _card(
-    inputs: ReportInputs,
-    condition: Condition,
-    best: FoundDesign | None,
-    drawn: Drawings,
-    place: int,
+    inputs: ReportInputs, condition: Condition, best: FoundDesign | None, drawn: Drawings, place: int
 ) -> tuple[Block, ...]:
     if best is None:
         word = "Nothing feasible was found in" if inputs.cells_of(condition) else "No search is finished of"

@@ -42,11 +42,7 @@ def _option(inputs: ReportInputs, condition: Condition) -> Alternative:
 
 def score_tables(inputs: ReportInputs, scores: Sequence[ContenderScore], where: str) -> tuple[TableContent, ...]:
     """Quality, speed and cost of some contenders, best first; with several objectives speed is of the hypervolume."""
-    return (
-        quality_table(inputs, scores, where),
-        speed_table(inputs, scores, where),
-        cost_table(scores, where),
-    )
+    return (quality_table(inputs, scores, where), speed_table(inputs, scores, where), cost_table(scores, where))
 
 
 def quality_table(inputs: ReportInputs, scores: Sequence[ContenderScore], where: str) -> TableContent:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from phaze_opt.report.document import (
-    Alternative,
-    Block,
-    Choice,
-    FigureBlock,
-    Folded,
-    Paragraph,
-    Section,
-    TableBlock,
-)
+from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Folded, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_ranking_limits
 from phaze_opt.report.study.wording import format_p

@@ -96,8 +96,7 @@ def best_of(inputs: ReportInputs, condition: Condition) -> FoundDesign | None:
     seeds = {cell.cell.key: cell.cell.seed for cell in inputs.cells_of(condition)}
     last = len(places)
     best = min(
-        found,
-        key=lambda item: (-item.values[0], places.get(item.contender, last), seeds[item.cell_key], item.number),
+        found, key=lambda item: (-item.values[0], places.get(item.contender, last), seeds[item.cell_key], item.number)
     )
     others = dict.fromkeys(
         item.contender for item in found if item.values == best.values and item.contender != best.contender

@@ -5,16 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from phaze_opt.report.document import (
-    Block,
-    Choice,
-    FigureBlock,
-    Folded,
-    Listing,
-    Paragraph,
-    ReportDocument,
-    TableBlock,
-)
+from phaze_opt.report.document import Block, Choice, FigureBlock, Folded, Listing, Paragraph, ReportDocument, TableBlock
 from phaze_opt.report.table import TableContent
 
 SPECIAL = "\\`*_{}[]<>#|&~"

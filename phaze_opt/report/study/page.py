@@ -84,9 +84,5 @@ def write_study_report(
         InputError: the directory cannot be written.
     """
     document = build_document(inputs, drawings)
-    files = {
-        PAGE_NAME: render_html(document),
-        MARKDOWN_NAME: render_markdown(document),
-        **render_exports(inputs),
-    }
+    files = {PAGE_NAME: render_html(document), MARKDOWN_NAME: render_markdown(document), **render_exports(inputs)}
     return {name: write_text(directory / name, text) for name, text in files.items()}
