@@ -29,7 +29,7 @@ from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import chips_of
-from phaze_opt.hardware.template import DesignPoint, PointColumns
+from phaze_opt.hardware.template import CHIP_AXES, DesignPoint, PointColumns
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.objective.several_models import combine_rates
 from phaze_opt.schedule.problem import Exclusivity, ScheduleResult, ScheduleStatus
@@ -78,15 +78,19 @@ def test_the_checker_imports_nothing_of_the_prover():
 
 def columns_of(space):
     found = enumerate_architectures(space, load_constants())
-    return np.stack([found.num_tc, found.num_vc, found.tc_width, found.tc_depth, found.glb_bytes])
+    return chips(found)
+
+
+def chips(columns):
+    return np.stack([getattr(columns, axis.name) for axis in CHIP_AXES if axis.name != "hbm_bytes"])
 
 
 def test_the_phaze_space_is_enumerated_whole():
     space = phaze_space(hbm_bytes=(32 * GIBI,), micro_batches=(8,))
     kept = space.architecture_columns
-    expected = np.stack([kept.num_tc, kept.num_vc, kept.tc_width, kept.tc_depth, kept.glb_bytes])
+    expected = chips(kept)
     found = columns_of(space)
-    assert found.shape == (5, 29_360)
+    assert found.shape == (6, 29_360)
     assert (found == expected).all()
 
 
@@ -100,7 +104,7 @@ def test_any_space_is_enumerated_in_index_order(seed):
         return tuple(sorted(int(value) for value in chosen))
 
     axes = Axes(
-        vc_width=(),
+        vc_width=axis(range(2, 257), 3) if seed % 2 else (),
         num_tc=axis(range(1, 40), 6),
         num_vc=axis(range(1, 40), 6),
         tc_width=axis(range(2, 257), 4),
@@ -117,7 +121,7 @@ def test_any_space_is_enumerated_in_index_order(seed):
     if kept is None:
         assert found.shape[1] == 0
     else:
-        assert (found == np.stack([kept.num_tc, kept.num_vc, kept.tc_width, kept.tc_depth, kept.glb_bytes])).all()
+        assert (found == chips(kept)).all()
 
 
 def replayed(problem, start_s, is_spread):

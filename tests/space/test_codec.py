@@ -115,10 +115,10 @@ def test_num_vc_falls_and_num_tc_falls_with_their_halvings() -> None:
 axis = st.lists(st.integers(1, 200), min_size=1, max_size=4, unique=True).map(lambda values: tuple(sorted(values)))
 
 
-@given(axis, axis, axis, axis, st.floats(20.0, 300.0), st.floats(0.0, 1.0))
+@given(axis, axis, axis, axis, st.just(()) | axis, st.floats(20.0, 300.0), st.floats(0.0, 1.0))
 @settings(max_examples=100)
-def test_both_properties_hold_in_any_space(tc, vc, width, depth, budget_mm2: float, fraction: float) -> None:
-    axes = Axes(tc, vc, width, depth, (), (3 << 20, 5 << 20, 64 << 20), (32 << 30, 48 << 30), (1, 3))
+def test_both_properties_hold_in_any_space(tc, vc, width, depth, lanes, budget_mm2: float, fraction: float) -> None:
+    axes = Axes(tc, vc, width, depth, lanes, (3 << 20, 5 << 20, 64 << 20), (32 << 30, 48 << 30), (1, 3))
     space = SearchSpace("any", axes, area_budget_um2=budget_mm2 * 1e6, min_area_fraction=fraction)
     if space.size == 0:
         return

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
@@ -180,23 +181,20 @@ def test_index_out_of_range() -> None:
 axis = st.lists(st.integers(1, 64), min_size=1, max_size=5, unique=True).map(lambda values: tuple(sorted(values)))
 
 
-@given(axis, axis, axis, axis, st.floats(20.0, 300.0), st.floats(0.0, 1.0))
+@given(axis, axis, axis, axis, st.just(()) | axis, st.floats(20.0, 300.0), st.floats(0.0, 1.0))
 @settings(max_examples=60)
-def test_any_space_equals_brute_force(num_tc, num_vc, width, depth, budget_mm2: float, fraction: float) -> None:
-    axes = Axes(num_tc, num_vc, width, depth, (), (3 << 20, 16 << 20), (32 << 30,), (1,))
+def test_any_space_equals_brute_force(num_tc, num_vc, width, depth, lanes, budget_mm2: float, fraction: float) -> None:
+    """Vector cores are as wide as the arrays, or have widths of their own."""
+    axes = Axes(num_tc, num_vc, width, depth, lanes, (3 << 20, 16 << 20), (32 << 30,), (1,))
     space = SearchSpace("any", axes, area_budget_um2=budget_mm2 * 1e6, min_area_fraction=fraction)
     expected = []
-    for glb in axes.glb_bytes:
-        for w in width:
-            for d in depth:
-                for tc in num_tc:
-                    for vc in num_vc:
-                        point = DesignPoint(tc, vc, w, d, w, glb, 32 << 30, 1)
-                        area = area_of(point) * 1e6
-                        in_band = area >= fraction * budget_mm2 * 1e6 or tc == 1 or vc == 1
-                        if area <= budget_mm2 * 1e6 and in_band:
-                            expected.append(point)
+    for glb, w, d, own, tc, vc in product(axes.glb_bytes, width, depth, lanes or (None,), num_tc, num_vc):
+        point = DesignPoint(tc, vc, w, d, own or w, glb, 32 << 30, 1)
+        area = area_of(point) * 1e6
+        if area <= budget_mm2 * 1e6 and (area >= fraction * budget_mm2 * 1e6 or tc == 1 or vc == 1):
+            expected.append(point)
     assert list(space.points()) == expected
+    assert [space.index(point) for point in expected] == list(range(len(expected)))
 
 
 @pytest.mark.parametrize("values", [(), (0, 1), (2, 1), (1, 1)])
