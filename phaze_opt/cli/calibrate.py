@@ -40,9 +40,7 @@ def calibrate(
     data: Annotated[
         Path,
         typer.Option(
-            "--data",
-            help=f"Folder of CSV files, or one CSV file. {NEEDED_COLUMNS}",
-            rich_help_panel=MEASUREMENTS,
+            "--data", help=f"Folder of CSV files, or one CSV file. {NEEDED_COLUMNS}", rich_help_panel=MEASUREMENTS
         ),
     ],
     output: Annotated[

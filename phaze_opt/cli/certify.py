@@ -162,10 +162,7 @@ def _check(path: Path, *, is_json: bool) -> None:
         message = f"'{path}' does not exist; give the directory of a certificate"
         raise InputError(message, source="--check")
     try:
-        with (
-            says_what_is_kept("a check keeps nothing: run it again"),
-            progress("check", is_transient=is_json) as show,
-        ):
+        with says_what_is_kept("a check keeps nothing: run it again"), progress("check", is_transient=is_json) as show:
             report = check_certificate(
                 path, on_progress=lambda moved: show(moved.stage.value, moved.num_done, moved.num_all, "")
             )

@@ -57,11 +57,7 @@ class ChipOptions:
         is_required=True,
     )
     micro_batch: str | None = declared(
-        None,
-        "Samples a micro-batch.",
-        Kind.TEXT,
-        panel=CHOICES,
-        shown=f"{DEFAULT_MICRO_BATCH}; of plans, all that fit",
+        None, "Samples a micro-batch.", Kind.TEXT, panel=CHOICES, shown=f"{DEFAULT_MICRO_BATCH}; of plans, all that fit"
     )
 
 

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from phaze_opt.errors import InputError
-from phaze_opt.objective.scenario_options import (
-    WORKLOAD,
-    Declaration,
-    Kind,
-    declarations,
-    declared,
-)
+from phaze_opt.objective.scenario_options import WORKLOAD, Declaration, Kind, declarations, declared
 from phaze_opt.record.input_files import shorten
 
 if TYPE_CHECKING:

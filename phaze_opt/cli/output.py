@@ -115,10 +115,7 @@ def print_plain_table(content: TableContent, *, has_title: bool = True) -> None:
     )
     for column in content.columns:
         table.add_column(
-            column.heading,
-            justify="right" if column.is_number else "left",
-            no_wrap=column.is_number,
-            overflow="fold",
+            column.heading, justify="right" if column.is_number else "left", no_wrap=column.is_number, overflow="fold"
         )
     for index, row in enumerate(content.rows):
         table.add_row(*row, style="bold" if index in content.emphasised else None)

@@ -57,8 +57,7 @@ def run(
     *,
     jobs: Annotated[int, typer_option(JOBS)] = 1,
     resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue what the working directory holds of this study, or start it."),
+        bool, typer.Option("--resume", help="Continue what the working directory holds of this study, or start it.")
     ] = False,
     restart: Annotated[
         list[str] | None,

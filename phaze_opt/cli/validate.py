@@ -46,8 +46,7 @@ def validate(
     machine: MachineOption = None,
     constants: ConstantsOption = None,
     report: Annotated[
-        Path | None,
-        typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=RECORDS),
+        Path | None, typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=RECORDS)
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -11,14 +11,7 @@ from phaze_opt.errors import PluginError
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.track.protocol import (
-    Delivery,
-    DeliveryProgress,
-    ProofEvent,
-    RecordingSession,
-    Tracker,
-    TrackerConfig,
-)
+from phaze_opt.track.protocol import Delivery, DeliveryProgress, ProofEvent, RecordingSession, Tracker, TrackerConfig
 
 _logger = logging.getLogger(__name__)
 

@@ -27,15 +27,7 @@ from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, 
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.track.deliver import FIRST_ANSWER_S, DeliveryProcess, deliver_once
 from phaze_opt.track.destination import Destination, resolve_destination
-from phaze_opt.track.order import (
-    DeliveryState,
-    Order,
-    OrderFile,
-    Record,
-    earlier_attempt,
-    new_attempt,
-    runs_directory,
-)
+from phaze_opt.track.order import DeliveryState, Order, OrderFile, Record, earlier_attempt, new_attempt, runs_directory
 from phaze_opt.track.protocol import (
     DEFAULT_EXPERIMENT,
     Delivery,

@@ -72,12 +72,7 @@ KNOWN = "count, rate"
         ("count = 2.5", 1, "count", "value 2.5 must be an integer"),
         ('count = "2"', 1, "count", "value '2' must be an integer"),
         ("count = true", 1, "count", "value True must be an integer"),
-        (
-            f"count = 1{'0' * 4000}",
-            1,
-            "count",
-            "000...000",
-        ),
+        (f"count = 1{'0' * 4000}", 1, "count", "000...000"),
         ("count = 7", None, None, "needs luck"),
         (HEAD + 'rate = "x"', 2, "rate", "value 'x' must be a number"),
         (HEAD + "rate = inf", 2, "rate", "value inf must be a finite number"),
@@ -128,11 +123,7 @@ def test_faults_of_a_model(text, line, key, rule):
 @pytest.mark.parametrize(
     ("text", "key", "rule"),
     [
-        (
-            f"count = 3\nsizes = [1]\nnamed.x = [{'3, ' * 5000}]",
-            "named.x[0]",
-            "a table of keys and values (and 4999 ",
-        ),
+        (f"count = 3\nsizes = [1]\nnamed.x = [{'3, ' * 5000}]", "named.x[0]", "a table of keys and values (and 4999 "),
         (f"parts = [{'{size = 0}, ' * 5000}]", "count", "is missing; needed are count (and 5000 more"),
         (f"parts = [{'{size = 1}, ' * 1000}{'{size = 0}, ' * 5000}]\ncount = 2", "parts[1000].size", "value 0"),
         ("count = 3\n" + "".join(f"k{i} = 1\n" for i in range(5000)), "k0", "is unknown"),

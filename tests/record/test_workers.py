@@ -82,8 +82,7 @@ def test_no_worker_outlives_its_pool(pool):
 
 
 @pytest.mark.parametrize(
-    "error",
-    [PhazeOptError("a"), InputError("a", source="b", line=3, key="c"), CertificateError("a", file="b", row=1)],
+    "error", [PhazeOptError("a"), InputError("a", source="b", line=3, key="c"), CertificateError("a", file="b", row=1)]
 )
 def test_errors_are_pickled_with_all_they_hold(error):
     copy = pickle.loads(pickle.dumps(error))
