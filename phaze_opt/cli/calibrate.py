@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.measurements import (
-    MEASUREMENTS,
-    NEEDED_COLUMNS,
-    ConstantsOption,
-    DatasetOption,
-    MachineOption,
-    NamesArgument,
-    dataset_names,
-    read_machines,
-    read_measurements,
-)
+from phaze_opt.cli import measurements
 from phaze_opt.cli.options import RECORDS, JsonOption
 from phaze_opt.cli.output import check_file_to_write, out, print_json, print_plain_table, say, working
 from phaze_opt.errors import InputError
@@ -35,24 +25,30 @@ OF_PLANS = (OF_SOFTWARE, "collectives/")
 
 
 def calibrate(
-    names: NamesArgument = None,
+    names: measurements.NamesArgument = None,
     *,
     data: Annotated[
         Path,
         typer.Option(
-            "--data", help=f"Folder of CSV files, or one CSV file. {NEEDED_COLUMNS}", rich_help_panel=MEASUREMENTS
+            "--data",
+            help=f"Folder of CSV files, or one CSV file. {measurements.NEEDED_COLUMNS}",
+            rich_help_panel=measurements.MEASUREMENTS,
         ),
     ],
     output: Annotated[
         Path, typer.Option("--out", help="File of fitted constants to write (JSON).", rich_help_panel=RECORDS)
     ],
-    dataset: DatasetOption = None,
-    machine: MachineOption = None,
+    dataset: measurements.DatasetOption = None,
+    machine: measurements.MachineOption = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Families of models to fit (repeat); all that suit.", rich_help_panel=MEASUREMENTS),
+        typer.Option(
+            "--only",
+            help="Families of models to fit (repeat); all that suit.",
+            rich_help_panel=measurements.MEASUREMENTS,
+        ),
     ] = None,
-    constants: ConstantsOption = None,
+    constants: measurements.ConstantsOption = None,
     held_out: Annotated[
         bool,
         typer.Option(
@@ -70,8 +66,8 @@ def calibrate(
     from phaze_opt.validation.registry import load_families
 
     check_file_to_write(output, option="--out", example="my_constants.json")
-    families, machines = load_families(tuple(only or ())), read_machines(machine)
-    datasets = read_measurements(data, dataset_names(dataset, names), machines=machines)
+    families, machines = load_families(tuple(only or ())), measurements.read_machines(machine)
+    datasets = measurements.read_measurements(data, measurements.dataset_names(dataset, names), machines=machines)
     found = _run(families, datasets, constants, has_held_out=held_out)
     _write(found, output, constants)
     if json:

@@ -10,26 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from phaze_opt.cli.certify_output import (
-    interrupted_to_json,
-    print_result,
-    print_robust,
-    result_to_json,
-    robust_metrics,
-    robust_to_json,
-    warn_unproved,
-)
+from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.endings import EXIT_INTERRUPTED, PROOF_KEPT
-from phaze_opt.cli.output import (
-    end_infeasible,
-    print_json,
-    print_notes,
-    print_run,
-    say,
-    say_undelivered,
-    spared,
-    working,
-)
 from phaze_opt.cli.progress import progress, proof_progress
 from phaze_opt.record.interrupts import kernels_interruptible
 
@@ -77,8 +59,8 @@ class ProofRun:
         except KeyboardInterrupt:
             self._record_interruption()
             if self.is_json:
-                print_json(interrupted_to_json(self._last, self.session))
-            say(f"interrupted; {PROOF_KEPT}")
+                output.print_json(certify_output.interrupted_to_json(self._last, self.session))
+            output.say(f"interrupted; {PROOF_KEPT}")
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except Exception:
             if self._is_begun:
@@ -149,30 +131,30 @@ class ProofRun:
         problem, best = self.problem, result.best[0].evaluation if result.best else None
         notes = notes_about(best, scenario=problem.scenario, constants=problem.constants, space=problem.space)
         if not self.is_json:
-            print_result(result, ties=ties, runner_up=runner_up)
-            print_notes(notes)
+            certify_output.print_result(result, ties=ties, runner_up=runner_up)
+            output.print_notes(notes)
             if robust is not None:
-                print_robust(robust, self._robust_file())
+                certify_output.print_robust(robust, self._robust_file())
         page = None
         try:
             if self.report is not None:
-                with spared("the page of --report"):
+                with output.spared("the page of --report"):
                     page = write_certificate_report(
                         result, self.report, ties=ties, runner_up=runner_up, robust=robust, notes=notes
                     )
             self._record(result, robust, page)
         finally:
             if self.is_json:
-                data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
-                worlds = None if robust is None else robust_to_json(robust, str(self._robust_file()))
+                data = certify_output.result_to_json(result, self.session, ties=ties, runner_up=runner_up)
+                worlds = None if robust is None else certify_output.robust_to_json(robust, str(self._robust_file()))
                 data |= {"notes": notes_to_json(notes), "robust": worlds}
-                print_json({**data, "report": None if page is None else str(page)})
+                output.print_json({**data, "report": None if page is None else str(page)})
             else:
-                print_run(self.session)
+                output.print_run(self.session)
         claim = result.certificate.claim
-        warn_unproved(claim)
+        certify_output.warn_unproved(claim)
         if not claim.is_feasible:
-            end_infeasible("no point of the space satisfies every constraint")
+            output.end_infeasible("no point of the space satisfies every constraint")
 
     def _robust_file(self) -> Path:
         from phaze_opt.certify.robust.analyse import result_file
@@ -189,7 +171,7 @@ class ProofRun:
         provenance = result.certificate.provenance
         totals = {"ilp_solves": float(provenance.num_ilp_solves), "placements": float(provenance.num_placements)}
         if robust is not None:
-            totals |= robust_metrics(robust)
+            totals |= certify_output.robust_metrics(robust)
         self.session.observe_proof(
             ProofFinished(
                 claim=result.certificate.claim,
@@ -200,7 +182,7 @@ class ProofRun:
             )
         )
         if self.session.tracking_uri:
-            with spared("the table of the best designs"), TemporaryDirectory() as folder:
+            with output.spared("the table of the best designs"), TemporaryDirectory() as folder:
                 table = Path(folder) / BEST_FILE
                 table.write_text(best_designs_csv(result), encoding="utf-8")
                 files = {CERTIFICATE_FILE: result.directory / CERTIFICATE_FILE, BEST_FILE: table}
@@ -213,9 +195,9 @@ class ProofRun:
 
     def _deliver(self) -> None:
         """Deliver what waits for the tracker's store, and say what still does."""
-        with working("recording"):
+        with output.working("recording"):
             delivery = self.session.close()
-        say_undelivered(delivery)
+        output.say_undelivered(delivery)
 
     def _config(self) -> dict[str, Any]:
         """What is certified and how, for the record."""
@@ -247,7 +229,7 @@ def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp |
     found = explain_runner_up(result.best, goal=goal)
     if found is not None or not result.best:
         return found
-    with working("looking for the runner-up"):
+    with output.working("looking for the runner-up"):
         second, is_certain = _evaluate_below(result, problem)
     if second is None:
         return None

@@ -6,15 +6,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from phaze_opt.cli import plan_options
 from phaze_opt.cli.output import end_infeasible, out, print_json, print_tables
-from phaze_opt.cli.plan_options import (
-    PlanOptions,
-    choose_software,
-    fitted_errors,
-    own_fit,
-    plan_choices,
-    training_length,
-)
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.record.spelling import parse_word
@@ -53,7 +46,7 @@ class EvaluateRequest:
     micro_batch: str | None
     network: str | None
     scenario: ScenarioOptions
-    plan: PlanOptions
+    plan: plan_options.PlanOptions
     with_sensitivity: bool
 
     @property
@@ -86,7 +79,7 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
 
     _refuse_chip_options(request)
     scenario = request.scenario
-    choices = plan_choices(request.plan, scenario, micro_batch=request.micro_batch)
+    choices = plan_options.plan_choices(request.plan, scenario, micro_batch=request.micro_batch)
     machine, setting = _build_machine(request)
     if request.plan.zero is None:
         choices = replace(choices, zero=(usual_zero(setting.software),))
@@ -115,7 +108,7 @@ def _training(request: EvaluateRequest) -> TrainingSpec:
 
     return TrainingSpec(
         micro_batch=1,
-        sequence_length=training_length(request.model, request.scenario.sequence_length),
+        sequence_length=plan_options.training_length(request.model, request.scenario.sequence_length),
         global_batch=request.scenario.global_batch,
         optimizer=parse_word(Optimizer, request.scenario.optimizer, source="--optimizer"),
         attention=parse_word(AttentionForm, request.scenario.attention, source="--attention"),
@@ -139,7 +132,7 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     path = _path(plan.dtype or DEFAULT_DTYPE)
     device = find_machine(request.arch)
     real = None if device is None else device.name
-    software = choose_software(plan, machine=real, attention=scenario.attention, fitted=fitted)
+    software = plan_options.choose_software(plan, machine=real, attention=scenario.attention, fitted=fitted)
     stack = software.stack
     if device is not None:
         _refuse_schedule_options(request, device.name)
@@ -160,8 +153,8 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
         gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
         num_experts=model.num_experts,
         sequence_length=training.sequence_length,
-        errors=fitted_errors(plan.constants),
-        own_fit=own_fit(plan.constants, stack.name),
+        errors=plan_options.fitted_errors(plan.constants),
+        own_fit=plan_options.own_fit(plan.constants, stack.name),
     )
     setting = PlanSetting(
         machine=name,

@@ -14,16 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from phaze_opt import __version__
-from phaze_opt.cli.endings import (
-    EXIT_BAD_INPUT,
-    EXIT_FAULT,
-    EXIT_INTERRUPTED,
-    NOTHING_KEPT,
-    PROOF_KEPT,
-    TRIALS_KEPT,
-    CommandInterruptedError,
-    says_what_is_kept,
-)
+from phaze_opt.cli import endings
 from phaze_opt.cli.faults import USAGE_ERRORS, describe_failure
 from phaze_opt.cli.logged import escape_logged_names, say_compilation
 from phaze_opt.errors import InputError
@@ -51,7 +42,7 @@ class LazyCommand:
     summary: str
     module: str = ""
     function: str = ""
-    kept: str = NOTHING_KEPT
+    kept: str = endings.NOTHING_KEPT
 
     def load(self, name: str) -> Any:
         """The function, or the group of commands, that goes by a name."""
@@ -60,8 +51,8 @@ class LazyCommand:
 
 
 COMMANDS = {
-    "search": LazyCommand("Search for the best accelerator and placement of a model.", kept=TRIALS_KEPT),
-    "certify": LazyCommand("Prove the best design of a whole space, or check such a proof.", kept=PROOF_KEPT),
+    "search": LazyCommand("Search for the best accelerator and placement of a model.", kept=endings.TRIALS_KEPT),
+    "certify": LazyCommand("Prove the best design of a whole space, or check such a proof.", kept=endings.PROOF_KEPT),
     "evaluate": LazyCommand("Evaluate one accelerator on a model."),
     "validate": LazyCommand("Score the models on measurements of real machines, or on your own."),
     "calibrate": LazyCommand(
@@ -110,7 +101,7 @@ class LazyGroup(TyperGroup):
             raise InputError(message)
         if getattr(ctx, "is_listing", False):
             return TyperCommand(cmd_name, help=entry.summary, short_help=entry.summary)
-        with says_what_is_kept(entry.kept):
+        with endings.says_what_is_kept(entry.kept):
             function = entry.load(cmd_name)
         if isinstance(function, typer.Typer):
             return get_command(function)
@@ -120,7 +111,7 @@ class LazyGroup(TyperGroup):
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the arguments; Ctrl-C while at it is Ctrl-C of a command."""
-        with says_what_is_kept(NOTHING_KEPT):
+        with endings.says_what_is_kept(endings.NOTHING_KEPT):
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
@@ -130,7 +121,7 @@ class LazyGroup(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             entry = COMMANDS.get(ctx.invoked_subcommand or "")
-            raise CommandInterruptedError(NOTHING_KEPT if entry is None else entry.kept) from interrupt
+            raise endings.CommandInterruptedError(endings.NOTHING_KEPT if entry is None else entry.kept) from interrupt
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Format the group's help from the summaries alone."""
@@ -173,27 +164,27 @@ def main(arguments: list[str] | None = None, *, signals: StopSignals | None = No
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     command = COMMANDS.get(arguments[0] if arguments else "")
-    kept = NOTHING_KEPT if command is None else command.kept
+    kept = endings.NOTHING_KEPT if command is None else command.kept
     escape_logged_names()
     say_compilation()
     try:
         code = app(args=arguments or ["--help"], prog_name="phaze-opt", standalone_mode=False)
     except typer.Exit as stop:
         _exit(stop.exit_code)
-    except CommandInterruptedError as interruption:
-        _fail(f"interrupted; {interruption}", EXIT_INTERRUPTED)
+    except endings.CommandInterruptedError as interruption:
+        _fail(f"interrupted; {interruption}", endings.EXIT_INTERRUPTED)
     except (typer.Abort, KeyboardInterrupt):
-        _fail(f"interrupted; {kept}", EXIT_INTERRUPTED)
+        _fail(f"interrupted; {kept}", endings.EXIT_INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(EXIT_FAULT)
+        sys.exit(endings.EXIT_FAULT)
     except Exception as error:
         if signals is not None and signals.received:
             # Libraries made another error of the interruption.
-            _fail(f"interrupted; {kept}", EXIT_INTERRUPTED)
+            _fail(f"interrupted; {kept}", endings.EXIT_INTERRUPTED)
         if isinstance(error, USAGE_ERRORS) and not error.format_message():
             # A group without a command: click has printed the help.
-            _exit(EXIT_BAD_INPUT)
+            _exit(endings.EXIT_BAD_INPUT)
         _fail(*describe_failure(error))
     else:
         _exit(code if isinstance(code, int) else 0)
@@ -216,7 +207,7 @@ def _exit(code: int) -> NoReturn:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError) and code == 0:
-            _fail(f"standard output cannot be written: {error.strerror}", EXIT_BAD_INPUT)
+            _fail(f"standard output cannot be written: {error.strerror}", endings.EXIT_BAD_INPUT)
     except ValueError:  # closed
         pass
     sys.exit(code)

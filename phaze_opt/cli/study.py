@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phaze_opt.cli import options
 from phaze_opt.cli.endings import EXIT_FAULT, EXIT_INTERRUPTED
-from phaze_opt.cli.options import (
-    DASK_HELP,
-    JOBS_HELP,
-    MAX_JOBS,
-    RECORDS,
-    JsonOption,
-    RecordOptions,
-    typer_option,
-    with_options,
-)
 from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered, spared, working
 from phaze_opt.cli.progress import study_progress
 from phaze_opt.objective.scenario_options import Declaration, Kind
@@ -29,7 +20,7 @@ if TYPE_CHECKING:
     from phaze_opt.study.result import StudyResult
     from phaze_opt.track.protocol import Delivery, StudyTrackingSession
 
-JOBS = Declaration(JOBS_HELP, Kind.COUNT, flag="--jobs", high=MAX_JOBS)
+JOBS = Declaration(options.JOBS_HELP, Kind.COUNT, flag="--jobs", high=options.MAX_JOBS)
 MACHINES = "Beyond one machine"
 STUDIES_HELP = "Where studies and the local store are kept."
 OF_STUDIES: dict[str, Any] = {
@@ -38,7 +29,7 @@ OF_STUDIES: dict[str, Any] = {
     "tracking": {"help": "Record the study."},
 }
 """What differs of the options of records."""
-WorkDirOption = Annotated[Path, typer.Option("--work-dir", help=STUDIES_HELP, rich_help_panel=RECORDS)]
+WorkDirOption = Annotated[Path, typer.Option("--work-dir", help=STUDIES_HELP, rich_help_panel=options.RECORDS)]
 
 app = typer.Typer(
     name="study",
@@ -51,11 +42,11 @@ app = typer.Typer(
 
 
 @app.command("run")
-@with_options
+@options.with_options
 def run(
     file: Annotated[Path, typer.Argument(help="A study file (TOML), such as studies/quickstart.toml.")],
     *,
-    jobs: Annotated[int, typer_option(JOBS)] = 1,
+    jobs: Annotated[int, options.typer_option(JOBS)] = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue what the working directory holds of this study, or start it.")
     ] = False,
@@ -84,18 +75,18 @@ def run(
             "--worker", help="Search only; tracking and report are another machine's.", rich_help_panel=MACHINES
         ),
     ] = False,
-    dask: Annotated[str, typer.Option("--dask", help=DASK_HELP, rich_help_panel=MACHINES)] = "",
-    records: Annotated[RecordOptions, OF_STUDIES],
+    dask: Annotated[str, typer.Option("--dask", help=options.DASK_HELP, rich_help_panel=MACHINES)] = "",
+    records: Annotated[options.RecordOptions, OF_STUDIES],
     track_trials: Annotated[
         str,
         typer.Option(
             "--track-trials",
             help="Trials with runs of their own: all, or the best of each search (for large studies).",
             metavar="[all|best]",
-            rich_help_panel=RECORDS,
+            rich_help_panel=options.RECORDS,
         ),
     ] = "all",
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
     from phaze_opt.cli.study_output import print_record, print_study, study_to_json
@@ -190,7 +181,7 @@ def _failed(result: StudyResult, file: Path) -> str:
 
 
 @app.command("list")
-def list_command(*, work_dir: WorkDirOption = Path(), json: JsonOption = False) -> None:
+def list_command(*, work_dir: WorkDirOption = Path(), json: options.JsonOption = False) -> None:
     """List the studies of the working directory, latest first."""
     from phaze_opt.cli.study_output import list_rows, print_list
     from phaze_opt.study.disk.directory import list_studies
@@ -210,7 +201,7 @@ def compare(
     second: Annotated[str, typer.Argument(help="Another one.")],
     *,
     work_dir: WorkDirOption = Path(),
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Hold two studies side by side: the contenders and conditions that both have."""
     from phaze_opt.cli.study_output import print_comparison

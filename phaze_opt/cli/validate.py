@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.measurements import (
-    MEASUREMENTS,
-    NEEDED_COLUMNS,
-    ConstantsOption,
-    DatasetOption,
-    MachineOption,
-    NamesArgument,
-    dataset_names,
-    read_machines,
-    read_measurements,
-    say_unmeasured,
-)
+from phaze_opt.cli import measurements
 from phaze_opt.cli.options import RECORDS, JsonOption
 from phaze_opt.cli.output import check_file_to_write, out, print_json, print_plain_table, say, spared, working
 
@@ -31,20 +20,20 @@ if TYPE_CHECKING:
 
 
 def validate(
-    names: NamesArgument = None,
+    names: measurements.NamesArgument = None,
     *,
     data: Annotated[
         Path | None,
         typer.Option(
             "--data",
             help="Folder of CSV files, or one CSV file; the public measurements of the package unless given. "
-            f"{NEEDED_COLUMNS}",
-            rich_help_panel=MEASUREMENTS,
+            + measurements.NEEDED_COLUMNS,
+            rich_help_panel=measurements.MEASUREMENTS,
         ),
     ] = None,
-    dataset: DatasetOption = None,
-    machine: MachineOption = None,
-    constants: ConstantsOption = None,
+    dataset: measurements.DatasetOption = None,
+    machine: measurements.MachineOption = None,
+    constants: measurements.ConstantsOption = None,
     report: Annotated[
         Path | None, typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=RECORDS)
     ] = None,
@@ -55,8 +44,8 @@ def validate(
     Errors are in per cent of the measured time. A goal that is missed is said and changes no exit code.
     """
     check_file_to_write(report, option="--report", example="validation.html")
-    machines = read_machines(machine)
-    result = _run(data, dataset_names(dataset, names), constants, machines)
+    machines = measurements.read_machines(machine)
+    result = _run(data, measurements.dataset_names(dataset, names), constants, machines)
     if json:
         print_json(result.to_json())
     else:
@@ -77,8 +66,8 @@ def _run(
     from phaze_opt.validation.validate import validate as score_models
 
     fitted = load_fitted(constants)
-    datasets = read_measurements(data, names, machines=machines)
-    say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
+    datasets = measurements.read_measurements(data, names, machines=machines)
+    measurements.say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
     with working("reading measurements") as tell:
         own, _ = read_datasets(None)
         return score_models(
@@ -99,23 +88,17 @@ def _write_page(result: Validation, path: Path, constants: Path | None) -> None:
 
 def _print(result: Validation) -> None:
     """The table of sets, why rows are unscored, and which goals are met; of a single set its regimes and worst rows."""
-    from phaze_opt.report.validation_tables import (
-        goals_sentence,
-        group_table,
-        overview_table,
-        unscored_sentences,
-        worst_table,
-    )
+    from phaze_opt.report import validation_tables
 
     screen = out()
-    print_plain_table(overview_table(result), has_title=False)
-    for sentence in unscored_sentences(result):
+    print_plain_table(validation_tables.overview_table(result), has_title=False)
+    for sentence in validation_tables.unscored_sentences(result):
         screen.print(sentence)
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
         screen.print()
-        print_plain_table(group_table("Error by regime", result.sets[0].regimes))
+        print_plain_table(validation_tables.group_table("Error by regime", result.sets[0].regimes))
         screen.print()
-        print_plain_table(worst_table(result.sets[0], limit=NUM_WORST))
-    sentence = goals_sentence(result)
+        print_plain_table(validation_tables.worst_table(result.sets[0], limit=NUM_WORST))
+    sentence = validation_tables.goals_sentence(result)
     if sentence:
         screen.print(sentence)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from phaze_opt.record.input_files import is_there
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.runs import CELL_TAG, ROLE_CELL, ROLE_PROOF, ROLE_SEARCH, ROLE_STUDY, ROLE_TAG, find_runs
+from phaze_opt.track.runs import Role, Tag, find_runs
 from phaze_opt.track.store import describe_trouble, open_client, quiet_mlflow
 from phaze_opt.track.study_views import VIEW_TAG, study_views
 
@@ -45,7 +45,7 @@ def _ask(destination: Destination, question: Callable[[MlflowClient], T], *, wha
 
 def _link(client: MlflowClient) -> str:
     numbers = [experiment.experiment_id for experiment in client.search_experiments()]
-    queries = [f"tags.`{ROLE_TAG}` = '{role}'" for role in (ROLE_SEARCH, ROLE_PROOF, ROLE_STUDY)]
+    queries = [f"tags.`{Tag.ROLE}` = '{role}'" for role in (Role.SEARCH, Role.PROOF, Role.STUDY)]
     latest = ["attributes.start_time DESC"]
     found = [run for query in queries for run in client.search_runs(numbers, query, order_by=latest, max_results=1)]
     if not found:
@@ -72,13 +72,13 @@ def find_search_runs(destination: Destination, study_id: str) -> Mapping[str, st
     if path is not None and not is_there(path):
         return {}
     quoted = study_id.replace("'", "")
-    query = f"tags.study_id = '{quoted}' AND tags.`{ROLE_TAG}` = '{ROLE_CELL}'"
+    query = f"tags.study_id = '{quoted}' AND tags.`{Tag.ROLE}` = '{Role.CELL}'"
 
     def latest(client: MlflowClient) -> dict[str, str]:
         runs: dict[str, tuple[int, str]] = {}
         for experiment in client.search_experiments():
             for run in find_runs(client, experiment.experiment_id, query):
-                key, found = run.data.tags[CELL_TAG], (run.info.start_time, run.info.run_id)
+                key, found = run.data.tags[Tag.CELL], (run.info.start_time, run.info.run_id)
                 runs[key] = max(found, runs.get(key, found))
         return {key: run_id for key, (_, run_id) in runs.items()}
 

@@ -25,27 +25,10 @@ from phaze_opt.record.journal import Journal, open_journal
 from phaze_opt.record.whole_file import replace_file, replacing
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
+from phaze_opt.track import protocol, records
 from phaze_opt.track.deliver import FIRST_ANSWER_S, DeliveryProcess, deliver_once
 from phaze_opt.track.destination import Destination, resolve_destination
 from phaze_opt.track.order import DeliveryState, Order, OrderFile, Record, earlier_attempt, new_attempt, runs_directory
-from phaze_opt.track.protocol import (
-    DEFAULT_EXPERIMENT,
-    Delivery,
-    DeliveryProgress,
-    ProofEvent,
-    ProofFinished,
-    ProofMoved,
-    ProofStarted,
-    TrackerConfig,
-    TrialRuns,
-)
-from phaze_opt.track.records import (
-    finished_record,
-    proof_finished_record,
-    proof_moved_record,
-    started_record,
-    study_finished_record,
-)
 from phaze_opt.track.sources import count_parts, num_pending
 
 _logger = logging.getLogger(__name__)
@@ -79,7 +62,7 @@ class MLflowTracker:
         """``mlflow``."""
         return "mlflow"
 
-    def open(self, config: TrackerConfig) -> MLflowSession:
+    def open(self, config: protocol.TrackerConfig) -> MLflowSession:
         """A session for a search or a proof; the store is not touched yet.
 
         Raises:
@@ -91,16 +74,16 @@ class MLflowTracker:
 
     open_certificate = open
 
-    def open_study(self, config: TrackerConfig) -> MLflowSession:
+    def open_study(self, config: protocol.TrackerConfig) -> MLflowSession:
         """A session for a study, whose experiment bears its name unless one is given.
 
         Raises:
             InputError: as in `open`.
         """
-        experiment = config.experiment.strip() or DEFAULT_EXPERIMENT
+        experiment = config.experiment.strip() or protocol.DEFAULT_EXPERIMENT
         destination = resolve_destination(replace(config, experiment=experiment))
         check_writable(destination.work_dir)
-        own_name = "" if experiment == DEFAULT_EXPERIMENT else experiment
+        own_name = "" if experiment == protocol.DEFAULT_EXPERIMENT else experiment
         return MLflowSession(destination, own_name, config.trials, replace(self, total_s=self.study_total_s))
 
 
@@ -124,7 +107,9 @@ def check_writable(work_dir: Path) -> None:
 class MLflowSession:
     """Has one search, study or proof delivered from its record."""
 
-    def __init__(self, destination: Destination, experiment: str, trials: TrialRuns, patience: MLflowTracker) -> None:
+    def __init__(
+        self, destination: Destination, experiment: str, trials: protocol.TrialRuns, patience: MLflowTracker
+    ) -> None:
         """Nothing is written before the first event; of a study an empty experiment means its name."""
         self._destination = destination
         self._experiment = experiment
@@ -134,7 +119,7 @@ class MLflowSession:
         self._order: Order | None = None
         self._earlier: Order | None = None
         self._process: DeliveryProcess | None = None
-        self._delivery: Delivery | None = None
+        self._delivery: protocol.Delivery | None = None
         self._contenders: dict[str, str] = {}
         self._curve: ProofCurve | None = None
 
@@ -156,7 +141,7 @@ class MLflowSession:
         base, state = self._destination.shown.replace(f"{HIDDEN}@", "").rstrip("/"), self._state
         return base if not state.run_id else f"{base}/#/experiments/{state.experiment_id}/runs/{state.run_id}"
 
-    def observe(self, event: SearchEvent | StudyEvent | ProofEvent) -> None:
+    def observe(self, event: SearchEvent | StudyEvent | protocol.ProofEvent) -> None:
         """Take note of a start, an end and the moves of a proof; trials and searches are in the record itself.
 
         Raises:
@@ -170,11 +155,11 @@ class MLflowSession:
                 self._begin(event.search_id, event.directory, event, is_resumed=event.is_resumed)
             case StudyStarted():
                 self._begin(event.study_id, event.directory, event, is_resumed=True)
-            case ProofStarted():
+            case protocol.ProofStarted():
                 directory = runs_directory(self._destination.work_dir, event.proof_id)
                 self._begin(event.proof_id, directory, event, is_resumed=event.is_resumed)
             case SearchFinished():
-                self._finish(finished_record(event, time_ms=time_ms))
+                self._finish(records.finished_record(event, time_ms=time_ms))
                 if event.best is not None:
                     self._log_json("best.json", evaluation_to_json(event.best))
             case CellFinished():
@@ -182,12 +167,12 @@ class MLflowSession:
                 self._contenders[event.result.cell.key] = event.result.cell.contender.name
             case StudyFinished():
                 self._check_study(event.study_id)
-                self._finish(study_finished_record(event, self._contenders, time_ms=time_ms))
-            case ProofMoved() if self._curve is not None:
+                self._finish(records.study_finished_record(event, self._contenders, time_ms=time_ms))
+            case protocol.ProofMoved() if self._curve is not None:
                 self._curve.move(event.progress, time_ms)
-            case ProofFinished() if self._curve is not None:
+            case protocol.ProofFinished() if self._curve is not None:
                 self._curve.close(time_ms)
-                self._finish(proof_finished_record(event, step=self._curve.num_moves, time_ms=time_ms))
+                self._finish(records.proof_finished_record(event, step=self._curve.num_moves, time_ms=time_ms))
             case _:
                 self._check_open("trial" if isinstance(event, TrialFinished) else "proof")
 
@@ -210,7 +195,7 @@ class MLflowSession:
             with path.open("rb") as source, replacing(self._place.files.joinpath(*relative.parts)) as copy:
                 shutil.copyfileobj(source, copy)
 
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+    def close(self, on_progress: protocol.DeliveryProgress | None = None) -> protocol.Delivery:
         """Deliver what is left, within the tracker's limits; later calls return the same answer."""
         if self._delivery is None:
             self._delivery = self._close(on_progress)
@@ -232,7 +217,7 @@ class MLflowSession:
         self,
         identity: str,
         directory: Path | None,
-        event: SearchStarted | StudyStarted | ProofStarted,
+        event: SearchStarted | StudyStarted | protocol.ProofStarted,
         *,
         is_resumed: bool,
     ) -> None:
@@ -245,8 +230,8 @@ class MLflowSession:
             raise TrackingError(message)
         place = OrderFile(directory)
         where = {"target": self._destination.shown, "experiment": self._experiment}
-        started = started_record(event, **where, time_ms=round(1000 * time.time()))
-        if isinstance(event, ProofStarted):
+        started = records.started_record(event, **where, time_ms=round(1000 * time.time()))
+        if isinstance(event, protocol.ProofStarted):
             self._curve = ProofCurve(place.moves, is_fresh=not is_resumed)
         earlier = place.read() if is_resumed else None
         if not is_resumed:
@@ -299,9 +284,9 @@ class MLflowSession:
         except OSError as error:
             _logger.warning("tracking waits in %s: no process to deliver it: %s", self._place.directory, error)
 
-    def _close(self, on_progress: DeliveryProgress | None) -> Delivery:
+    def _close(self, on_progress: protocol.DeliveryProgress | None) -> protocol.Delivery:
         if self._place is None or self._order is None:
-            return Delivery()
+            return protocol.Delivery()
         if self._curve is not None:
             self._curve.close(round(1000 * time.time()))
         place, destination, patience = self._place, self._destination, self._patience
@@ -323,12 +308,12 @@ class MLflowSession:
         progress()
         return self._tally(place)
 
-    def _tally(self, place: OrderFile) -> Delivery:
+    def _tally(self, place: OrderFile) -> protocol.Delivery:
         left = num_pending(place, self._destination.shown)
         if not left:
             shutil.rmtree(place.files, ignore_errors=True)  # only empty folders
-            return Delivery(num_delivered=self._state.num_done)
-        return Delivery(self._state.num_done, left, self._describe_waiting("is"))
+            return protocol.Delivery(num_delivered=self._state.num_done)
+        return protocol.Delivery(self._state.num_done, left, self._describe_waiting("is"))
 
     def _describe_waiting(self, how: str) -> str:
         """One sentence on what waits, why, and how it will be delivered."""
@@ -375,7 +360,7 @@ class ProofCurve:
         self._writer.close()
 
     def _write(self, progress: CertifyProgress, time_ms: int) -> None:
-        self._writer.append(proof_moved_record(progress, step=self.num_moves, time_ms=time_ms))
+        self._writer.append(records.proof_moved_record(progress, step=self.num_moves, time_ms=time_ms))
         self.num_moves += 1
         self._written_s = time.monotonic()
         self._unwritten = None

@@ -28,17 +28,23 @@ from phaze_opt.track.order import Record
 from phaze_opt.track.protocol import ProofFinished, ProofStarted
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
-STARTED = "started"
-TRIAL = "trial"
-FINISHED = "finished"
-PROOF_STARTED = "proof started"
-PROOF_MOVED = "proof moved"
-PROOF_FINISHED = "proof finished"
-STUDY_STARTED = "study started"
-CELL = "cell"
-CELL_TRIAL = "cell trial"
-CELL_FINISHED = "cell finished"
-STUDY_FINISHED = "study finished"
+
+class RecordKind:
+    """What a record says, as its ``kind``."""
+
+    STARTED = "started"
+    TRIAL = "trial"
+    FINISHED = "finished"
+    PROOF_STARTED = "proof started"
+    PROOF_MOVED = "proof moved"
+    PROOF_FINISHED = "proof finished"
+    STUDY_STARTED = "study started"
+    CELL = "cell"
+    CELL_TRIAL = "cell trial"
+    CELL_FINISHED = "cell finished"
+    STUDY_FINISHED = "study finished"
+
+
 METRIC_FIELDS = (
     "throughput_samples_per_s",
     "throughput_tokens_per_s",
@@ -65,7 +71,7 @@ def started_record(
     flat: dict[str, object]
     match event:
         case SearchStarted():
-            identity = {"kind": STARTED, "search_id": event.search_id}
+            identity = {"kind": RecordKind.STARTED, "search_id": event.search_id}
             params = {
                 "strategy": event.strategy,
                 "goal": event.goal,
@@ -77,7 +83,7 @@ def started_record(
             tags = {"strategy": event.strategy, "goal": event.goal, "phaze_opt.search_id": event.search_id}
         case StudyStarted():
             identity = {
-                "kind": STUDY_STARTED,
+                "kind": RecordKind.STUDY_STARTED,
                 "experiment": experiment or event.name,
                 "is_own_experiment": not experiment,
                 "study_id": event.study_id,
@@ -89,7 +95,7 @@ def started_record(
             flat = {"num_cells": event.num_cells} | {key: x for key, x in named if key not in ("name", "description")}
             tags = {"study_id": event.study_id}
         case ProofStarted():
-            identity = {"kind": PROOF_STARTED, "proof_id": event.proof_id}
+            identity = {"kind": RecordKind.PROOF_STARTED, "proof_id": event.proof_id}
             flat = {key.removeprefix("scenario."): value for key, value in flatten(event.config)}
             problem = str(event.config.get("problem_digest", ""))
             tags = {"phaze_opt.proof_id": event.proof_id, "problem_digest": problem}
@@ -99,7 +105,7 @@ def started_record(
 def trial_record(trial: Trial[Evaluation], *, context: Mapping[str, str], time_ms: int) -> Record:
     """A trial's run; ``context`` are params of the search repeated on each trial (strategy, seed ...)."""
     return {
-        "kind": TRIAL,
+        "kind": RecordKind.TRIAL,
         "time_ms": time_ms,
         "number": trial.number,
         "wall_s": trial.wall_s,
@@ -121,7 +127,7 @@ def finished_record(event: SearchFinished, *, time_ms: int) -> Record:
         totals |= evaluation_metrics(event.best)
         tags |= evaluation_tags(event.best) | best_tags(event.best, event.best_number)
     return {
-        "kind": FINISHED,
+        "kind": RecordKind.FINISHED,
         "time_ms": time_ms,
         "search_id": event.search_id,
         "is_interrupted": event.is_interrupted,
@@ -224,7 +230,7 @@ def proof_moved_record(progress: CertifyProgress, *, step: int, time_ms: int) ->
         "num_bounded": float(progress.num_bounded),
     }
     known = {key: value for key, value in metrics.items() if key != "incumbent" or value > 0.0}
-    return {"kind": PROOF_MOVED, "time_ms": time_ms, "step": step, "metrics": finite(known)}
+    return {"kind": RecordKind.PROOF_MOVED, "time_ms": time_ms, "step": step, "metrics": finite(known)}
 
 
 def proof_finished_record(event: ProofFinished, *, step: int, time_ms: int) -> Record:
@@ -242,7 +248,7 @@ def proof_finished_record(event: ProofFinished, *, step: int, time_ms: int) -> R
         totals |= evaluation_metrics(event.best)
         tags |= evaluation_tags(event.best) | best_tags(event.best)
     return {
-        "kind": PROOF_FINISHED,
+        "kind": RecordKind.PROOF_FINISHED,
         "time_ms": time_ms,
         "step": step,
         "is_interrupted": claim is None,
@@ -278,7 +284,7 @@ def cell_record(event: CellFinished, *, study_id: str, budget: str, index: int, 
     result = event.result
     contender = {"strategy": result.cell.contender.name, "budget": budget}
     return {
-        "kind": CELL,
+        "kind": RecordKind.CELL,
         "time_ms": time_ms,
         "key": result.cell.key,
         "index": index,
@@ -301,7 +307,7 @@ def cell_trial_record(event: CellFinished, trial: Trial[None], *, study_id: str,
     record = trial_record(trial.with_evaluation(event.evaluations[trial.number]), context=context, time_ms=time_ms)
     tags = {key: value for key, value in record["tags"].items() if key != "is_resumed"}
     return record | {
-        "kind": CELL_TRIAL,
+        "kind": RecordKind.CELL_TRIAL,
         "key": cell.key,
         "metrics": record["metrics"] | {"evaluation": trial.number + 1},
         "tags": tags | context | {"study_id": study_id, "is_best": text(trial.number == event.best_number)},
@@ -319,7 +325,7 @@ def cell_finished_record(event: CellFinished, *, time_ms: int) -> Record:
         tags |= best_tags(best, event.best_number)
     seconds = np.cumsum([trial.wall_s for trial in result.trials]).tolist()
     return {
-        "kind": CELL_FINISHED,
+        "kind": RecordKind.CELL_FINISHED,
         "time_ms": time_ms,
         "key": result.cell.key,
         "charged_s": result.charged_s,
@@ -343,7 +349,7 @@ def study_finished_record(event: StudyFinished, contenders: Mapping[str, str], *
     for key, regret in regrets.items():
         of_contender.setdefault(contenders[key], []).append(regret)
     return {
-        "kind": STUDY_FINISHED,
+        "kind": RecordKind.STUDY_FINISHED,
         "time_ms": time_ms,
         "is_complete": event.is_complete,
         "contenders": {name: finite(metrics) for name, metrics in event.contender_metrics.items()},

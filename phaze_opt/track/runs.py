@@ -19,26 +19,38 @@ MAX_TAG_LENGTH = 5000
 MAX_PARAMS_OR_TAGS = 100
 MAX_METRICS = 800
 PAGE = 1000
-SEARCH_TAG = "phaze_opt.search_id"
-ATTEMPT_TAG = "phaze_opt.attempt"
-ROLE_TAG = "phaze_opt.role"
-NUMBER_TAG = "phaze_opt.trial"
-PARENT_TAG = "mlflow.parentRunId"
-ROLE_SEARCH = "search"
-ROLE_PROOF = "proof"
-ROLE_TRIAL = "trial"
-ROLE_STUDY = "study"
-ROLE_CONTENDER = "strategy"
-ROLE_CELL = "seed"
-CELL_TAG = "phaze_opt.cell"
-CONTENDER_TAG = "phaze_opt.contender"
-NOTE_TAG = "mlflow.note.content"
-"""What MLflow shows as the description of a run or an experiment."""
+
+
+class Tag:
+    """Tags of runs by which they are found again, and those that MLflow reads."""
+
+    SEARCH = "phaze_opt.search_id"
+    ATTEMPT = "phaze_opt.attempt"
+    ROLE = "phaze_opt.role"
+    NUMBER = "phaze_opt.trial"
+    PARENT = "mlflow.parentRunId"
+    CELL = "phaze_opt.cell"
+    CONTENDER = "phaze_opt.contender"
+    NOTE = "mlflow.note.content"
+    """What MLflow shows as the description of a run or an experiment."""
+
+
+class Role:
+    """What a run is of, as its tag `Tag.ROLE`."""
+
+    SEARCH = "search"
+    PROOF = "proof"
+    TRIAL = "trial"
+    STUDY = "study"
+    CONTENDER = "strategy"
+    CELL = "seed"
+
+
 EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",
     "mlflow.experiment.primaryMetric.name": "throughput_samples_per_s",
     "mlflow.experiment.primaryMetric.greaterIsBetter": "True",
-    NOTE_TAG: "One run per search with one child run per trial, and one run per proof (certify), written by phaze-opt.",
+    Tag.NOTE: "One run per search with one child run per trial, and one run per proof (certify), written by phaze-opt.",
 }
 """The first makes MLflow open its view of runs and charts instead of the one for language-model traces."""
 
@@ -118,22 +130,22 @@ class RunTree:
 
     def find(self, tag: str, value: str) -> list[Any]:
         """Runs of the attempt with a tag."""
-        query = f"tags.`{ATTEMPT_TAG}` = '{self.attempt}' AND tags.`{tag}` = '{value}'"
+        query = f"tags.`{Tag.ATTEMPT}` = '{self.attempt}' AND tags.`{tag}` = '{value}'"
         return list(find_runs(self.client, self.experiment_id, query))
 
     def trials(self, parent: str) -> dict[int, TrialRun]:
         """Runs of trials that the store has below another run, by number."""
         return {
-            int(run.data.tags[NUMBER_TAG]): TrialRun(
+            int(run.data.tags[Tag.NUMBER]): TrialRun(
                 run.info.run_id, run.info.start_time, is_done=run.info.status == "FINISHED"
             )
-            for run in self.find(PARENT_TAG, parent)
+            for run in self.find(Tag.PARENT, parent)
         }
 
     def create(self, name: str, start_ms: int, tags: Mapping[str, str]) -> str:
         """Make a run."""
         source = {"mlflow.source.name": self.command, "mlflow.source.type": "LOCAL"}
-        every = {**self.tags, ATTEMPT_TAG: self.attempt, **source, **tags}
+        every = {**self.tags, Tag.ATTEMPT: self.attempt, **source, **tags}
         cut = {key: str(value)[:MAX_TAG_LENGTH] for key, value in every.items()}
         return str(self.client.create_run(self.experiment_id, start_ms, tags=cut, run_name=name).info.run_id)
 
@@ -169,8 +181,8 @@ class RunTree:
         known = self.client.get_run(run_id).data
         params = {store_key(key): str(value)[:MAX_PARAM_LENGTH] for key, value in record["params"].items()}
         tags = {f"resumed.{key}": text for key, text in params.items() if known.params.get(key, text) != text}
-        if "description" in record and NOTE_TAG not in known.tags:
-            tags[NOTE_TAG] = record["description"]
+        if "description" in record and Tag.NOTE not in known.tags:
+            tags[Tag.NOTE] = record["description"]
         missing = {key: value for key, value in params.items() if key not in known.params}
         self.log(run_id, params=missing, tags={**record["tags"], **tags})
         self.client.update_run(run_id, status="RUNNING")
@@ -185,7 +197,7 @@ class RunTree:
         """
         number: int = record["number"]
         if number not in known:
-            own = {**tags, ROLE_TAG: ROLE_TRIAL, NUMBER_TAG: str(number), **record["tags"]}
+            own = {**tags, Tag.ROLE: Role.TRIAL, Tag.NUMBER: str(number), **record["tags"]}
             known[number] = TrialRun(self.create(name, start_ms, own), start_ms)
         run = known[number]
         end_ms: int = run.start_ms + round(1000 * record["wall_s"])

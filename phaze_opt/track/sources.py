@@ -16,18 +16,9 @@ from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
 from phaze_opt.search.trial import Trial
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.events import CellFinished, StudyEvent
+from phaze_opt.track import records
 from phaze_opt.track.order import Order, OrderFile, Record
 from phaze_opt.track.protocol import TrialRuns
-from phaze_opt.track.records import (
-    PROOF_STARTED,
-    STUDY_STARTED,
-    cell_finished_record,
-    cell_record,
-    cell_trial_record,
-    granted,
-    trial_record,
-    wanted_trials,
-)
 
 Part = list[Record]
 """What one line of a journal or one cell of a study comes to."""
@@ -107,7 +98,7 @@ class SearchSource:
             evaluation=evaluation,
             is_resumed=self._num_lines <= self.order.num_earlier,
         )
-        return [trial_record(trial, context=context, time_ms=time_ms)]
+        return [records.trial_record(trial, context=context, time_ms=time_ms)]
 
 
 @final
@@ -145,7 +136,7 @@ class StudySource:
 
         directory = StudyDirectory(self.place.directory)
         plan = load_plan(directory)
-        self._budget = granted(read_plan(directory))
+        self._budget = records.granted(read_plan(directory))
         cells = plan_cells(plan.config, plan.conditions)
         self._places = {cell.key: place for place, cell in enumerate(cells)}
         self._narrator = Narrator((self,), directory, cells, LocalStore(directory.evaluations))
@@ -153,12 +144,15 @@ class StudySource:
     def _part(self, event: CellFinished) -> Part:
         time_ms, budget = self.order.started["time_ms"], self._budget
         index = self._places[event.result.cell.key]
-        trials = wanted_trials(event, is_best_only=self.order.trials == TrialRuns.BEST.value)
+        trials = records.wanted_trials(event, is_best_only=self.order.trials == TrialRuns.BEST.value)
         study_id = self.order.started["study_id"]
         return [
-            cell_record(event, study_id=study_id, budget=budget, index=index, time_ms=time_ms),
-            *(cell_trial_record(event, trial, study_id=study_id, budget=budget, time_ms=time_ms) for trial in trials),
-            cell_finished_record(event, time_ms=time_ms),
+            records.cell_record(event, study_id=study_id, budget=budget, index=index, time_ms=time_ms),
+            *(
+                records.cell_trial_record(event, trial, study_id=study_id, budget=budget, time_ms=time_ms)
+                for trial in trials
+            ),
+            records.cell_finished_record(event, time_ms=time_ms),
         ]
 
 
@@ -177,9 +171,9 @@ class ProofSource:
 def open_source(place: OrderFile, order: Order) -> Source:
     """The record that an order is of, from its first part."""
     kind = order.started["kind"]
-    if kind == STUDY_STARTED:
+    if kind == records.RecordKind.STUDY_STARTED:
         return StudySource(place, order)
-    if kind == PROOF_STARTED:
+    if kind == records.RecordKind.PROOF_STARTED:
         return ProofSource(JournalTail(place.moves))
     return SearchSource(JournalTail(place.directory / JOURNAL_FILE), order)
 
@@ -187,9 +181,9 @@ def open_source(place: OrderFile, order: Order) -> Source:
 def count_parts(place: OrderFile, started: Record) -> int:
     """Parts that a record has now, by the record that begins its run."""
     kind = started["kind"]
-    if kind == STUDY_STARTED:
+    if kind == records.RecordKind.STUDY_STARTED:
         return StudyDirectory(place.directory).num_finished()
-    return count_lines(place.moves if kind == PROOF_STARTED else place.directory / JOURNAL_FILE)
+    return count_lines(place.moves if kind == records.RecordKind.PROOF_STARTED else place.directory / JOURNAL_FILE)
 
 
 def count_lines(path: Path) -> int:

@@ -16,15 +16,7 @@ from urllib.parse import quote
 from phaze_opt.hardware.template import AXES
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.order import Record
-from phaze_opt.track.runs import (
-    EXPERIMENT_TAGS,
-    NOTE_TAG,
-    ROLE_CELL,
-    ROLE_CONTENDER,
-    ROLE_TAG,
-    ROLE_TRIAL,
-    find_experiment,
-)
+from phaze_opt.track.runs import EXPERIMENT_TAGS, Role, Tag, find_experiment
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -103,7 +95,7 @@ class StudyView:
             "groupByKeys": [{"mode": "param", "groupByData": name} for name in self.group_by],
         }
         state = {
-            "searchFilter": f"tags.`{ROLE_TAG}` = '{self.role}' AND tags.study_id = '{study_id}'",
+            "searchFilter": f"tags.`{Tag.ROLE}` = '{self.role}' AND tags.study_id = '{study_id}'",
             "orderByKey": self.order_by,
             "orderByAsc": self.is_ascending,
             "selectedColumns": list(self.columns),
@@ -146,7 +138,7 @@ def _strategies(metrics: Sequence[str]) -> StudyView:
         _parallel(("strategy",), [name for name in shown if name in COMPLETE_METRICS]),
     )
     columns = tuple(metric_column(name) for name in shown)
-    return StudyView("strategies", "strategies", ROLE_CONTENDER, columns, columns[0], True, charts)
+    return StudyView("strategies", "strategies", Role.CONTENDER, columns, columns[0], True, charts)
 
 
 def _conditions() -> StudyView:
@@ -155,7 +147,7 @@ def _conditions() -> StudyView:
     columns = tuple(metric_column(name) for name in SEED_METRICS)
     charts = (_bar("regret_pct"), _line(CURVE), _bar("evaluations_to_1pct"))
     return StudyView(
-        "conditions", "by workload", ROLE_CELL, columns, metric_column("regret_pct"), True, charts, group_by
+        "conditions", "by workload", Role.CELL, columns, metric_column("regret_pct"), True, charts, group_by
     )
 
 
@@ -163,7 +155,7 @@ def _searches() -> StudyView:
     params = ("strategy", "setting", "workload", "seed")
     columns = (*(param_column(name) for name in params), *(metric_column(name) for name in SEED_METRICS))
     charts = (_parallel(params, SEED_METRICS[:2]), _line(CURVE), _bar("regret_pct"))
-    return StudyView("searches", "searches", ROLE_CELL, columns, metric_column("regret_pct"), True, charts)
+    return StudyView("searches", "searches", Role.CELL, columns, metric_column("regret_pct"), True, charts)
 
 
 def _trials() -> StudyView:
@@ -182,7 +174,7 @@ def _trials() -> StudyView:
     }
     charts = (_parallel(ARCHITECTURE, ("tdp_w", "area_mm2", "throughput_samples_per_s")), scatter)
     order = metric_column("throughput_samples_per_s")
-    return StudyView("trials", "trials", ROLE_TRIAL, columns, order, False, charts, num_columns=2)
+    return StudyView("trials", "trials", Role.TRIAL, columns, order, False, charts, num_columns=2)
 
 
 def metric_column(name: str) -> str:
@@ -254,7 +246,7 @@ class StudyExperiment:
 
     def open(self, started: Record) -> str:
         """Identifier of a study's experiment, made and described if it is not there."""
-        tags = {**EXPERIMENT_TAGS, **PRIMARY_METRIC, STUDY_TAG: started["study_id"], NOTE_TAG: started["description"]}
+        tags = {**EXPERIMENT_TAGS, **PRIMARY_METRIC, STUDY_TAG: started["study_id"], Tag.NOTE: started["description"]}
         cut = {key: value[:MAX_EXPERIMENT_TAG_LENGTH] for key, value in tags.items()}
         name = str(started["experiment"])
         experiment_id = find_experiment(self.client, name, destination=self.destination, tags=cut)
@@ -269,14 +261,14 @@ class StudyExperiment:
         study_id = started["study_id"]
         views = study_views(metrics)
         tags = {f"{VIEW_TAG}{view.key}": view.state(study_id) for view in views}
-        if STUDY_TAG in known or NOTE_TAG not in known:
+        if STUDY_TAG in known or Tag.NOTE not in known:
             links = [
                 f"[{view.title}]({view.table_link(experiment_id)}) ([charts]({view.chart_link(experiment_id)}))"
                 for view in views
             ]
             if run_ids:
                 links.insert(0, f"[compare]({compare_link(experiment_id, run_ids)})")
-            tags[NOTE_TAG] = _note("Views: " + " · ".join(links), started["description"].strip())
+            tags[Tag.NOTE] = _note("Views: " + " · ".join(links), started["description"].strip())
             tags[STUDY_TAG] = study_id
         for key, value in tags.items():
             if known.get(key) != value:

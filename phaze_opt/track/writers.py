@@ -13,36 +13,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.order import Record
-from phaze_opt.track.records import (
-    CELL,
-    CELL_FINISHED,
-    CELL_TRIAL,
-    FINISHED,
-    PROOF_FINISHED,
-    PROOF_MOVED,
-    PROOF_STARTED,
-    STARTED,
-    STUDY_FINISHED,
-    STUDY_STARTED,
-    TRIAL,
-)
-from phaze_opt.track.runs import (
-    CELL_TAG,
-    CONTENDER_TAG,
-    NOTE_TAG,
-    PARENT_TAG,
-    ROLE_CELL,
-    ROLE_CONTENDER,
-    ROLE_PROOF,
-    ROLE_SEARCH,
-    ROLE_STUDY,
-    ROLE_TAG,
-    SEARCH_TAG,
-    RunTree,
-    TrialRun,
-    find_experiment,
-    metric_entities,
-)
+from phaze_opt.track.records import RecordKind
+from phaze_opt.track.runs import Role, RunTree, Tag, TrialRun, find_experiment, metric_entities
 from phaze_opt.track.study_views import CURVE, StudyExperiment
 
 if TYPE_CHECKING:
@@ -61,19 +33,19 @@ def open_writer(
     client: MlflowClient, destination: Destination, attempt: str, started: Record
 ) -> RunWriter | StudyWriter:
     """Find the run that a record begins, with what is below it, or make it."""
-    if started["kind"] == STUDY_STARTED:
+    if started["kind"] == RecordKind.STUDY_STARTED:
         experiment = StudyExperiment(client, destination)
         runs = RunTree(client, experiment.open(started), attempt, "phaze-opt study")
         return StudyWriter(runs, experiment, started)
-    is_proof = started["kind"] == PROOF_STARTED
+    is_proof = started["kind"] == RecordKind.PROOF_STARTED
     runs = RunTree(
         client,
         find_experiment(client, str(started["experiment"]), destination=destination),
         attempt,
         "phaze-opt certify" if is_proof else "phaze-opt search",
-        {} if is_proof else {SEARCH_TAG: str(started["search_id"])},
+        {} if is_proof else {Tag.SEARCH: str(started["search_id"])},
     )
-    return RunWriter(runs, started, role=ROLE_PROOF if is_proof else ROLE_SEARCH)
+    return RunWriter(runs, started, role=Role.PROOF if is_proof else Role.SEARCH)
 
 
 @final
@@ -120,22 +92,22 @@ class RunWriter:
         """Find the run with its children, or make it."""
         self.runs = runs
         self._name = str(started.get("name", ""))
-        found = runs.find(ROLE_TAG, role)
-        self.run_id = found[0].info.run_id if found else runs.create(self._name, started["time_ms"], {ROLE_TAG: role})
+        found = runs.find(Tag.ROLE, role)
+        self.run_id = found[0].info.run_id if found else runs.create(self._name, started["time_ms"], {Tag.ROLE: role})
         self._trials = runs.trials(self.run_id) if found else {}
         self._best = BestSoFar()
 
     def write(self, records: Sequence[Record]) -> None:
         """Write records in order; the parent gets the metrics of all trials in one batch."""
-        self._write_trials([record for record in records if record.get("kind") == TRIAL])
+        self._write_trials([record for record in records if record.get("kind") == RecordKind.TRIAL])
         for record in records:
             kind = record.get("kind")
-            if kind in (STARTED, PROOF_STARTED):
+            if kind in (RecordKind.STARTED, RecordKind.PROOF_STARTED):
                 self.runs.begin(self.run_id, record)
-            elif kind == PROOF_MOVED:
+            elif kind == RecordKind.PROOF_MOVED:
                 metrics = metric_entities(record["metrics"], record["time_ms"], step=record["step"])
                 self.runs.log(self.run_id, metrics)
-            elif kind in (FINISHED, PROOF_FINISHED):
+            elif kind in (RecordKind.FINISHED, RecordKind.PROOF_FINISHED):
                 self._write_finished(record)
 
     def _write_trials(self, records: Sequence[Record]) -> None:
@@ -149,7 +121,7 @@ class RunWriter:
                 continue
             name = f"{self._name}-{number:04d}" if self._name else f"trial-{number:04d}"
             start_ms = record["time_ms"] - round(1000 * record["wall_s"])
-            tags = {PARENT_TAG: self.run_id}
+            tags = {Tag.PARENT: self.run_id}
             ends[number] = self.runs.fill_trial(record, self._trials, name=name, start_ms=start_ms, tags=tags)
             history += metric_entities(self._best.metrics(), ends[number], step=number)
         self.runs.log(self.run_id, history)
@@ -159,9 +131,9 @@ class RunWriter:
     def _write_finished(self, record: Record) -> None:
         tags = {**record["tags"]}
         if "statement" in tags:
-            tags[NOTE_TAG] = tags.pop("statement")
+            tags[Tag.NOTE] = tags.pop("statement")
         elif "best_trial" in tags:
-            tags[NOTE_TAG] = f"Best design, trial {tags['best_trial']}: {tags['best_architecture']}"
+            tags[Tag.NOTE] = f"Best design, trial {tags['best_trial']}: {tags['best_architecture']}"
         metrics = metric_entities(record["metrics"], record["time_ms"], step=record.get("step", 0))
         self.runs.log(self.run_id, metrics, tags=tags)
         self.runs.end(self.run_id, record["time_ms"], is_whole=not record["is_interrupted"])
@@ -200,17 +172,17 @@ class StudyWriter:
 
     def __post_init__(self) -> None:
         """Find the study's run with what is below it, or make it."""
-        found = self.runs.find(ROLE_TAG, ROLE_STUDY)
+        found = self.runs.find(Tag.ROLE, Role.STUDY)
         self._is_known = bool(found)
         if not found:
             self._start_ms = self.started["time_ms"]
-            tags = {ROLE_TAG: ROLE_STUDY, **self.started["tags"]}
+            tags = {Tag.ROLE: Role.STUDY, **self.started["tags"]}
             self.run_id = self.runs.create(self.started["name"], self._start_ms, tags)
             return
         self.run_id, self._start_ms = found[0].info.run_id, found[0].info.start_time
-        below = ((ROLE_CONTENDER, CONTENDER_TAG, self._contenders), (ROLE_CELL, CELL_TAG, self._cells))
+        below = ((Role.CONTENDER, Tag.CONTENDER, self._contenders), (Role.CELL, Tag.CELL, self._cells))
         for role, tag, known in below:
-            for run in self.runs.find(ROLE_TAG, role):
+            for run in self.runs.find(Tag.ROLE, role):
                 known[run.data.tags[tag]] = run.info.run_id
                 # The store cannot replace points of a curve, so a curve is written once.
                 if CURVE in run.data.metrics:
@@ -219,11 +191,11 @@ class StudyWriter:
     def write(self, records: Sequence[Record]) -> None:
         """Write records in order."""
         steps = {
-            STUDY_STARTED: self._write_started,
-            CELL: self._write_cell,
-            CELL_TRIAL: self._write_trial,
-            CELL_FINISHED: self._write_cell_finished,
-            STUDY_FINISHED: self._write_finished,
+            RecordKind.STUDY_STARTED: self._write_started,
+            RecordKind.CELL: self._write_cell,
+            RecordKind.CELL_TRIAL: self._write_trial,
+            RecordKind.CELL_FINISHED: self._write_cell_finished,
+            RecordKind.STUDY_FINISHED: self._write_finished,
         }
         for record in records:
             steps[record["kind"]](record)
@@ -242,11 +214,11 @@ class StudyWriter:
         colour = {COLOUR_TAG: self._colours[key]}
         if name not in self._contenders:
             start_ms = self._start_ms - 1 - len(self._contenders)
-            tags = {PARENT_TAG: self.run_id, ROLE_TAG: ROLE_CONTENDER, CONTENDER_TAG: name, **EXPANDED}
+            tags = {Tag.PARENT: self.run_id, Tag.ROLE: Role.CONTENDER, Tag.CONTENDER: name, **EXPANDED}
             self._contenders[name] = self.runs.create(name, start_ms, {**tags, **contender["tags"], **colour})
         self.runs.log(self._contenders[name], params=contender["params"])
         if key not in self._cells:
-            tags = {PARENT_TAG: self._contenders[name], ROLE_TAG: ROLE_CELL, CELL_TAG: key, **record["tags"], **colour}
+            tags = {Tag.PARENT: self._contenders[name], Tag.ROLE: Role.CELL, Tag.CELL: key, **record["tags"], **colour}
             self._cells[key] = self.runs.create(record["name"], self._cell_start_ms(key), tags)
         self.runs.log(self._cells[key], params=record["params"])
 
@@ -258,7 +230,7 @@ class StudyWriter:
         if number in trials and trials[number].is_done:
             return
         start_ms = self._start_ms - FIRST_CELL_MS - self.started["num_cells"] - 1 - number
-        tags = {PARENT_TAG: self._cells[key], CELL_TAG: key, COLOUR_TAG: self._colours[key]}
+        tags = {Tag.PARENT: self._cells[key], Tag.CELL: key, COLOUR_TAG: self._colours[key]}
         end_ms = self.runs.fill_trial(record, trials, name=f"trial {number:04d}", start_ms=start_ms, tags=tags)
         self.runs.end_trial(trials, number, end_ms)
 
@@ -287,7 +259,7 @@ class StudyWriter:
             charged_ms = round(1000 * sum(self._charged_s.get(name, {}).values()))
             self.runs.end(run_id, self._start_ms + charged_ms, is_whole=is_whole)
         counts = {"num_cells_finished": float(len(self._cells)), "num_strategies": float(len(self._contenders))}
-        tags = {"is_complete": str(is_whole).lower()} | ({NOTE_TAG: record["notes"]} if record["notes"] else {})
+        tags = {"is_complete": str(is_whole).lower()} | ({Tag.NOTE: record["notes"]} if record["notes"] else {})
         self.runs.log(self.run_id, metric_entities(counts, time_ms, step=0), tags=tags)
         self.runs.end(self.run_id, time_ms, is_whole=is_whole)
         names = dict.fromkeys(name for metrics in record["contenders"].values() for name in metrics)

@@ -13,26 +13,18 @@ from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.result import CertifyProgress, CertifyStage
 from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.track import guard, mlflow
+from phaze_opt.track import guard, mlflow, protocol
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.null import NullTracker
-from phaze_opt.track.protocol import (
-    CertificateTracker,
-    CertificateTrackingSession,
-    ProofFinished,
-    ProofMoved,
-    ProofStarted,
-    TrackerConfig,
-)
 
 CONFIG = {"goal": "throughput", "tolerance": 0.001, "problem_digest": "d" * 64, "scenario": {"global_batch": 64}}
-STARTED = ProofStarted("certify-0123456789abcdef", "certify tiny on 16", CONFIG)
+STARTED = protocol.ProofStarted("certify-0123456789abcdef", "certify tiny on 16", CONFIG)
 CLAIM = Claim(True, 3, tiny_space().point(3), 100.0, 100.05, 100.0, 0.0005, 0.001, True, 920, 12)
-FINISHED = ProofFinished(CLAIM, None, 2.5, {"ilp_solves": 7.0}, {"statement": "Proved.", "file": "somewhere"})
+FINISHED = protocol.ProofFinished(CLAIM, None, 2.5, {"ilp_solves": 7.0}, {"statement": "Proved.", "file": "somewhere"})
 
 
-def moved(solved: int, value: float, upper: float) -> ProofMoved:
-    return ProofMoved(CertifyProgress(CertifyStage.CLOSING, 920, 920, solved, 5, value, upper, 0.1 * solved))
+def moved(solved: int, value: float, upper: float) -> protocol.ProofMoved:
+    return protocol.ProofMoved(CertifyProgress(CertifyStage.CLOSING, 920, 920, solved, 5, value, upper, 0.1 * solved))
 
 
 MOVES = (moved(0, 0.0, 150.0), moved(1, 90.0, 150.0), moved(2, 90.0, 150.0), moved(3, 100.0, 100.05))
@@ -45,8 +37,10 @@ def work_dir(tmp_path: Path, make_store: Callable[[Path], None], monkeypatch: py
     return tmp_path
 
 
-def record(work_dir: Path, *events: object, files: dict[str, Path] | None = None) -> CertificateTrackingSession:
-    session = MLflowTracker(is_background=False).open_certificate(TrackerConfig(work_dir=work_dir))
+def record(
+    work_dir: Path, *events: object, files: dict[str, Path] | None = None
+) -> protocol.CertificateTrackingSession:
+    session = MLflowTracker(is_background=False).open_certificate(protocol.TrackerConfig(work_dir=work_dir))
     for event in events:
         session.observe_proof(event)
     session.log_artifacts(files or {})
@@ -96,9 +90,9 @@ def test_moves_in_quick_succession_are_one(work_dir: Path, monkeypatch: pytest.M
 
 
 def test_a_resumed_proof_goes_on_in_its_run(work_dir: Path) -> None:
-    record(work_dir, STARTED, *MOVES[:2], ProofFinished(None, None, 1.0))
+    record(work_dir, STARTED, *MOVES[:2], protocol.ProofFinished(None, None, 1.0))
     assert rows(work_dir, "select status from runs") == [("KILLED",)]
-    again = ProofStarted(STARTED.proof_id, STARTED.name, {**CONFIG, "tolerance": 0.01}, is_resumed=True)
+    again = protocol.ProofStarted(STARTED.proof_id, STARTED.name, {**CONFIG, "tolerance": 0.01}, is_resumed=True)
     record(work_dir, again, *MOVES[2:], FINISHED)
     assert rows(work_dir, "select status from runs") == [("FINISHED",)]
     assert [step for step, _ in curve(work_dir, "upper_bound")] == [0, 1, 2, 3, 4]
@@ -108,7 +102,7 @@ def test_a_resumed_proof_goes_on_in_its_run(work_dir: Path) -> None:
 
 
 def test_events_out_of_order_are_refused(work_dir: Path) -> None:
-    session = MLflowTracker(is_background=False).open_certificate(TrackerConfig(work_dir=work_dir))
+    session = MLflowTracker(is_background=False).open_certificate(protocol.TrackerConfig(work_dir=work_dir))
     with pytest.raises(TrackingError):
         session.observe_proof(MOVES[0])
     session.observe_proof(STARTED)
@@ -119,9 +113,9 @@ def test_events_out_of_order_are_refused(work_dir: Path) -> None:
 
 def test_both_trackers_record_proofs() -> None:
     for tracker in (MLflowTracker(), NullTracker()):
-        assert isinstance(tracker, CertificateTracker)
-    session = NullTracker().open_certificate(TrackerConfig())
-    assert isinstance(session, CertificateTrackingSession)
+        assert isinstance(tracker, protocol.CertificateTracker)
+    session = NullTracker().open_certificate(protocol.TrackerConfig())
+    assert isinstance(session, protocol.CertificateTrackingSession)
     session.observe_proof(STARTED)
     assert session.num_events == 1
 
@@ -146,9 +140,9 @@ def test_a_tracker_of_searches_only_is_refused_by_name(monkeypatch: pytest.Monke
     class SearchesOnly:
         name = "searches"
 
-        def open(self, config: TrackerConfig) -> object:
+        def open(self, config: protocol.TrackerConfig) -> object:
             return object()
 
     monkeypatch.setattr(guard, "load_plugin", lambda *_: SearchesOnly())
     with pytest.raises(PluginError, match="records no proofs"):
-        guard.open_certificate_tracker("searches", TrackerConfig())
+        guard.open_certificate_tracker("searches", protocol.TrackerConfig())
