@@ -193,9 +193,7 @@ def _matched_conditions(first: StudyResult, second: StudyResult) -> tuple[tuple[
 
 
 def _draft_rows(
-    pair: tuple[Condition, Condition],
-    grouped: tuple[Grouped, Grouped],
-    studies: tuple[StudyResult, StudyResult],
+    pair: tuple[Condition, Condition], grouped: tuple[Grouped, Grouped], studies: tuple[StudyResult, StudyResult]
 ) -> list[ComparisonRow]:
     """Rows of one problem before the correction of their p-values.
 

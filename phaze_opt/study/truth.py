@@ -253,10 +253,7 @@ def _solve_best(found: list[_Candidate], objective: Objective, condition: Condit
 
 
 def _bound_all(
-    space: SearchSpace,
-    goal: Goal,
-    bounder: PointBounder | None,
-    on_progress: Callable[[TruthProgress], None],
+    space: SearchSpace, goal: Goal, bounder: PointBounder | None, on_progress: Callable[[TruthProgress], None]
 ) -> NDArray[np.float64]:
     """Bound on every point's objective by its index: -1 if certainly infeasible, infinite where there are no bounds."""
     bounds = np.full(space.size, np.inf)

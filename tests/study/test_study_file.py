@@ -222,12 +222,7 @@ def test_every_study_of_the_package_loads(path: Path) -> None:
         ('network = "phaze"', 'network = "fase"', "setting[1].network", "no network is named 'fase'"),
         ('name = "flat"\n', 'name = "base"  # again\n', "setting[1].name", "there twice"),
         ('name = "flat"', 'name = "a.b"', "setting[1].name", "letters, digits and dashes"),
-        (
-            'objective = "throughput"\n',
-            'objective = "thruput"\n',
-            "setting[1].objective",
-            "did you mean throughput",
-        ),
+        ('objective = "throughput"\n', 'objective = "thruput"\n', "setting[1].objective", "did you mean throughput"),
         ("max_area_mm2 = 200", "max_area_mm2 = 0.01", "setting[1].max_area_mm2", "no architecture"),
         (
             '"vector_cycles.softmax_forward" = 4',

@@ -89,11 +89,7 @@ def _check_names(config: StudyConfig, origin: Origin) -> None:
     """Refuse empty axes, names that no file can have, and names given twice."""
     with origin("study", "", "name"):
         _check_name(config.name, NAME, what="study")
-    for kind, parts in (
-        ("setting", config.settings),
-        ("workload", config.workloads),
-        ("contender", config.contenders),
-    ):
+    for kind, parts in (("setting", config.settings), ("workload", config.workloads), ("contender", config.contenders)):
         if not parts:
             with origin("study", "", {"workload": "workloads", "contender": "strategies"}.get(kind, "")):
                 message = f"the study has no {'strategy' if kind == 'contender' else kind}; give at least one"

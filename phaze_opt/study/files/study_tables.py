@@ -134,11 +134,7 @@ SECTIONS = {name: _of_options(name, name) for name in ("cluster", "training", "s
 """Tables that every setting starts from."""
 _SECTION_FIELDS: dict[str, Any] = {name: (table, table()) for name, table in SECTIONS.items()}
 SettingTable = _of_options(
-    "SettingTable",
-    *SECTIONS,
-    name=(Text, ...),
-    objective=(_OBJECTIVE | None, None),
-    constants=(_CONSTANTS, {}),
+    "SettingTable", *SECTIONS, name=(Text, ...), objective=(_OBJECTIVE | None, None), constants=(_CONSTANTS, {})
 )
 WorkloadTable = _of_plan("WorkloadTable", Workload, optional=("name",))
 StrategyTable = _of_plan("StrategyTable", Contender, optional=("name",))

@@ -43,11 +43,7 @@ def candidate_chips(cells: Iterable[CellResult], setting: str) -> tuple[DesignPo
 
 
 def build_chip_table(
-    conditions: Sequence[Condition],
-    chips: Sequence[DesignPoint],
-    *,
-    evaluate: EvaluatePoints,
-    bound: BoundPoints,
+    conditions: Sequence[Condition], chips: Sequence[DesignPoint], *, evaluate: EvaluatePoints, bound: BoundPoints
 ) -> ChipTable:
     """Each model's value on each candidate chip, at the best micro-batch of its space.
 

@@ -25,10 +25,7 @@ CONFIG = StudyConfig(
     name="toy",
     description="A toy.",
     workloads=(Workload("tiny", ("tiny",)), Workload("bert", ("bert-large",))),
-    contenders=(
-        Contender("random", "random"),
-        Contender("tpe", "tpe", {"startup_trials": 4}),
-    ),
+    contenders=(Contender("random", "random"), Contender("tpe", "tpe", {"startup_trials": 4})),
     seeds=(0, 1),
     budget=Budget(evaluations=12),
 )
