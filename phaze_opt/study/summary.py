@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phaze_opt.study.config import StudyConfig
-from phaze_opt.study.generality.price import price_of_generality
+from phaze_opt.study.generality.portfolio import price_of_generality
 from phaze_opt.study.judging.contender_scores import condition_scores, overall_scores
 from phaze_opt.study.judging.equal_quality import equal_quality
 from phaze_opt.study.judging.scoring import JudgedCondition, judge_conditions

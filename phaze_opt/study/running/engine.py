@@ -13,6 +13,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import Evaluator, PointObjective, SerialEvaluator
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.study.plan import Condition
+from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 
 if TYPE_CHECKING:
@@ -33,13 +34,6 @@ def build_bounder(condition: Condition, objective: PointObjective) -> PointBound
 
     assert isinstance(objective, Objective)
     return ObjectiveBounder(objective)
-
-
-def open_local_store(directory: Path) -> EvaluationStore:
-    """Evaluations in files of the study's directory."""
-    from phaze_opt.study.stores.local_store import LocalStore
-
-    return LocalStore(directory)
 
 
 def find_references(condition: Condition) -> Mapping[str, Evaluation]:
@@ -64,7 +58,7 @@ class StudyEngine:
 
     build_objective: Callable[[Condition], PointObjective] = build_objective
     build_bounder: Callable[[Condition, PointObjective], PointBounder] | None = build_bounder
-    open_store: Callable[[Path], EvaluationStore] = open_local_store
+    open_store: Callable[[Path], EvaluationStore] = LocalStore
     is_shared: bool = False
     dask: str = ""
     find_references: Callable[[Condition], Mapping[str, Evaluation]] | None = find_references

@@ -20,21 +20,21 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import BaseStorage, RDBStorage
+from optuna.trial import FrozenTrial, TrialState
 
 from phaze_opt.errors import SolverError, StorageError
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_json
 from phaze_opt.record.address import Address
+from phaze_opt.search.samplers.sampler_run import quiet_optuna
 from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.rdb_storage import GRACE_S, Insistence, open_rdb_storage
 from phaze_opt.study.stores.store import MirroredStore
-
-if TYPE_CHECKING:
-    from optuna.storages import BaseStorage, RDBStorage
-    from optuna.study import Study
-    from optuna.trial import FrozenTrial
 
 _LOGGER = logging.getLogger(__name__)
 MAX_ATTEMPTS = 2
@@ -181,7 +181,7 @@ class SharedKind:
     insistence: Insistence
     known: dict[DesignPoint, KnownEvaluation] = field(default_factory=dict)
     mine: dict[DesignPoint, int] = field(default_factory=dict)
-    _study: Study | None = None
+    _study: optuna.Study | None = None
     _cached: BaseStorage | None = None
     _study_id: int = -1
     _seen: set[int] = field(default_factory=set)
@@ -194,10 +194,6 @@ class SharedKind:
 
     def __post_init__(self) -> None:
         """Open or make the Optuna study."""
-        import optuna
-
-        from phaze_opt.search.samplers.sampler_run import quiet_optuna
-
         self._cached = optuna.storages.get_storage(self.storage)
         with quiet_optuna():
             self._study = optuna.create_study(
@@ -211,8 +207,6 @@ class SharedKind:
         Raises:
             SolverError: two workers ended in the middle of it.
         """
-        import optuna
-
         if point in self.mine:
             # The connection was lost after the trial had been set running.
             return self._sign(point, worker)
@@ -233,8 +227,8 @@ class SharedKind:
             # The heartbeat comes first: a running trial without one would never be found dead.
             self.storage.record_heartbeat(trial_id)
             self._doubtful[point] = trial_id
-            is_mine = self.storage.set_trial_state_values(trial_id, optuna.trial.TrialState.RUNNING)
-        except optuna.exceptions.UpdateFinishedTrialError:
+            is_mine = self.storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+        except UpdateFinishedTrialError:
             is_mine = False
         del self._doubtful[point]
         if is_mine:
@@ -253,30 +247,26 @@ class SharedKind:
 
         Should another have it and not have signed it yet, both evaluate the point, and get the same.
         """
-        import optuna
-
         trial_id = self._doubtful.pop(point, None)
         if trial_id is None:
             return
         trial = self.storage.get_trial(trial_id)
-        if trial.state is optuna.trial.TrialState.RUNNING and _WORKER not in trial.user_attrs:
+        if trial.state is TrialState.RUNNING and _WORKER not in trial.user_attrs:
             self._supersede(trial_id)
             self._read()
 
     def complete(self, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
         """Record an evaluation; should this process have been taken for dead meanwhile, the other's counts."""
-        import optuna
-
         trial_id = self.mine[point]
         value = evaluation.evaluation.throughput_samples_per_s
         try:
             text = json.dumps(evaluation_to_json(evaluation.evaluation))
             self.storage.set_trial_user_attr(trial_id, _EVALUATION, text)
             self.storage.set_trial_user_attr(trial_id, _WALL, evaluation.wall_s)
-            self.storage.set_trial_state_values(trial_id, optuna.trial.TrialState.COMPLETE, [value])
-        except optuna.exceptions.UpdateFinishedTrialError:
+            self.storage.set_trial_state_values(trial_id, TrialState.COMPLETE, [value])
+        except UpdateFinishedTrialError:
             # One that is complete was completed here, as the connection was lost.
-            if self.storage.get_trial(trial_id).state is not optuna.trial.TrialState.COMPLETE:
+            if self.storage.get_trial(trial_id).state is not TrialState.COMPLETE:
                 _LOGGER.warning("%s was taken from this process as from a dead one; both give the same", point)
         del self.mine[point]
         return self.known.setdefault(point, evaluation)
@@ -288,12 +278,10 @@ class SharedKind:
 
     def _supersede(self, trial_id: int) -> None:
         """Fail a trial that is not an attempt."""
-        import optuna
-
         try:
             self.storage.set_trial_user_attr(trial_id, _SUPERSEDED, value=True)
-            self.storage.set_trial_state_values(trial_id, optuna.trial.TrialState.FAIL)
-        except optuna.exceptions.UpdateFinishedTrialError:
+            self.storage.set_trial_state_values(trial_id, TrialState.FAIL)
+        except UpdateFinishedTrialError:
             return
 
     def _is_taken(self, point: DesignPoint) -> bool:
@@ -314,18 +302,12 @@ class SharedKind:
 
     def _make(self, point: DesignPoint) -> int:
         """A waiting trial of a point; its identifier."""
-        import optuna
-
         attributes = {_POINT: asdict(point)}
-        template = optuna.trial.create_trial(state=optuna.trial.TrialState.WAITING, user_attrs=attributes)
+        template = optuna.trial.create_trial(state=TrialState.WAITING, user_attrs=attributes)
         return self.storage.create_new_trial(self._study_id, template)
 
     def _read(self) -> None:
         """Read what is new; from time to time, fail the trials of dead workers first."""
-        import optuna
-
-        from phaze_opt.search.samplers.sampler_run import quiet_optuna
-
         assert self._cached is not None
         assert self._study is not None
         now = time.monotonic()

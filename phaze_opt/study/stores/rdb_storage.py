@@ -7,14 +7,16 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from sqlalchemy import exc
+from sqlalchemy.engine import URL, make_url
 
 from phaze_opt.errors import InputError, PluginError, StorageError
 from phaze_opt.record.address import Address
-
-if TYPE_CHECKING:
-    from optuna.storages import RDBStorage
-    from sqlalchemy.engine import URL
+from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
@@ -46,32 +48,24 @@ def open_rdb_storage(address: Address, *, heartbeat_s: int = HEARTBEAT_S, grace_
         PluginError: the database's driver is missing.
         InputError: it is no address of a database, or the database does not answer.
     """
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
-
     try:
         return _open(address, heartbeat_s=heartbeat_s, grace_s=grace_s)
-    except NoSuchModuleError as error:
+    except exc.NoSuchModuleError as error:
         message = f"no such database is known ({error}); give postgresql://USER@HOST/DATABASE"
         raise InputError(message, source=f"--storage {address.shown}") from error
     except ImportError as error:
         message = f"--storage {address.shown}: its driver is missing ({error}); phaze-opt[postgres] brings PostgreSQL's"
         raise PluginError(message) from error
-    except (ArgumentError, ValueError) as error:
+    except (exc.ArgumentError, ValueError) as error:
         message = "is no address of a database; give postgresql://USER@HOST/DATABASE"
         raise InputError(message, source=f"--storage {address.shown}") from error
-    except (SQLAlchemyError, StorageInternalError) as error:
+    except (exc.SQLAlchemyError, StorageInternalError) as error:
         message = f"the database does not answer ({_reason(error, address)}); check the address and that it runs"
         raise InputError(message, source=f"--storage {address.shown}") from error
 
 
 def _open(address: Address, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
     """Open a storage; tables that another machine makes at the same moment are waited for."""
-    from optuna.storages import RDBStorage
-    from sqlalchemy.exc import IntegrityError, ProgrammingError
-
-    from phaze_opt.search.samplers.sampler_run import quiet_optuna
-
     url = _with_driver(address)
     for attempt in range(MAX_ATTEMPTS):
         try:
@@ -82,7 +76,7 @@ def _open(address: Address, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
                     heartbeat_interval=heartbeat_s,
                     grace_period=grace_s,
                 )
-        except (IntegrityError, ProgrammingError):
+        except (exc.IntegrityError, exc.ProgrammingError):
             if attempt == MAX_ATTEMPTS - 1:
                 raise
             time.sleep(AGAIN_S)
@@ -91,8 +85,6 @@ def _open(address: Address, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
 
 def _with_driver(address: Address) -> URL:
     """The address with psycopg 3, which phaze-opt[postgres] installs, where it names no driver."""
-    from sqlalchemy.engine import make_url
-
     url = make_url(address.text)
     return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgresql", "postgres") else url
 
@@ -127,15 +119,12 @@ class Insistence:
         Raises:
             StorageError: the database failed, or did not come back in time; one sentence without secrets.
         """
-        from optuna.exceptions import StorageInternalError
-        from sqlalchemy.exc import SQLAlchemyError
-
         wait_s, started_s = FIRST_WAIT_S, time.monotonic()
         limit_s = PATIENCE_S if patience_s is None else patience_s
         while True:
             try:
                 return operation()
-            except (StorageInternalError, SQLAlchemyError, InputError) as error:
+            except (StorageInternalError, exc.SQLAlchemyError, InputError) as error:
                 self.lost_s = time.monotonic()
                 if not _is_away(error) or self.lost_s + wait_s > started_s + limit_s:
                     reason = _reason(error, self.address)
@@ -149,12 +138,10 @@ class Insistence:
 
 def _is_away(error: BaseException) -> bool:
     """Whether an error comes of a connection, a server or a lock that may be there again in a moment."""
-    from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OperationalError | InterfaceError) or (
-            isinstance(cause, DBAPIError) and cause.connection_invalidated
+        if isinstance(cause, exc.OperationalError | exc.InterfaceError) or (
+            isinstance(cause, exc.DBAPIError) and cause.connection_invalidated
         ):
             return True
         cause = cause.__cause__
