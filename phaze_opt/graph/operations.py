@@ -69,15 +69,7 @@ LOOKUP = Elementwise({VectorKind.ADD: 1}, {VectorKind.ADD: 1}, needs_input=True,
 
 
 def linear(
-    tape: Tape,
-    name: str,
-    left: Tensor,
-    *,
-    rows: int,
-    inner: int,
-    width: int,
-    batch: int = 1,
-    has_bias: bool = False,
+    tape: Tape, name: str, left: Tensor, *, rows: int, inner: int, width: int, batch: int = 1, has_bias: bool = False
 ) -> Tensor:
     """``rows`` of ``inner`` channels times a weight of ``width`` columns, with or without a bias; a batch of them."""
     weight = tape.weight(f"{name}.weight", batch * inner * width)
@@ -343,11 +335,7 @@ def gather_columns(tape: Tape, name: str, tensor: Tensor, *, elements: int) -> T
     def differentiate() -> None:
         gradient = tape.gradient(result)
         tape.emit(
-            f"{name}.gradient",
-            OperatorKind.VIEW,
-            Fusibility.OPAQUE,
-            (gradient,),
-            (tape.add_gradient(tensor, name),),
+            f"{name}.gradient", OperatorKind.VIEW, Fusibility.OPAQUE, (gradient,), (tape.add_gradient(tensor, name),)
         )
 
     tape.on_backward(differentiate)

@@ -30,11 +30,7 @@ def list_networks() -> tuple[str, ...]:
 
 
 def load_network(
-    name_or_path: str,
-    *,
-    num_devices: int,
-    constants: Constants | None = None,
-    fitted: FittedConstants | None = None,
+    name_or_path: str, *, num_devices: int, constants: Constants | None = None, fitted: FittedConstants | None = None
 ) -> Network:
     """A network that holds ``num_devices``.
 

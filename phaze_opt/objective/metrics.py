@@ -67,11 +67,7 @@ def split_makespans(
 
 
 def _split_phase(
-    placed: PlacedModel,
-    row: int,
-    column: int,
-    estimates: Estimates,
-    shares: dict[int, tuple[float, float, float]],
+    placed: PlacedModel, row: int, column: int, estimates: Estimates, shares: dict[int, tuple[float, float, float]]
 ) -> PhaseShares:
     """Split one makespan."""
     phase = placed.option.phases[row][column]

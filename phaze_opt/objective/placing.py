@@ -270,12 +270,7 @@ def layer_costs(option: CompiledOption, makespan_s: Floats, *, training: Trainin
 
 
 def verify_placed(
-    placed: PlacedModel,
-    compiled: CompiledModel,
-    estimates: Estimates,
-    accelerator: Accelerator,
-    *,
-    scenario: Scenario,
+    placed: PlacedModel, compiled: CompiledModel, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
 ) -> None:
     """Replay every schedule of a feasible placement and recompute the placement from the makespans; under 1 ms.
 

@@ -13,12 +13,7 @@ from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster, Network
-from phaze_opt.objective.scenario_options import (
-    DEFAULT_HBM_GB,
-    DEFAULT_MICRO_BATCHES,
-    ScenarioOptions,
-    SpaceOptions,
-)
+from phaze_opt.objective.scenario_options import DEFAULT_HBM_GB, DEFAULT_MICRO_BATCHES, ScenarioOptions, SpaceOptions
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.record.spelling import parse_word, suggest

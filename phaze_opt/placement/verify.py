@@ -39,13 +39,7 @@ class TimeTerm(StrEnum):
     BUBBLE = "bubble"
 
 
-STAGE_TERMS = (
-    TimeTerm.FORWARD,
-    TimeTerm.BACKWARD,
-    TimeTerm.RECOMPUTE,
-    TimeTerm.FRONT_TRANSFER,
-    TimeTerm.BACK_TRANSFER,
-)
+STAGE_TERMS = (TimeTerm.FORWARD, TimeTerm.BACKWARD, TimeTerm.RECOMPUTE, TimeTerm.FRONT_TRANSFER, TimeTerm.BACK_TRANSFER)
 """The terms of `stage_time`."""
 SYNC_TERMS = (TimeTerm.ALL_REDUCE, TimeTerm.UPDATE)
 """The terms of a stage's synchronisation."""

@@ -93,8 +93,7 @@ def test_a_cache_rate_that_is_not_published_is_assumed_by_multiprocessor() -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
-    [("MI211", "did you mean mi210"), ("H100-SMX", "did you mean H100-SXM"), ("", "known: a10")],
+    ("name", "says"), [("MI211", "did you mean mi210"), ("H100-SMX", "did you mean H100-SXM"), ("", "known: a10")]
 )
 def test_unknown_machines_are_refused_with_a_near_miss(name: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:

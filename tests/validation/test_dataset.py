@@ -294,11 +294,7 @@ def test_training_rows_that_contradict_themselves_are_refused_in_a_users_own_fil
         (HEADER, "A,gelu,8,8,fp16,1e-320", "latency_us"),
         (HEADER, "A,gelu,8,8,fp16,1e300", "latency_us"),
         (HEADER, "A,gelu,1e18,8,fp16,1", "m"),
-        (
-            "hardware,n_devices,layers,hidden,heads,seq,global_batch,iter_time_s",
-            "A,8,1000000000,64,4,64,8,1",
-            "layers",
-        ),
+        ("hardware,n_devices,layers,hidden,heads,seq,global_batch,iter_time_s", "A,8,1000000000,64,4,64,8,1", "layers"),
     ],
 )
 def test_numbers_that_no_machine_has_are_refused(tmp_path, header, row, column):

@@ -53,14 +53,7 @@ NODE_LATENCY_S = 3 * (MODEL.num_layers + 1) * 3 * 2e-6
 def step(plan, *, stack=BARE, network=NODES, device="a100-80g", path=ComputePath.BF16, global_batch=None):
     training = TrainingSpec(plan.micro_batch, 2048, global_batch or plan.data * plan.micro_batch)
     return estimate_step(
-        MODEL,
-        training,
-        plan,
-        device=load_device(device),
-        network=network,
-        stack=stack,
-        fitted=NOTHING,
-        path=path,
+        MODEL, training, plan, device=load_device(device), network=network, stack=stack, fitted=NOTHING, path=path
     )
 
 

@@ -22,8 +22,7 @@ from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 NVLINK, ADAPTER = 300e9, 25e9
 NODES = Network(
-    "nodes",
-    (NetworkDimension(Topology.SWITCH, 8, NVLINK, 0.0), NetworkDimension(Topology.SWITCH, 64, ADAPTER, 0.0)),
+    "nodes", (NetworkDimension(Topology.SWITCH, 8, NVLINK, 0.0), NetworkDimension(Topology.SWITCH, 64, ADAPTER, 0.0))
 )
 MODEL = ModelSpec(
     name="small",
