@@ -42,7 +42,6 @@ def test_every_machine_of_the_data_loads() -> None:
 def test_peaks_follow_from_units_width_and_clock(name: str) -> None:
     device = load_device(name)
     layout = device.layout
-    assert layout is not None
     path = ComputePath.BF16 if ComputePath.BF16 in device.peak_flops_per_s else ComputePath.FP32
     macs = layout.num_tc * layout.tc_width * layout.tc_depth
     assert 2 * macs * device.clock_hz == pytest.approx(device.peak(path), rel=0.03)

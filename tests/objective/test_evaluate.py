@@ -44,7 +44,6 @@ def test_identities(model, scenario, point):
     assert 0 < evaluation.mfu < 1
     assert evaluation.mfu <= evaluation.tc_utilisation * (1 + 1e-2)
     assert 0 < evaluation.vc_utilisation <= 1
-    assert evaluation.placement is not None
     assert evaluation.placement.devices_used <= setting.cluster.num_devices
     assert evaluation.average_power_w > 0
     watts = setting.cluster.num_devices * evaluation.tdp_w

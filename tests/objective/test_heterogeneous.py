@@ -38,9 +38,7 @@ def small_memory(point: DesignPoint) -> DesignPoint:
 def test_is_never_below_the_best_uniform_candidate(points: tuple[DesignPoint, ...]) -> None:
     objective = pipelined()
     found = evaluate_heterogeneous(objective, points)
-    assert found is not None
     uniform = [objective.evaluate(point) for point in points]
-    assert found.uniform is not None
     assert found.uniform.throughput_samples_per_s == max(entry.throughput_samples_per_s for entry in uniform)
     assert found.gain >= 0.0
     assert found.throughput_samples_per_s >= found.uniform.throughput_samples_per_s
@@ -49,7 +47,6 @@ def test_is_never_below_the_best_uniform_candidate(points: tuple[DesignPoint, ..
 def test_figures_are_those_of_its_stages() -> None:
     objective = pipelined()
     found = evaluate_heterogeneous(objective, [small_memory(point) for point in CANDIDATES[:2]])
-    assert found is not None
     assert len(found.stages) > 1
     chips = [objective.accelerator(stage.point) for stage in found.stages]
     areas = [area_mm2(chip) for chip in chips]
@@ -69,7 +66,6 @@ def test_one_candidate_is_its_uniform_evaluation() -> None:
     objective = pipelined()
     for point in CANDIDATES:
         uniform, found = objective.evaluate(point), evaluate_heterogeneous(objective, [point])
-        assert found is not None
         assert found.throughput_samples_per_s == pytest.approx(uniform.throughput_samples_per_s, rel=1e-9)
         assert found.throughput_per_tdp == pytest.approx(uniform.throughput_per_tdp, rel=1e-9)
         assert found.num_designs == 1
@@ -80,7 +76,6 @@ def test_candidates_over_a_budget_are_left_out() -> None:
     powers = sorted(free.evaluate(point).tdp_w for point in CANDIDATES)
     objective = pipelined(max_tdp_w=powers[1])
     found = evaluate_heterogeneous(objective, CANDIDATES)
-    assert found is not None
     assert found.num_candidates == 2
     assert all(stage.tdp_w <= powers[1] for stage in found.stages)
     assert evaluate_heterogeneous(pipelined(max_tdp_w=powers[0] / 2), CANDIDATES) is None
@@ -90,9 +85,6 @@ def test_every_micro_batch_is_tried_with_every_candidate() -> None:
     objective = pipelined()
     one, eight = (evaluate_heterogeneous(objective, CANDIDATES, micro_batches=(size,)) for size in (1, 8))
     both = evaluate_heterogeneous(objective, CANDIDATES, micro_batches=(1, 8))
-    assert one is not None
-    assert eight is not None
-    assert both is not None
     assert both.throughput_samples_per_s == max(one.throughput_samples_per_s, eight.throughput_samples_per_s)
 
 

@@ -59,7 +59,6 @@ def placed(scenario: Scenario, micro_batch: int = 1) -> PlacementResult:
 def test_placements_are_the_published_ones(name: str) -> None:
     model = load_model(name)
     expert = load_expert_book().placement_of(model)
-    assert expert is not None
     assert (expert.pipeline, expert.data, expert.tensor) == PUBLISHED[name]
     assert expert.num_layers == model.num_layers
     assert expert.data_parallel(num_devices=1024, global_batch=4096, micro_batch=8) == expert.data
@@ -90,7 +89,6 @@ def independent_batch_time_s(scenario: Scenario, evaluation: Evaluation) -> floa
     all-reduced between nodes by halving and doubling. Nothing of the placement's kernels or tables takes part.
     """
     placement = evaluation.placement
-    assert placement is not None
     inner, outer = scenario.cluster.network.dimensions
     assert (placement.tensor_parallel, len(placement.stages), inner.size) == (1, 8, 8)
     objective = Objective(replace(scenario, tensor_parallel=(1,)), constants=CONSTANTS)

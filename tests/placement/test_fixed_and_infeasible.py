@@ -16,6 +16,12 @@ from phaze_opt.placement.problem import PlacementProblem, PlacementStatus, Recom
 from phaze_opt.placement.solve import evaluate_placement, solve_placement
 from phaze_opt.placement.verify import verify_placement
 
+ACTIVATIONS = ("stash_bytes", "input_bytes", "working_set_bytes")
+
+
+def fits(problem: PlacementProblem, **changes: object) -> bool:
+    return solve_placement(replace(problem, **changes)).status is PlacementStatus.OPTIMAL
+
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**9))
@@ -38,7 +44,6 @@ def test_given_placement_that_does_not_fit_names_its_stage() -> None:
     problem = replace(random_problem(5, num_layers=4, num_devices=4), memory_bytes=1e8)
     result = evaluate_placement(problem, tensor_parallel=1, data_parallel=1, cuts=[2])
     assert result.status is PlacementStatus.INFEASIBLE
-    assert result.shortfall is not None
     assert "the stage of layers" in result.shortfall.reason
     assert result.shortfall.needed_bytes > 1e8
 
@@ -76,32 +81,10 @@ def test_needed_bytes_are_exactly_what_is_missing(seed: int, policy: RecomputePo
     """With the bytes the shortfall asks for it fits; with a byte less it does not."""
     problem = replace(random_problem(seed, recompute=policy), memory_bytes=1e6)
     result = solve_placement(problem)
-    assert result.shortfall is not None
     if result.shortfall.needed_bytes == 0.0:
         return
-    needed = result.shortfall.needed_bytes
-    enough = solve_placement(replace(problem, memory_bytes=needed))
-    assert enough.status is PlacementStatus.OPTIMAL
-    assert solve_placement(replace(problem, memory_bytes=needed - 1)).status is PlacementStatus.INFEASIBLE
-
-
-def _explained(problem: PlacementProblem) -> str:
-    shortfall = solve_placement(problem).shortfall
-    assert shortfall is not None
-    return shortfall.reason
-
-
-def _with_scaled_activations(problem: PlacementProblem, factor: float) -> PlacementProblem:
-    options = tuple(
-        replace(
-            option,
-            stash_bytes=option.stash_bytes * factor,
-            input_bytes=option.input_bytes * factor,
-            working_set_bytes=option.working_set_bytes * factor,
-        )
-        for option in problem.options
-    )
-    return replace(problem, options=options)
+    assert fits(problem, memory_bytes=result.shortfall.needed_bytes)
+    assert not fits(problem, memory_bytes=result.shortfall.needed_bytes - 1)
 
 
 def test_remedies_work_when_followed() -> None:
@@ -116,19 +99,17 @@ def test_remedies_work_when_followed() -> None:
         reason = result.shortfall.reason
         if "recompute auto" in reason:
             seen.add("recompute")
-            eased = replace(problem, recompute=RecomputePolicy.AUTO)
-            assert solve_placement(eased).status is PlacementStatus.OPTIMAL
+            assert fits(problem, recompute=RecomputePolicy.AUTO)
         if "micro-batch 2" in reason:
             seen.add("micro-batch")
-            eased = replace(_with_scaled_activations(problem, 0.5), micro_batch=2)
-            assert solve_placement(eased).status is PlacementStatus.OPTIMAL
+            halves = [{name: getattr(option, name) / 2 for name in ACTIVATIONS} for option in problem.options]
+            options = tuple(replace(option, **half) for option, half in zip(problem.options, halves, strict=True))
+            assert fits(problem, options=options, micro_batch=2)
         if "devices instead of" in reason:
             seen.add("devices")
             num_devices = int(reason.split(" devices instead of")[0].split()[-1])
-            eased = replace(problem, cluster=Cluster(num_devices, problem.cluster.network))
-            assert solve_placement(eased).status is PlacementStatus.OPTIMAL
-            short = replace(problem, cluster=Cluster(num_devices - 1, problem.cluster.network))
-            assert solve_placement(short).status is PlacementStatus.INFEASIBLE
+            assert fits(problem, cluster=Cluster(num_devices, problem.cluster.network))
+            assert not fits(problem, cluster=Cluster(num_devices - 1, problem.cluster.network))
     assert seen == {"recompute", "micro-batch", "devices"}
 
 
@@ -138,7 +119,6 @@ def test_a_single_layer_too_large_is_named() -> None:
         replace(option, state_bytes=np.where(np.arange(4) == 2, 5e10, option.state_bytes)) for option in problem.options
     )
     result = solve_placement(replace(problem, options=options))
-    assert result.shortfall is not None
     assert result.shortfall.layer == 2
     assert "layer 2 does not fit" in result.shortfall.reason
 
@@ -146,4 +126,4 @@ def test_a_single_layer_too_large_is_named() -> None:
 def test_degree_larger_than_the_cluster() -> None:
     problem = random_problem(9, num_layers=3, num_devices=2)
     problem = replace(problem, options=(replace(problem.options[0], tensor_parallel=4),))
-    assert "exceeds the 2 devices" in _explained(problem)
+    assert "exceeds the 2 devices" in solve_placement(problem).shortfall.reason

@@ -52,7 +52,6 @@ def _problems() -> Iterator[PlacementProblem]:
         poor = replace(random_problem(seed, num_layers=1 + seed % 4, num_devices=1 + seed % 8), memory_bytes=1e6)
         poor = replace(poor, global_batch=1 + seed % 3, micro_batch=1)
         shortfall = solve_placement(poor).shortfall
-        assert shortfall is not None
         if shortfall.needed_bytes > 0:
             yield replace(poor, memory_bytes=shortfall.needed_bytes)
 

@@ -240,7 +240,6 @@ def test_collectives_of_what_is_spared_are_not_run_again(stage: str) -> None:
         for kept in ((), (matmul,))
     )
     one = next(each.collective for each in spared.layers[1].graph.forward.operators if each.name == stage)
-    assert one is not None
     assert spared.layers[1].forward.kept_collectives == (one,)
     group = group_dimensions(NETWORK, size=8, stride=1)
     saved = 64 * 96 * collective_s(one.kind, one.payload_bytes, group)
