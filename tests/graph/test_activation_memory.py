@@ -5,24 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kits.graphs import graph_of
 
 from phaze_opt.graph.attention import is_attention_core
-from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operations import RELU, SMOOTH_ACTIVATION
 from phaze_opt.graph.operator import VectorKind
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.stack import FusionLevel
-from phaze_opt.workload.training import AttentionForm, TrainingSpec
+from phaze_opt.workload.training import AttentionForm
 
 GPT_LIKE = ["gpt2-xl", "megatron-gpt2-72", "gpt3-175b"]
 BATCH = 3
 
 
-def block_of(model: ModelSpec, t: int, *, attention: AttentionForm, is_sequence_parallel: bool) -> LayerGraph:
-    training = TrainingSpec(BATCH, 1024, 6, attention=attention, is_sequence_parallel=is_sequence_parallel)
-    return build_model_graph(model, training, tensor_parallel=t).layers[1]
+def layers_of(model: ModelSpec | str, t: int = 1, **setting: object) -> tuple[LayerGraph, ...]:
+    return graph_of(model, t, **({"batch": BATCH, "tokens": 1024} | setting)).layers
 
 
 def sbh(model: ModelSpec) -> int:
@@ -40,8 +39,7 @@ def test_one_device_keeps_sbh_34_plus_5as_over_h(name: str, attention: Attention
     """Equation 1; BERT has positions for 512 tokens only, so its sequence is shortened by the model's own limit."""
     model = load_model(name)
     sequence = min(1024, model.max_sequence_length)
-    training = TrainingSpec(BATCH, sequence, 6, attention=attention)
-    block = build_model_graph(model, training, tensor_parallel=1).layers[1]
+    block = layers_of(model, tokens=sequence, attention=attention)[1]
     scores = 5 * model.num_heads * sequence / model.hidden_size if attention is AttentionForm.UNFUSED else 0
     assert block.stash_bytes == pytest.approx(sequence * BATCH * model.hidden_size * (34 + scores), rel=1e-12)
 
@@ -51,11 +49,8 @@ def test_one_device_keeps_sbh_34_plus_5as_over_h(name: str, attention: Attention
 @pytest.mark.parametrize("name", ["opt-1.3b", "gpt3-175b"])
 def test_a_relu_keeps_its_output_alone(name: str, t: int, fusion: FusionLevel) -> None:
     """The next product keeps the output anyway, so a ReLU's block is smaller than a GELU's by its input, 8 sbh / t."""
-    model, training = load_model(name), TrainingSpec(BATCH, 1024, 6)
-    relu, gelu = (
-        build_model_graph(replace(model, has_relu=has_relu), training, tensor_parallel=t, fusion=fusion).layers[1]
-        for has_relu in (True, False)
-    )
+    model = load_model(name)
+    relu, gelu = (layers_of(replace(model, has_relu=is_relu), t, fusion=fusion)[1] for is_relu in (True, False))
     assert gelu.stash_bytes - relu.stash_bytes == 8 * sbh(model) / t
     assert sum(op.macs for op in relu.backward.operators) == sum(op.macs for op in gelu.backward.operators)
 
@@ -67,11 +62,8 @@ def test_autograd_keeps_what_the_graph_says_of_an_activation() -> None:
 
 
 def test_bert_s_transform_follows_its_activation() -> None:
-    model, training = load_model("bert-large"), TrainingSpec(BATCH, 512, 6)
-    relu, gelu = (
-        build_model_graph(replace(model, has_relu=has_relu), training, tensor_parallel=1).layers[-1]
-        for has_relu in (True, False)
-    )
+    model = load_model("bert-large")
+    relu, gelu = (layers_of(replace(model, has_relu=is_relu), tokens=512)[-1] for is_relu in (True, False))
     # Its norm keeps the activation's output as its own input.
     assert gelu.stash_bytes - relu.stash_bytes == 2 * 512 * BATCH * model.hidden_size
 
@@ -81,7 +73,7 @@ def test_bert_s_transform_follows_its_activation() -> None:
 def test_tensor_parallel_keeps_sbh_10_plus_24_over_t(name: str, t: int, attention: AttentionForm) -> None:
     """Equation 2: layer-norm inputs, block inputs and dropout masks are replicated."""
     model = load_model(name)
-    block = block_of(model, t, attention=attention, is_sequence_parallel=False)
+    block = layers_of(model, t, attention=attention, is_sequence_parallel=False)[1]
     expected = sbh(model) * (10 + 24 / t + scores_term(model, attention) / t)
     assert block.stash_bytes == pytest.approx(expected, rel=1e-12)
 
@@ -91,39 +83,34 @@ def test_tensor_parallel_keeps_sbh_10_plus_24_over_t(name: str, t: int, attentio
 def test_sequence_parallel_divides_everything_by_t(name: str, t: int, attention: AttentionForm) -> None:
     """Equation 4."""
     model = load_model(name)
-    block = block_of(model, t, attention=attention, is_sequence_parallel=True)
+    block = layers_of(model, t, attention=attention)[1]
     expected = sbh(model) / t * (34 + scores_term(model, attention))
     assert block.stash_bytes == pytest.approx(expected, rel=1e-12)
 
 
 def test_llama_block_by_hand() -> None:
     """No dropout, no bias; kept: both norm inputs and outputs, q, k, v, context, gate, up and their product."""
-    model = load_model("llama-3-8b")
     tokens, h, f, kv = 1024 * BATCH, 4096, 14336, 1024
-    block = block_of(model, 1, attention=AttentionForm.FUSED, is_sequence_parallel=True)
-    assert block.stash_bytes == 2 * tokens * (4 * h + h + 2 * kv + h + 3 * f)
+    assert layers_of("llama-3-8b")[1].stash_bytes == 2 * tokens * (4 * h + h + 2 * kv + h + 3 * f)
 
 
 def test_recomputed_layer_keeps_its_input_only() -> None:
     model = load_model("gpt3-175b")
     for t, is_sequence_parallel in ((1, True), (8, True), (8, False)):
-        block = block_of(model, t, attention=AttentionForm.FUSED, is_sequence_parallel=is_sequence_parallel)
+        block = layers_of(model, t, is_sequence_parallel=is_sequence_parallel)[1]
         assert block.input_bytes == 2 * sbh(model) / (t if is_sequence_parallel else 1)
 
 
 def test_head_keeps_probabilities_and_the_matmuls_operand() -> None:
     """GPT head: final norm's input and output, probabilities (of ceil(vocabulary / t) words)."""
     model = load_model("gpt3-175b")
-    training = TrainingSpec(BATCH, 1024, 6)
     for t, words in ((1, 50257), (8, 6283)):
-        head = build_model_graph(model, training, tensor_parallel=t).layers[2]
-        assert head.stash_bytes == 2 * (2 * sbh(model) / t + 1024 * BATCH * words)
+        assert layers_of(model, t)[2].stash_bytes == 2 * (2 * sbh(model) / t + 1024 * BATCH * words)
 
 
 def test_embedding_keeps_ids_and_dropout_mask() -> None:
     model = load_model("gpt3-175b")
-    embedding = build_model_graph(model, TrainingSpec(BATCH, 1024, 6), tensor_parallel=1).layers[0]
-    assert embedding.stash_bytes == 8 * 1024 * BATCH + sbh(model)
+    assert layers_of(model)[0].stash_bytes == 8 * 1024 * BATCH + sbh(model)
 
 
 @pytest.mark.parametrize("fusion", list(FusionLevel))
@@ -131,8 +118,8 @@ def test_embedding_keeps_ids_and_dropout_mask() -> None:
 @pytest.mark.parametrize("name", ["megatron-gpt2-72", "llama-3-8b", "bert-large", "mixtral-8x7b"])
 def test_the_attention_core_is_every_product_of_queries_with_keys_and_values(name, attention, fusion) -> None:
     """Found by their work: the core's MACs are 2 b s^2 x query channels forward, whatever is fused with what."""
-    model, training = load_model(name), TrainingSpec(2, 512, 6, attention=attention)
-    block = build_model_graph(model, training, tensor_parallel=4, fusion=fusion).layers[1]
+    model = load_model(name)
+    block = graph_of(model, 4, batch=2, fusion=fusion, attention=attention).layers[1]
     core = [op for op in block.forward.operators if is_attention_core(op.name)]
     assert sum(op.macs for op in core) == 2 * 2 * 512 * 512 * model.query_size // 4
     kinds = {work.kind for op in core for work in op.vector_works}
@@ -151,7 +138,7 @@ def test_the_attention_core_is_every_product_of_queries_with_keys_and_values(nam
 def test_selective_recomputation_drops_5_a_s_over_h(name: str, t: int) -> None:
     """Section 5: sbh (10 + 24 / t), or 34 sbh / t with sequence parallelism, stay."""
     model = load_model(name)
-    plain = block_of(model, t, attention=AttentionForm.UNFUSED, is_sequence_parallel=False)
+    plain = layers_of(model, t, attention=AttentionForm.UNFUSED, is_sequence_parallel=False)[1]
     assert plain.selective_bytes == pytest.approx(sbh(model) * (10 + 24 / t), rel=1e-12)
-    block = block_of(model, t, attention=AttentionForm.UNFUSED, is_sequence_parallel=True)
+    block = layers_of(model, t, attention=AttentionForm.UNFUSED)[1]
     assert block.selective_bytes == pytest.approx(sbh(model) * 34 / t, rel=1e-12)

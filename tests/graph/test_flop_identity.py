@@ -6,15 +6,14 @@ import itertools
 import json
 
 import pytest
-from graph_flops import graph_model_flops
+from kits.graphs import graph_model_flops, graph_of
 
-from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops, sequence_head_flops
 from phaze_opt.graph.operator import OperatorKind, Phase
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.stack import FusionLevel
-from phaze_opt.workload.training import AttentionForm, TrainingSpec
+from phaze_opt.workload.training import AttentionForm
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 
 CASES = [
@@ -55,9 +54,9 @@ def flops_per_token(name: str, sequence: int) -> float:
 def test_flop_identity(name: str, t: int, attention: AttentionForm, is_sequence_parallel: bool) -> None:
     model = load_model(name)
     sequence, batch = min(model.max_sequence_length, 2048), 2
-    training = TrainingSpec(batch, sequence, 8, attention=attention, is_sequence_parallel=is_sequence_parallel)
+    training = {"attention": attention, "is_sequence_parallel": is_sequence_parallel}
     for fusion in FusionLevel:
-        graph = build_model_graph(model, training, tensor_parallel=t, fusion=fusion)
+        graph = graph_of(model, t, batch=batch, tokens=sequence, fusion=fusion, **training)
         # The pooler and next-sentence head run once a sequence, on every device of the group.
         once_a_sequence = t * batch * sequence_head_flops(model)
         per_token = (t * graph_model_flops(graph) - once_a_sequence) / (batch * sequence)
@@ -77,8 +76,7 @@ def test_model_flops_is_the_identity_times_the_sequence(name: str) -> None:
 @pytest.mark.parametrize("name", ["bert-large", "llama-3-8b"])
 def test_fused_backward_repeats_the_scores_and_only_they_are_left_out(name: str) -> None:
     model = load_model(name)
-    graph = build_model_graph(model, TrainingSpec(1, 512, 8), tensor_parallel=1)
-    block = graph.layers[1]
+    block = graph_of(model).layers[1]
     (forward,) = (op for op in block.forward.operators if op.kind is OperatorKind.ATTENTION)
     (backward,) = (op for op in block.backward.operators if op.kind is OperatorKind.ATTENTION)
     assert (len(forward.matmuls), len(backward.matmuls)) == (2, 5)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from kits.graphs import graph_of
 
-from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.operator import CoreType, Operator
-from phaze_opt.workload.config import load_model
 from phaze_opt.workload.stack import FusionLevel
-from phaze_opt.workload.training import AttentionForm, TrainingSpec
+from phaze_opt.workload.training import AttentionForm
 from phaze_opt.workload.zoo import list_models
 
 TOKENS = 1024
 
 
-def forward_names(name: str, t: int, *, attention: AttentionForm = AttentionForm.FUSED) -> list[str]:
-    return [op.name for op in forward(name, t, attention=attention)]
+def forward(name: str, t: int = 1, **training: object) -> tuple[Operator, ...]:
+    return graph_of(name, t, tokens=TOKENS, **training).layers[1].forward.operators
 
 
-def forward(name: str, t: int, *, attention: AttentionForm = AttentionForm.FUSED) -> tuple[Operator, ...]:
-    training = TrainingSpec(1, TOKENS, 8, attention=attention)
-    return build_model_graph(load_model(name), training, tensor_parallel=t).layers[1].forward.operators
+def forward_names(name: str, t: int = 1, **training: object) -> list[str]:
+    return [op.name for op in forward(name, t, **training)]
 
 
 def test_gpt_block_on_one_device() -> None:
@@ -67,10 +65,8 @@ def test_one_of_gate_and_up_takes_the_gated_activation() -> None:
 
 
 def test_post_norm_is_taken_after_the_residual() -> None:
-    training = TrainingSpec(1, 512, 8)
-    block = build_model_graph(load_model("bert-large"), training, tensor_parallel=1).layers[1]
     name = "attention_output+attention_output_bias+attention_dropout+attention_residual+attention_norm"
-    assert name in [op.name for op in block.forward.operators]
+    assert name in [op.name for op in graph_of("bert-large").layers[1].forward.operators]
 
 
 def test_traffic_of_a_fused_activation_by_hand() -> None:
@@ -92,32 +88,23 @@ def test_traffic_of_a_fused_projection_by_hand() -> None:
 
 
 def test_backward_activation_is_taken_by_the_input_gradient() -> None:
-    training = TrainingSpec(1, TOKENS, 8)
-    block = build_model_graph(load_model("megatron-gpt2-72"), training, tensor_parallel=1).layers[1]
-    names = [op.name for op in block.backward.operators]
+    names = [op.name for op in graph_of("megatron-gpt2-72", tokens=TOKENS).layers[1].backward.operators]
     assert "mlp_down.input_gradient+mlp_activation.gradient" in names
     assert any(name.startswith("mlp_up.input_gradient+mlp_norm.gradient") for name in names)
 
 
 @pytest.mark.parametrize("name", list_models())
 def test_blocks_have_a_modest_number_of_operators(name: str) -> None:
-    model = load_model(name)
-    training = TrainingSpec(1, 512, 8, attention=AttentionForm.UNFUSED)
-    plain = build_model_graph(model, training, tensor_parallel=1, fusion=FusionLevel.NONE).layers[1]
-    fused = build_model_graph(model, training, tensor_parallel=1).layers[1]
+    plain = graph_of(name, attention=AttentionForm.UNFUSED, fusion=FusionLevel.NONE).layers[1]
+    fused = graph_of(name, attention=AttentionForm.UNFUSED).layers[1]
     assert 30 <= len(plain.forward) + len(plain.backward) <= 60
     assert len(fused.forward) + len(fused.backward) < len(plain.forward) + len(plain.backward)
 
 
-def level_names(name: str, t: int, level: FusionLevel) -> list[str]:
-    training = TrainingSpec(1, TOKENS, 8, attention=AttentionForm.UNFUSED)
-    block = build_model_graph(load_model(name), training, tensor_parallel=t, fusion=level).layers[1]
-    return [op.name for graph in (block.forward, block.backward) for op in graph.operators]
-
-
 def test_elementwise_level_is_megatrons_kernels() -> None:
     """Bias + activation and bias + dropout + residual are kernels; norms stay apart; a lone bias is its matmul's."""
-    assert level_names("megatron-gpt2-72", 2, FusionLevel.ELEMENTWISE)[:17] == [
+    level = {"fusion": FusionLevel.ELEMENTWISE, "attention": AttentionForm.UNFUSED}
+    assert forward_names("megatron-gpt2-72", 2, **level) == [
         "attention_norm",
         "attention_enter",
         "query_key_value+query_key_value_bias",
@@ -140,8 +127,7 @@ def test_elementwise_level_is_megatrons_kernels() -> None:
 
 def test_elementwise_level_never_takes_norms_into_chains() -> None:
     for name in ("bert-large", "llama-3-8b", "megatron-gpt2-72"):
-        training = TrainingSpec(1, 512, 8)
-        graph = build_model_graph(load_model(name), training, tensor_parallel=2, fusion=FusionLevel.ELEMENTWISE)
+        graph = graph_of(name, 2, fusion=FusionLevel.ELEMENTWISE)
         for op in (op for layer in graph.layers for phase in layer.phases for op in phase.operators):
             assert "+" not in op.name or "norm" not in op.name
 
@@ -149,10 +135,8 @@ def test_elementwise_level_never_takes_norms_into_chains() -> None:
 @pytest.mark.parametrize("t", [1, 2])
 @pytest.mark.parametrize("name", ["bert-large", "megatron-gpt2-72", "llama-3-8b"])
 def test_each_level_moves_fewer_bytes_and_keeps_the_same(name: str, t: int) -> None:
-    blocks = [
-        build_model_graph(load_model(name), TrainingSpec(1, 512, 8), tensor_parallel=t, fusion=level).layers[1]
-        for level in (FusionLevel.NONE, FusionLevel.ELEMENTWISE, FusionLevel.EPILOGUE)
-    ]
+    levels = (FusionLevel.NONE, FusionLevel.ELEMENTWISE, FusionLevel.EPILOGUE)
+    blocks = [graph_of(name, t, fusion=level).layers[1] for level in levels]
     traffic = [sum(op.traffic_bytes for graph in block.phases for op in graph.operators) for block in blocks]
     # A llama block has no bias and no dropout to chain.
     assert traffic[0] == traffic[1] if name.startswith("llama") else traffic[0] > traffic[1]

@@ -6,9 +6,9 @@ from collections import Counter
 
 import networkx as nx
 import pytest
-from graph_flops import graph_model_flops, layer_model_flops
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from kits.graphs import graph_model_flops, layer_model_flops
 
 from phaze_opt.graph.build import build_model_graph, build_programs
 from phaze_opt.graph.flops import model_flops

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from kits.graphs import graph_of, shapes_of
 
-from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, VectorKind
-from phaze_opt.workload.config import load_model
-from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
+from phaze_opt.workload.training import AttentionForm, Optimizer
 
 TOKENS = 512
 
 
-def layers(name: str, t: int = 1, *, optimizer: Optimizer = Optimizer.ADAM) -> tuple[LayerGraph, ...]:
-    training = TrainingSpec(1, TOKENS, 8, optimizer=optimizer)
-    return build_model_graph(load_model(name), training, tensor_parallel=t).layers
+def layers(name: str, t: int = 1, **training: object) -> tuple[LayerGraph, ...]:
+    return graph_of(name, t, tokens=TOKENS, **training).layers
 
 
 def find(graph: OperatorGraph, start: str) -> Operator:
@@ -24,7 +22,7 @@ def find(graph: OperatorGraph, start: str) -> Operator:
 
 
 def test_identical_blocks_are_analysed_once() -> None:
-    graph = build_model_graph(load_model("gpt3-175b"), TrainingSpec(1, 128, 8), tensor_parallel=1)
+    graph = graph_of("gpt3-175b", tokens=128)
     assert [layer.name for layer in graph.layers] == ["embedding", "block", "head"]
     assert graph.chain == (0, *[1] * 96, 2)
 
@@ -43,11 +41,9 @@ def test_lookup_reads_rows_and_its_backward_adds_them_up() -> None:
 def test_update_touches_every_parameter_once(optimizer: str, kind: str, read: int, written: int) -> None:
     for layer in layers("llama-2-7b", optimizer=Optimizer(optimizer)):
         (update,) = layer.update.operators
-        assert [(work.kind, work.elements) for work in update.vector_works] == [
-            (VectorKind(kind), layer.num_parameters)
-        ]
-        assert update.bytes_read == read * layer.num_parameters
-        assert update.bytes_written == written * layer.num_parameters
+        count = layer.num_parameters
+        assert [(work.kind, work.elements) for work in update.vector_works] == [(VectorKind(kind), count)]
+        assert (update.bytes_read, update.bytes_written) == (read * count, written * count)
 
 
 @pytest.mark.parametrize("t", [1, 2, 8])
@@ -62,17 +58,13 @@ def test_experts_run_as_a_batch_on_a_balanced_load(t: int) -> None:
 
 
 def test_uneven_experts_round_their_load_up() -> None:
-    training = TrainingSpec(1, 3, 8)
-    block = build_model_graph(load_model("mixtral-8x7b"), training, tensor_parallel=1).layers[1]
-    assert find(block.forward, "mlp_gate").matmuls[0].m == 1
-    block = build_model_graph(load_model("mixtral-8x7b"), TrainingSpec(1, 5, 8), tensor_parallel=1).layers[1]
-    assert find(block.forward, "mlp_gate").matmuls[0].m == 2
+    for tokens, rows in ((3, 1), (5, 2)):
+        block = graph_of("mixtral-8x7b", tokens=tokens).layers[1]
+        assert find(block.forward, "mlp_gate").matmuls[0].m == rows
 
 
 def test_bert_head_has_transform_decoder_pooler_and_next_sentence() -> None:
-    head = layers("bert-large")[2]
-    shapes = {op.name.split("+")[0]: op.matmuls[0] for op in head.forward.operators if op.matmuls}
-    assert {name: (s.m, s.n, s.k) for name, s in shapes.items()} == {
+    assert shapes_of(layers("bert-large")[2].forward) == {
         "pooler": (1, 1024, 1024),
         "next_sentence": (1, 2, 1024),
         "transform": (TOKENS, 1024, 1024),
@@ -92,8 +84,7 @@ def test_opt_350m_projects_embeddings_both_ways() -> None:
 def test_fused_and_unfused_attention_do_the_same_vector_work() -> None:
     elements = {}
     for attention in AttentionForm:
-        training = TrainingSpec(1, TOKENS, 8, attention=attention)
-        block = build_model_graph(load_model("gpt3-175b"), training, tensor_parallel=1).layers[1]
+        block = layers("gpt3-175b", attention=attention)[1]
         works = [w for g in block.phases for op in g.operators for w in op.vector_works]
         elements[attention] = {kind: sum(w.elements for w in works if w.kind is kind) for kind in VectorKind}
     assert elements[AttentionForm.FUSED] == elements[AttentionForm.UNFUSED]
@@ -103,8 +94,7 @@ def test_fused_attention_writes_no_scores() -> None:
     scores_bytes = 2 * 96 * TOKENS * TOKENS
     traffic = {}
     for attention in AttentionForm:
-        training = TrainingSpec(1, TOKENS, 8, attention=attention)
-        block = build_model_graph(load_model("gpt3-175b"), training, tensor_parallel=1).layers[1]
+        block = layers("gpt3-175b", attention=attention)[1]
         traffic[attention] = sum(op.traffic_bytes for op in block.forward.operators)
     # Unfused: scores out and in, probabilities out and in, dropped probabilities out and in, and the one-byte mask.
     extra = 6 * scores_bytes + scores_bytes / 2

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from graph_flops import graph_model_flops
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from kits.graphs import graph_model_flops, graph_of
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import ModelGraph
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGraph
@@ -18,7 +17,7 @@ from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.stack import FusionLevel
-from phaze_opt.workload.training import AttentionForm, TrainingSpec
+from phaze_opt.workload.training import AttentionForm
 
 TOKENS, BATCH = 512, 2
 GATHER, SCATTER, EXCHANGE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
@@ -28,10 +27,8 @@ many = settings(
 )
 
 
-def built(model: ModelSpec | str, t: int = 1, *, training: TrainingSpec | None = None, **options: object) -> ModelGraph:
-    training = TrainingSpec(BATCH, TOKENS, 8) if training is None else training
-    model = load_model(model) if isinstance(model, str) else model
-    return build_model_graph(model, training, tensor_parallel=t, options=ShardingOptions(**options))
+def built(model: str, t: int = 1, *, attention: AttentionForm = AttentionForm.FUSED, **options: object) -> ModelGraph:
+    return graph_of(model, t, batch=BATCH, tokens=TOKENS, attention=attention, options=ShardingOptions(**options))
 
 
 def collectives(graph: OperatorGraph, group: CollectiveGroup) -> Counter:
@@ -72,9 +69,9 @@ def test_devices_of_a_replica_share_the_model_flops_exactly(
     """t x c devices do one micro-batch; e only decides whose tokens meet which experts. Everything divides here."""
     assume(has_experts or e is None)
     model = mixture(kv_heads=kv_heads) if has_experts else dense(heads=8, kv_heads=kv_heads)
-    training = TrainingSpec(batch, 512, 8, attention=attention, is_sequence_parallel=is_sequence_parallel)
+    training = {"batch": batch, "attention": attention, "is_sequence_parallel": is_sequence_parallel}
     options = ShardingOptions(context=c, expert=e, has_kv_replicas=True)
-    graph = build_model_graph(model, training, tensor_parallel=t, fusion=fusion, options=options)
+    graph = graph_of(model, t, fusion=fusion, options=options, **training)
     copied = 6 * model.num_layers * 2 * model.hidden_size * model.kv_size * (max(1, t // kv_heads) - 1)
     expected = batch * (model_flops(model, 512) + 512 * copied)
     assert t * c * graph_model_flops(graph) == expected
@@ -91,9 +88,9 @@ def test_devices_of_a_replica_share_the_model_flops_exactly(
     has_regathers=st.booleans(),
 )
 def test_graphs_of_every_plan_are_sound(t, c, e, attention, is_sequence_parallel, fusion, has_regathers) -> None:
-    training = TrainingSpec(1, 512, 8, attention=attention, is_sequence_parallel=is_sequence_parallel)
+    training = {"attention": attention, "is_sequence_parallel": is_sequence_parallel}
     options = ShardingOptions(context=c, expert=e, has_regathers=has_regathers)
-    graph = build_model_graph(mixture(), training, tensor_parallel=t, fusion=fusion, options=options)
+    graph = graph_of(mixture(), t, fusion=fusion, options=options, **training)
     embedding, block, head = graph.layers
     assert embedding.output_bytes == block.input_bytes == block.output_bytes == head.input_bytes
     for layer in graph.layers:
@@ -128,8 +125,8 @@ def test_context_shards_divide_tokens_and_queries_but_not_keys(c: int) -> None:
 @pytest.mark.parametrize(("name", "t", "kv_heads"), [("gpt3-175b", 1, 96), ("gpt3-175b", 4, 96), ("llama-3-8b", 8, 8)])
 def test_ring_attention_passes_keys_and_values_beside_the_compute(name, t, kv_heads, attention) -> None:
     """Whole keys and values of the device's heads; once forward, again backward with their gradients."""
-    c, training = 4, TrainingSpec(BATCH, TOKENS, 8, attention=attention)
-    block = built(name, t, training=training, context=c).layers[1]
+    c = 4
+    block = built(name, t, attention=attention, context=c).layers[1]
     payload = 2.0 * BATCH * TOKENS * kv_heads // t * 128
     assert collectives(block.forward, CONTEXT) == {(GATHER, payload, True): 2}
     assert collectives(block.backward, CONTEXT) == {(GATHER, payload, True): 2, (SCATTER, payload, True): 2}
@@ -151,8 +148,7 @@ def test_gathered_keys_are_read_but_only_the_shard_is_kept() -> None:
 
 
 def test_unfused_scores_have_a_share_of_the_rows() -> None:
-    training = TrainingSpec(BATCH, TOKENS, 8, attention=AttentionForm.UNFUSED)
-    blocks = [built("gpt3-175b", training=training, context=c).layers[1] for c in (1, 4)]
+    blocks = [built("gpt3-175b", attention=AttentionForm.UNFUSED, context=c).layers[1] for c in (1, 4)]
     assert blocks[0].stash_bytes == 4 * blocks[1].stash_bytes
     assert blocks[0].selective_bytes == 4 * blocks[1].selective_bytes
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from graph_flops import graph_model_flops
+from kits.graphs import graph_model_flops, graph_of, shapes_of
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import CollectiveKind, OperatorGraph
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.training import TrainingSpec
 
 TOKENS, BATCH = 512, 2
 
 
 def layers(name: str, t: int, *, is_sequence_parallel: bool) -> tuple[LayerGraph, ...]:
-    training = TrainingSpec(BATCH, TOKENS, 8, is_sequence_parallel=is_sequence_parallel)
-    return build_model_graph(load_model(name), training, tensor_parallel=t).layers
+    return graph_of(name, t, batch=BATCH, tokens=TOKENS, is_sequence_parallel=is_sequence_parallel).layers
 
 
 def collectives(graph: OperatorGraph) -> Counter:
@@ -41,7 +38,7 @@ def test_obstacle_names_the_numbers_and_build_refuses(name: str, t: int, words: 
     obstacle = sharding_obstacle(load_model(name), t)
     assert words in obstacle
     with pytest.raises(InputError, match=words):
-        build_model_graph(load_model(name), TrainingSpec(1, 128, 8), tensor_parallel=t)
+        graph_of(name, t, tokens=128)
 
 
 @pytest.mark.parametrize(("name", "t"), [("bert-large", 16), ("gpt2-xl", 5), ("llama-3-70b", 8), ("opt-350m", 8)])
@@ -51,8 +48,8 @@ def test_possible_degrees_have_no_obstacle(name: str, t: int) -> None:
 
 def test_sequence_longer_than_learned_positions_is_refused_and_rotary_is_not() -> None:
     with pytest.raises(InputError, match="sequence length 513 exceeds the 512 learned positions of bert-large"):
-        build_model_graph(load_model("bert-large"), TrainingSpec(1, 513, 8), tensor_parallel=1)
-    build_model_graph(load_model("llama-2-7b"), TrainingSpec(1, 4097, 8), tensor_parallel=1)
+        graph_of("bert-large", tokens=513)
+    graph_of("llama-2-7b", tokens=4097)
 
 
 @pytest.mark.parametrize("name", ["bert-large", "gpt3-175b", "opt-1.3b", "llama-3-8b"])
@@ -85,20 +82,10 @@ def test_experts_exchange_tokens_by_all_to_all() -> None:
     """Every device sends its share of the tokens, twice each: 2 of 8 experts a token; attention as ever."""
     hidden, t = 4096, 4
     activation, sent = 2.0 * TOKENS * BATCH * hidden, 2.0 * TOKENS * BATCH // t * 2 * hidden
-    block = layers("mixtral-8x7b", t, is_sequence_parallel=True)[1]
-    expected = {
-        (CollectiveKind.ALL_TO_ALL, sent): 2,
-        (CollectiveKind.ALL_GATHER, activation): 1,
-        (CollectiveKind.REDUCE_SCATTER, activation): 1,
-    }
-    assert collectives(block.forward) == collectives(block.backward) == expected
-    replicated = layers("mixtral-8x7b", t, is_sequence_parallel=False)[1]
-    expected = {
-        (CollectiveKind.ALL_TO_ALL, sent): 2,
-        (CollectiveKind.ALL_GATHER, activation): 1,
-        (CollectiveKind.ALL_REDUCE, activation): 1,
-    }
-    assert collectives(replicated.forward) == collectives(replicated.backward) == expected
+    shared = {(CollectiveKind.ALL_TO_ALL, sent): 2, (CollectiveKind.ALL_GATHER, activation): 1}
+    for is_split, kind in ((True, CollectiveKind.REDUCE_SCATTER), (False, CollectiveKind.ALL_REDUCE)):
+        block = layers("mixtral-8x7b", t, is_sequence_parallel=is_split)[1]
+        assert collectives(block.forward) == collectives(block.backward) == shared | {(kind, activation): 1}
 
 
 def test_uneven_vocabulary_is_padded() -> None:
@@ -113,15 +100,14 @@ def test_uneven_vocabulary_is_padded() -> None:
 @pytest.mark.parametrize(("name", "tied"), [("gpt2-xl", True), ("llama-2-7b", False), ("opt-350m", True)])
 def test_only_tied_heads_have_tied_parameters(name: str, tied: bool) -> None:  # noqa: FBT001
     model = load_model(name)
-    head = build_model_graph(model, TrainingSpec(1, 128, 8), tensor_parallel=1).layers[2]
+    head = graph_of(model, tokens=128).layers[2]
     assert head.num_tied_parameters == (model.vocab_size * model.embedding_size if tied else 0)
 
 
 def test_column_and_row_parallel_shapes_of_a_gpt_block() -> None:
     block = layers("gpt3-175b", 8, is_sequence_parallel=True)[1]
-    shapes = {op.name.split("+")[0]: op.matmuls[0] for op in block.forward.operators if len(op.matmuls) == 1}
     tokens = TOKENS * BATCH
-    assert {name: (s.m, s.n, s.k) for name, s in shapes.items()} == {
+    assert shapes_of(block.forward) == {
         "query_key_value": (tokens, 3 * 12288 // 8, 12288),
         "attention_output": (tokens, 12288, 12288 // 8),
         "mlp_up": (tokens, 49152 // 8, 12288),
@@ -145,8 +131,8 @@ def test_devices_that_share_a_key_value_head_each_hold_a_copy(name: str, t: int,
     """Only the key and value weights, their products and tensors are copied t / heads times."""
     model, copies = load_model(name), ShardingOptions(has_kv_replicas=True)
     assert model.num_kv_heads == heads
-    graph = build_model_graph(model, TrainingSpec(1, 512, 8), tensor_parallel=t, options=copies)
-    one = build_model_graph(model, TrainingSpec(1, 512, 8), tensor_parallel=1)
+    graph = graph_of(model, t, options=copies)
+    one = graph_of(model)
     more = t // heads - 1
     flops = 6 * 512 * 2 * model.hidden_size * model.kv_size * more * model.num_layers
     padding = 6 * 512 * (t * -(-model.vocab_size // t) - model.vocab_size) * model.hidden_size
@@ -164,11 +150,7 @@ def test_devices_that_share_a_key_value_head_each_hold_a_copy(name: str, t: int,
 
 def test_copies_of_heads_change_nothing_where_heads_divide() -> None:
     for t in (1, 4, 8):
-        plain, copied = (
-            build_model_graph(load_model("llama-3-8b"), TrainingSpec(1, 512, 8), tensor_parallel=t, options=options)
-            for options in (ShardingOptions(), ShardingOptions(has_kv_replicas=True))
-        )
-        assert plain == copied
+        assert graph_of("llama-3-8b", t) == graph_of("llama-3-8b", t, options=ShardingOptions(has_kv_replicas=True))
 
 
 def test_a_degree_that_no_copies_reach_is_refused() -> None:
