@@ -28,7 +28,6 @@ NUM_RETRIES = 1
 CONNECT_S = 10.0
 
 
-
 class PointObjective(Protocol):
     """Prices design points; pure, so that who evaluates and in what order does not matter."""
 

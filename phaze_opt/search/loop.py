@@ -71,7 +71,7 @@ class SearchLoop:
     search_id: str
     run: StrategyRun
     log: TrialLog
-    observers: Observers
+    observers: Observers = field(default_factory=lambda: Observers(()))
     on_progress: Callable[[SearchProgress], None] | None = None
     start_points: tuple[DesignPoint, ...] = ()
     judging: Judging | None = None

@@ -21,13 +21,13 @@ from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import Observers, SearchFinished, SearchObserver, SearchStarted
-from phaze_opt.search.journal import TrialFile, keep_journal
+from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
 from phaze_opt.search.pruner import Pruner, PrunerContext
 from phaze_opt.search.result import SearchProgress, SearchResult
 from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
-from phaze_opt.search.trial import Trial, TrialLog
+from phaze_opt.search.trial import Trial
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
@@ -126,18 +126,13 @@ def run_search(
     resolved = resolved_config(config, scenario=scenario, space=space)
     bounder = None if bounder_factory is None else cache(partial(bounder_factory, scenario))
     # The journal is opened, and begun anew unless resumed, only once every plug-in has taken its options.
-    loop = open_loop(config, identity, space=space, log=TrialFile(Path()), build_bounder=bounder)
+    open_loop = prepare_loop(config, identity, space=space, build_bounder=bounder)
     # What the trials depend on.
-    plugins = plugin_origins(
-        (
-            (PluginGroup.STRATEGIES, config.strategy),
-            (PluginGroup.PRUNERS, config.pruner),
-            (PluginGroup.ESTIMATORS, scenario.estimator),
-        )
-    )
+    groups = (PluginGroup.STRATEGIES, PluginGroup.PRUNERS, PluginGroup.ESTIMATORS)
+    plugins = plugin_origins(tuple(zip(groups, (config.strategy, config.pruner, scenario.estimator), strict=True)))
     directory = config.work_dir / identity
     with keep_journal(directory, start=resolved, is_resumed=config.resume, plugins=plugins) as journal:
-        loop.log, loop.observers, loop.on_progress = journal, Observers([one.observe for one in observers]), on_progress
+        loop = open_loop(log=journal, observers=Observers([one.observe for one in observers]), on_progress=on_progress)
         plain = {name: getattr(config, name) for name in ("name", "strategy", "seed", "num_trials")}
         goal, is_resumed = config.goal.value, config.resume
         loop.observers.notify(
@@ -162,22 +157,19 @@ def run_search(
     return result
 
 
-def open_loop(
-    config: SearchConfig,
-    identity: str,
-    *,
-    space: SearchSpace,
-    log: TrialLog,
-    build_bounder: Callable[[], PointBounder] | None,
-) -> SearchLoop:
-    """A loop at its first step, its strategy and pruner started; nothing is evaluated or probed yet.
+def prepare_loop(
+    config: SearchConfig, identity: str, *, space: SearchSpace, build_bounder: Callable[[], PointBounder] | None
+) -> Callable[..., SearchLoop]:
+    """Start strategy and pruner; nothing is evaluated or probed yet.
 
     Args:
         config: how to search.
         identity: names the search in its events.
         space: the points.
-        log: where evaluations are known from and recorded.
         build_bounder: makes what probes look at; None where there is nothing (the strategy then has no probe).
+
+    Returns:
+        Makes the loop at its first step, of the ``log`` that knows and records evaluations and whoever is told of them.
 
     Raises:
         PluginError: a plug-in is unknown, fails to load, or needs a probe where there is none.
@@ -198,12 +190,11 @@ def open_loop(
         probe=probe,
     )
     judging, judges = _start_pruner(config, strategy, space=space, build_bounder=build_bounder)
-    return SearchLoop(
+    return partial(
+        SearchLoop,
         config,
         identity,
         strategy.start(context),
-        log=log,
-        observers=Observers(()),
         start_points=draw_start_points(space, count=config.num_starts, seed=config.seed),
         judging=judging,
         probes=tuple(known for known in (probe, judges) if known is not None),
@@ -254,11 +245,7 @@ def check_goal(strategy: Strategy, goal: Goal) -> None:
 
 
 def _start_pruner(
-    config: SearchConfig,
-    strategy: Strategy,
-    *,
-    space: SearchSpace,
-    build_bounder: Callable[[], PointBounder] | None,
+    config: SearchConfig, strategy: Strategy, *, space: SearchSpace, build_bounder: Callable[[], PointBounder] | None
 ) -> tuple[Judging | None, CountingProbe | None]:
     """The pruner's run and its own probe; None if no pruner is asked for."""
     if not config.pruner:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.options import option, resolve_options
+from phaze_opt.search.samplers.nsga2 import NSGA2Options
 from phaze_opt.search.strategy import ANY_GOAL, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
@@ -13,15 +14,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class NSGA3Options:
-    """Of `NSGA3Strategy`."""
+class NSGA3Options(NSGA2Options):
+    """Of `NSGA3Strategy`; with three objectives and three divisions there are ten reference points to serve."""
 
-    # As for nsga2; with three objectives and three divisions there are ten reference points to serve.
-    population: int = option(16, "points a generation; the first one is random", low=2, high=100_000)
-    crossover_probability: float = option(0.9, "share of children with two parents", low=0.0, high=1.0)
-    swapping_probability: float = option(
-        0.5, "chance that a child takes an axis from its second parent", low=0.0, high=1.0
-    )
     divisions: int = option(3, "parts that each objective is divided into to lay out reference points", low=1, high=64)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -17,9 +16,8 @@ from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.scenario import Scenario, build_scenario, build_space
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.record.spelling import suggest
-from phaze_opt.search.journal import TrialFile
 from phaze_opt.search.probe import PointBounder
-from phaze_opt.search.run import open_loop
+from phaze_opt.search.run import prepare_loop
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import Setting, StudyConfig, Workload
 from phaze_opt.study.files.study_tables import FIELDS
@@ -227,7 +225,7 @@ def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], or
                 with origin("contender", contender.name, ""):
                     start_config = search_config(config, Cell(condition, contender, seed))
             with origin("contender", contender.name, "options"):
-                open_loop(start_config, "", space=condition.space, log=TrialFile(Path()), build_bounder=_no_bounder)
+                prepare_loop(start_config, "", space=condition.space, build_bounder=_no_bounder)
 
 
 def _no_bounder() -> PointBounder:

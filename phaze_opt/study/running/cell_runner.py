@@ -13,7 +13,7 @@ from phaze_opt.errors import SolverError
 from phaze_opt.record.worker_process import FIRST_AT_EXIT
 from phaze_opt.record.workers import MAX_ATTEMPTS, Tell, WorkerPool
 from phaze_opt.search.result import SearchProgress
-from phaze_opt.search.run import open_loop
+from phaze_opt.search.run import prepare_loop
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import CellLog, cell_result, write_cell, write_failure
 from phaze_opt.study.disk.directory import StudyDirectory
@@ -87,15 +87,10 @@ class CellRunner:
         bounds = None if self.engine.build_bounder is None else partial(self._compiled.bounder, digest, condition)
         identity = f"{self.directory.study_id}.{cell.key}"
         with contender_code():
-            loop = open_loop(
-                search_config(self.config, cell),
-                identity,
-                space=condition.space,
-                log=CellLog(self.store, digest),
-                build_bounder=bounds,
-            )
+            config = search_config(self.config, cell)
+            open_loop = prepare_loop(config, identity, space=condition.space, build_bounder=bounds)
+            loop = open_loop(log=CellLog(self.store, digest), on_progress=partial(self._note, cell))
         guard(loop, condition.space)
-        loop.on_progress = partial(self._note, cell)
         started = time.perf_counter()
         yield from loop.steps(self.source.evaluator(self.store, condition, build))
         result = loop.result(wall_s=time.perf_counter() - started)
