@@ -6,27 +6,16 @@ import itertools
 
 import numpy as np
 import pytest
+from toy_runs import SPACE, toy_context
 
-from phaze_opt.errors import InputError
 from phaze_opt.search.confuciux.strategy import ConfuciuXStrategy, SequencePolicy
 from phaze_opt.search.genome import build_genome
-from phaze_opt.search.options import OptionValue
-from phaze_opt.search.samplers.random import RandomStrategy
-from phaze_opt.search.strategy import Outcome, Strategy, StrategyContext
-from phaze_opt.space.axes import Axes
-from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.testing.problems import tiny_space
+from phaze_opt.search.strategy import Outcome
 from phaze_opt.testing.strategies import ToyJudge, propose
-from phaze_opt.testing.toy_search import ToyScenario, toy_throughput
-from phaze_opt.units import GIBI, MEBI
+from phaze_opt.testing.toy_search import toy_throughput
 
-SPACE = tiny_space()
 GENOME = build_genome(SPACE)
 COUNTS = (3, 2, 4)
-
-
-def context(*, num_trials: int = 60, seed: int = 0, space: SearchSpace = SPACE, **options: OptionValue):  # type: ignore[no-untyped-def]
-    return StrategyContext(space, ("maximize",), num_trials=num_trials, seed=seed, options=options)
 
 
 def trained(seed: int) -> SequencePolicy:
@@ -92,7 +81,7 @@ def test_rewarded_actions_become_likely_and_context_is_learned() -> None:
 
 
 def test_the_first_stage_learns_and_the_second_stays_near_the_best() -> None:
-    run = ConfuciuXStrategy().start(context(num_trials=40, policy_share=0.5, largest_step=1, crossover_rate=0.0))
+    run = ConfuciuXStrategy().start(toy_context(num_trials=40, policy_share=0.5, largest_step=1, crossover_rate=0.0))
     number = 0
     for _ in range(5):
         asked = run.ask(4)
@@ -116,13 +105,13 @@ def test_rewards_do_not_depend_on_the_scale_of_the_objective() -> None:
         def judge(number, point):  # type: ignore[no-untyped-def]
             return Outcome(number, point, (scale * toy_throughput(point) ** power,))
 
-        return propose(ConfuciuXStrategy(), context(seed=5), judge=judge)
+        return propose(ConfuciuXStrategy(), toy_context(seed=5), judge=judge)
 
     assert points(1.0, 1.0) == points(1e-9, 3.0)
 
 
 def test_starting_points_and_pruned_points_teach_the_policy() -> None:
-    run = ConfuciuXStrategy().start(context())
+    run = ConfuciuXStrategy().start(toy_context())
     starts = [SPACE.point(index) for index in (3, 500)]
     run.tell([Outcome(0, starts[0], (1.0,)), Outcome(1, starts[1], (2.0,))])
     assert any(np.abs(bias).max() > 0 for bias in run.policy.bias)  # type: ignore[attr-defined]
@@ -133,36 +122,5 @@ def test_starting_points_and_pruned_points_teach_the_policy() -> None:
 
 
 def test_without_a_policy_share_the_search_is_genetic_from_the_start() -> None:
-    points = propose(ConfuciuXStrategy(), context(policy_share=0.0, num_trials=20), judge=ToyJudge(), batch=1)
+    points = propose(ConfuciuXStrategy(), toy_context(policy_share=0.0, num_trials=20), judge=ToyJudge(), batch=1)
     assert len(set(points)) == 20
-
-
-def best_share(strategy: Strategy, seed: int) -> float:
-    points = propose(strategy, context(seed=seed), judge=ToyJudge(), batch=4)
-    limit = ToyScenario().max_macs
-    feasible = [toy_throughput(p) for p in points if p.num_tc * p.tc_width * p.tc_depth <= limit]
-    best = max(toy_throughput(p) for p in SPACE.points() if p.num_tc * p.tc_width * p.tc_depth <= limit)
-    return max(feasible, default=0.0) / best
-
-
-def test_it_beats_chance_on_the_toy_objective() -> None:
-    learned = [best_share(ConfuciuXStrategy(), seed) for seed in range(6)]
-    drawn = [best_share(RandomStrategy(), seed) for seed in range(6)]
-    assert sum(learned) > sum(drawn)
-    assert sum(learned) / 6 > 0.97
-
-
-def test_it_goes_on_in_a_space_that_is_spent() -> None:
-    axes = Axes((1, 2), (1,), (64,), (64,), (), (8 * MEBI,), (32 * GIBI,), (1,))
-    space = SearchSpace("two", axes, area_budget_um2=1e9, min_area_fraction=0.0)
-    points = propose(ConfuciuXStrategy(), context(space=space, num_trials=20), judge=ToyJudge())
-    assert len(points) == 20
-    assert set(points) == set(space.points())
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("policy_share", 1.5), ("learning_rate", -1.0), ("parents", 0), ("lr", 1.0)]
-)
-def test_wrong_options_are_refused(name: str, value: OptionValue) -> None:
-    with pytest.raises(InputError, match=name):
-        ConfuciuXStrategy().start(context(**{name: value}))

@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from toy_runs import SPACE, search_toy
 
 from phaze_opt.errors import PluginError
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.probe import CountingProbe, probe_limit
-from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext
-from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
+from phaze_opt.testing.toy_search import ToyBounder, ToyScenario
 
-SPACE = tiny_space()
 MANY_BATCHES = replace(SPACE, axes=replace(SPACE.axes, micro_batch=(1, 2, 4, 8, 16, 32)))
 
 
@@ -82,12 +80,6 @@ def test_no_search_may_probe_more_than_half_of_the_chips(
     """Points are several a chip, so that half of the points would be every chip there is."""
     seen: list[int] = []
     monkeypatch.setattr("phaze_opt.search.run.load_strategy", lambda name: Peeper(seen))
-    run_search(
-        SearchConfig("peeper", num_trials=200, work_dir=tmp_path),
-        scenario=ToyScenario(),  # type: ignore[arg-type]
-        space=space,  # type: ignore[arg-type]
-        objective_factory=ToyObjective,
-        bounder_factory=ToyBounder,
-    )
+    search_toy(SearchConfig("peeper", num_trials=200, work_dir=tmp_path), space=space)
     chips = {replace(point, micro_batch=1) for point in SPACE.points()}
     assert seen == [len(chips) // 2]

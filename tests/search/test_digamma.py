@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
+from toy_runs import SPACE, toy_context
 
-from phaze_opt.errors import InputError
 from phaze_opt.search.digamma.strategy import (
     DigammaOptions,
     DigammaStrategy,
@@ -20,25 +20,12 @@ from phaze_opt.search.digamma.strategy import (
     scale_cores,
 )
 from phaze_opt.search.genome import build_genome
-from phaze_opt.search.options import OptionValue
-from phaze_opt.search.samplers.random import RandomStrategy
-from phaze_opt.search.strategy import Outcome, Strategy, StrategyContext
-from phaze_opt.space.axes import Axes
-from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.strategies import ToyJudge, propose
-from phaze_opt.testing.toy_search import ToyScenario, toy_throughput
-from phaze_opt.units import GIBI, MEBI
+from phaze_opt.search.strategy import Outcome
 
-SPACE = tiny_space()
 GENOME = build_genome(SPACE)
 RATES = ("crossover_rate", "reorder_rate", "mutation_rate", "hardware_rate", "swap_rate", "grow_rate", "age_rate")
 NEVER = DigammaOptions(**dict.fromkeys(RATES, 0.0))
 ALWAYS = DigammaOptions(**dict.fromkeys(RATES, 1.0), mutation_sites=5)
-
-
-def context(*, num_trials: int = 60, seed: int = 0, space: SearchSpace = SPACE, **options: OptionValue):  # type: ignore[no-untyped-def]
-    return StrategyContext(space, ("maximize",), num_trials=num_trials, seed=seed, options=options)
 
 
 def draw(seed: int):  # type: ignore[no-untyped-def]
@@ -134,7 +121,7 @@ def test_the_first_generation_is_random_and_the_next_descends_from_the_best() ->
     """Without operators children are copies, which are not proposed again: so only random points come, as it says."""
     quiet = {name: 0.0 for name in ("crossover_rate", "reorder_rate", "mutation_rate", "hardware_rate", "swap_rate")}
     quiet |= {"first_hardware_rate": 1.0, "grow_rate": 0.0, "age_rate": 0.0}
-    run = DigammaStrategy().start(context(population=8, **quiet))
+    run = DigammaStrategy().start(toy_context(population=8, **quiet))
     first = run.ask(8)
     run.tell([Outcome(number, point, (float(number),)) for number, point in enumerate(first)])
     # Parents are the best 40 %, three of eight; hardware mutation changes one gene of one of them.
@@ -146,7 +133,7 @@ def test_the_first_generation_is_random_and_the_next_descends_from_the_best() ->
 
 
 def test_the_elite_survives_a_bad_generation() -> None:
-    run = DigammaStrategy().start(context(population=6))
+    run = DigammaStrategy().start(toy_context(population=6))
     first = run.ask(6)
     run.tell([Outcome(number, point, (100.0 if number == 2 else 1.0,)) for number, point in enumerate(first)])
     for _ in range(4):
@@ -155,7 +142,7 @@ def test_the_elite_survives_a_bad_generation() -> None:
 
 
 def test_starting_points_belong_to_the_first_generation() -> None:
-    run = DigammaStrategy().start(context(population=5))
+    run = DigammaStrategy().start(toy_context(population=5))
     starts = [SPACE.point(index) for index in (1, 200, 400)]
     run.tell([Outcome(number, point, (1.0,)) for number, point in enumerate(starts)])
     asked = run.ask(2)
@@ -165,7 +152,7 @@ def test_starting_points_belong_to_the_first_generation() -> None:
 
 
 def test_pruned_points_take_part_by_their_bound() -> None:
-    run = DigammaStrategy().start(context(population=4))
+    run = DigammaStrategy().start(toy_context(population=4))
     points = run.ask(4)
     told = [
         Outcome(0, points[0], (1.0,)),
@@ -175,35 +162,3 @@ def test_pruned_points_take_part_by_their_bound() -> None:
     ]
     run.tell(told)
     assert run._population == [points[0], points[1], points[3], points[2]]  # type: ignore[attr-defined]
-
-
-def best_share(strategy: Strategy, seed: int, **options: OptionValue) -> float:
-    """Best value that a run of 60 finds, relative to the optimum by enumeration."""
-    points = propose(strategy, context(seed=seed, **options), judge=ToyJudge(), batch=4)
-    limit = ToyScenario().max_macs
-    feasible = [toy_throughput(p) for p in points if p.num_tc * p.tc_width * p.tc_depth <= limit]
-    best = max(toy_throughput(p) for p in SPACE.points() if p.num_tc * p.tc_width * p.tc_depth <= limit)
-    return max(feasible, default=0.0) / best
-
-
-def test_it_beats_chance_on_the_toy_objective() -> None:
-    evolved = [best_share(DigammaStrategy(), seed) for seed in range(6)]
-    drawn = [best_share(RandomStrategy(), seed) for seed in range(6)]
-    assert sum(evolved) > sum(drawn)
-    assert sum(evolved) / 6 > 0.95
-
-
-def test_it_goes_on_in_a_space_that_is_spent() -> None:
-    axes = Axes((1, 2), (1,), (64,), (64,), (), (8 * MEBI,), (32 * GIBI,), (1,))
-    space = SearchSpace("two", axes, area_budget_um2=1e9, min_area_fraction=0.0)
-    points = propose(DigammaStrategy(), context(space=space, num_trials=30, population=3), judge=ToyJudge())
-    assert len(points) == 30
-    assert set(points) == set(space.points())
-    single = SearchSpace("one", replace(axes, num_tc=(1,)), area_budget_um2=1e9, min_area_fraction=0.0)
-    assert set(propose(DigammaStrategy(), context(space=single, num_trials=50), judge=ToyJudge())) == {single.point(0)}
-
-
-@pytest.mark.parametrize(("name", "value"), [("population", 1), ("grow_rate", 1.1), ("mutation_sites", 0), ("rate", 1)])
-def test_wrong_options_are_refused(name: str, value: OptionValue) -> None:
-    with pytest.raises(InputError, match=name):
-        DigammaStrategy().start(context(**{name: value}))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from optuna.distributions import IntDistribution
+from toy_runs import SPACE, fill, toy_context
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
@@ -16,12 +17,10 @@ from phaze_opt.search.samplers.cma_es import CmaEsStrategy
 from phaze_opt.search.samplers.random import RandomStrategy
 from phaze_opt.search.samplers.sampler_run import SamplerRun, find_unseen
 from phaze_opt.search.samplers.tpe import TPEStrategy
-from phaze_opt.search.strategy import Outcome, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.testing.problems import tiny_space
 
-SPACE = tiny_space()
 NAMES = (CODEC, EXPONENTS, LIFTED)
 
 
@@ -71,17 +70,8 @@ def test_codec_and_lifted_never_reject() -> None:
         assert not any(isinstance(found, Rejected) for found in all_proposals(SPACE, name))
 
 
-def context(*, seed: int = 0, **options: str | bool) -> StrategyContext:
-    return StrategyContext(space=SPACE, directions=("maximize",), num_trials=40, seed=seed, options=options)
-
-
-def fill(run: StrategyRun, count: int) -> list[DesignPoint]:
-    points: list[DesignPoint] = []
-    while len(points) < count:
-        asked = run.ask(4)
-        run.tell([Outcome(len(points) + i, point, (float(point.num_tc),)) for i, point in enumerate(asked)])
-        points.extend(asked)
-    return points
+def cores(number: int, point: DesignPoint) -> Outcome:
+    return Outcome(number, point, (float(point.num_tc),))
 
 
 @pytest.mark.parametrize("strategy", [TPEStrategy(), RandomStrategy(), CmaEsStrategy()], ids=lambda one: one.name)
@@ -89,15 +79,15 @@ def fill(run: StrategyRun, count: int) -> list[DesignPoint]:
 def test_every_encoding_fills_the_budget_with_kept_points(
     strategy: TPEStrategy | RandomStrategy | CmaEsStrategy, encoding: str
 ) -> None:
-    points = fill(strategy.start(context(encoding=encoding)), 24)
+    points = fill(strategy.start(toy_context(encoding=encoding)), 24, cores)
     assert len(points) == 24
     assert all(SPACE.contains(point) for point in points)
 
 
 def test_rejected_proposals_are_told_as_infeasible_and_not_handed_out() -> None:
-    run = TPEStrategy().start(context(encoding=EXPONENTS))
+    run = TPEStrategy().start(toy_context(encoding=EXPONENTS))
     assert isinstance(run, SamplerRun)
-    fill(run, 24)
+    fill(run, 24, cores)
     rejected = [trial for trial in run.study.trials if trial.constraints.get("kept", -1.0) > 0]
     assert rejected
     assert len(run.study.trials) >= 24 + len(rejected)
@@ -106,7 +96,7 @@ def test_rejected_proposals_are_told_as_infeasible_and_not_handed_out() -> None:
 def test_an_unknown_encoding_is_refused() -> None:
     for strategy in (TPEStrategy(), RandomStrategy(), CmaEsStrategy()):
         with pytest.raises(InputError, match="encoding"):
-            strategy.start(context(encoding="gray"))
+            strategy.start(toy_context(encoding="gray"))
 
 
 def small_space() -> SearchSpace:
@@ -118,16 +108,16 @@ def small_space() -> SearchSpace:
 def test_repeats_are_avoided_unless_allowed(strategy: TPEStrategy | CmaEsStrategy) -> None:
     """A space of few points: what remembers its proposals sees more of them."""
     space = small_space()
-    avoiding = fill(strategy.start(replace(context(avoid_repeats=True), space=space)), space.size)
-    allowing = fill(strategy.start(replace(context(avoid_repeats=False), space=space)), space.size)
+    avoiding = fill(strategy.start(toy_context(space=space, avoid_repeats=True)), space.size, cores)
+    allowing = fill(strategy.start(toy_context(space=space, avoid_repeats=False)), space.size, cores)
     assert len(set(avoiding)) == space.size
     assert len(set(allowing)) < space.size
 
 
 def test_repeats_are_proposed_when_nothing_new_is_left() -> None:
     small = small_space()
-    run = TPEStrategy().start(replace(context(), space=small))
-    points = fill(run, small.size + 6)
+    run = TPEStrategy().start(toy_context(space=small))
+    points = fill(run, small.size + 6, cores)
     assert set(points) == set(small.points())
 
 

@@ -4,25 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from toy_runs import SPACE, search_toy, toy_context
 
 from phaze_opt.errors import InputError
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.run import run_search
 from phaze_opt.search.samplers.exhaustive import ExhaustiveStrategy
-from phaze_opt.search.strategy import Capability, Outcome, StrategyContext
+from phaze_opt.search.strategy import Capability, Outcome
 from phaze_opt.space.search_space import phaze_space
-from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
-
-SPACE = tiny_space()
 
 
 def run_of(name, **options):
-    strategy = load_plugin(PluginGroup.STRATEGIES, name)
-    return strategy.start(
-        StrategyContext(space=SPACE, directions=("maximize",), num_trials=SPACE.size, seed=0, options=options)
-    )
+    return load_plugin(PluginGroup.STRATEGIES, name).start(toy_context(num_trials=SPACE.size, **options))
 
 
 def ask_all(run, *, count=100):
@@ -67,13 +60,8 @@ def test_it_is_declared_fixed_and_takes_no_options():
 
 @pytest.mark.parametrize("pruner", ["", "critical-path"])
 def test_a_search_with_starting_points_covers_the_space(tmp_path, pruner):
-    result = run_search(
-        SearchConfig("exhaustive", num_trials=SPACE.size, num_starts=3, pruner=pruner, work_dir=tmp_path),
-        scenario=ToyScenario(),
-        space=SPACE,
-        objective_factory=ToyObjective,
-        bounder_factory=ToyBounder,
-    )
+    config = SearchConfig("exhaustive", num_trials=SPACE.size, num_starts=3, pruner=pruner, work_dir=tmp_path)
+    result = search_toy(config)
     points = [trial.point for trial in result.trials]
     assert len(points) == len(set(points)) == SPACE.size - result.pruned
     assert result.is_exhausted or not pruner
@@ -92,7 +80,6 @@ def test_points_are_decoded_as_the_space_does(name):
 
 def test_points_check_their_sizes():
     """The quick check of a point still names the field."""
-    with pytest.raises(InputError, match="glb_bytes = 0"):
-        replace(SPACE.point(0), glb_bytes=0)
-    with pytest.raises(InputError, match="micro_batch = -1"):
-        replace(SPACE.point(0), micro_batch=-1)
+    for name, value in (("glb_bytes", 0), ("micro_batch", -1)):
+        with pytest.raises(InputError, match=f"{name} = {value}"):
+            replace(SPACE.point(0), **{name: value})

@@ -8,15 +8,11 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from toy_runs import SPACE, few_points
 
 from phaze_opt.search.genome import Archive, build_genome, merit_of
 from phaze_opt.search.strategy import Outcome
-from phaze_opt.space.axes import Axes
-from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.testing.problems import tiny_space
-from phaze_opt.units import GIBI, MEBI
 
-SPACE = tiny_space()
 GENOME = build_genome(SPACE)
 
 
@@ -45,8 +41,7 @@ def test_loci_are_the_axes_of_their_names() -> None:
 
 
 def test_an_axis_of_one_value_has_no_gene() -> None:
-    axes = Axes((1,), (1,), (64,), (64,), (), (8 * MEBI,), (32 * GIBI,), (1,))
-    genome = build_genome(SearchSpace("point", axes, area_budget_um2=1e9, min_area_fraction=0.0))
+    genome = build_genome(few_points((1,)))
     assert genome.num_genes == 0
     assert genome.locus("tc_width") is None
     assert genome.decode(genome.draw(np.random.default_rng(0))) == genome.codec.space.point(0)

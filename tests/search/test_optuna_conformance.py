@@ -13,6 +13,7 @@ from optuna.testing.pytest_samplers import (
     RelativeSamplerTestCase,
     SingleOnlySamplerTestCase,
 )
+from toy_runs import SPACE, toy_context
 
 from phaze_opt.search.samplers.adapted_samplers import InformedSampler, KeptPointSampler
 from phaze_opt.search.samplers.cma_es import CmaEsStrategy
@@ -21,9 +22,6 @@ from phaze_opt.search.samplers.nsga3 import NSGA3Strategy
 from phaze_opt.search.samplers.qmc import QMCStrategy
 from phaze_opt.search.samplers.tpe import TPEStrategy
 from phaze_opt.search.strategy import StrategyContext
-from phaze_opt.testing.problems import tiny_space
-
-SamplerFactory = Callable[[], BaseSampler]
 
 
 @pytest.fixture(autouse=True)
@@ -32,66 +30,53 @@ def quiet() -> None:
 
 
 def context(**options: float) -> StrategyContext:
-    return StrategyContext(space=tiny_space(), directions=("minimize",), num_trials=60, seed=3, options=options)
+    return toy_context("minimize", seed=3, **options)
+
+
+def given(build: Callable[[], BaseSampler]) -> object:
+    """The fixture of a class: what makes its sampler."""
+    return pytest.fixture(lambda self: build)
 
 
 class TestKeptPointSampler(BasicSamplerTestCase, RelativeSamplerTestCase, MultiObjectiveSamplerTestCase):
-    @pytest.fixture
-    def sampler(self) -> SamplerFactory:
-        return lambda: KeptPointSampler(tiny_space(), seed=3)
+    sampler = given(lambda: KeptPointSampler(SPACE, seed=3))
 
 
 class TestInformedSampler(BasicSamplerTestCase, RelativeSamplerTestCase, MultiObjectiveSamplerTestCase):
-    @pytest.fixture
-    def sampler(self) -> SamplerFactory:
-        return lambda: InformedSampler(TPEStrategy().build_sampler(context(startup_trials=1)))
+    sampler = given(lambda: InformedSampler(TPEStrategy().build_sampler(context(startup_trials=1))))
 
 
 class TestTPE(BasicSamplerTestCase, MultiObjectiveSamplerTestCase):
-    @pytest.fixture
-    def sampler(self) -> SamplerFactory:
-        return lambda: TPEStrategy().build_sampler(context())
+    sampler = given(lambda: TPEStrategy().build_sampler(context()))
 
 
 class TestTPEPastStartup(RelativeSamplerTestCase):
     """The relative suite tells one trial and then wants relative samples."""
 
-    @pytest.fixture
-    def sampler(self) -> SamplerFactory:
-        return lambda: TPEStrategy().build_sampler(context(startup_trials=1))
+    sampler = given(lambda: TPEStrategy().build_sampler(context(startup_trials=1)))
 
 
 class TestCmaEs(BasicSamplerTestCase, SingleOnlySamplerTestCase):
     """The margin is for numerical axes, which ours all are; the relative suite also wants categorical ones."""
 
-    @pytest.fixture
-    def sampler(self) -> SamplerFactory:
-        return lambda: CmaEsStrategy().build_sampler(context())
+    sampler = given(lambda: CmaEsStrategy().build_sampler(context()))
 
 
 class TestCmaEsWithoutMargin(RelativeSamplerTestCase, SingleOnlySamplerTestCase):
-    @pytest.fixture
-    def sampler(self) -> SamplerFactory:
-        return lambda: CmaEsStrategy().build_sampler(context(with_margin=False))
+    sampler = given(lambda: CmaEsStrategy().build_sampler(context(with_margin=False)))
 
 
 class TestNSGA2(BasicSamplerTestCase, MultiObjectiveSamplerTestCase):
     """Its first generation is random, so the relative suite, which tells one trial, does not apply."""
 
-    @pytest.fixture
-    def sampler(self) -> SamplerFactory:
-        return lambda: NSGA2Strategy().build_sampler(context())
+    sampler = given(lambda: NSGA2Strategy().build_sampler(context()))
 
 
 class TestNSGA3(BasicSamplerTestCase, MultiObjectiveSamplerTestCase):
     """As for NSGA2."""
 
-    @pytest.fixture
-    def sampler(self) -> SamplerFactory:
-        return lambda: NSGA3Strategy().build_sampler(context())
+    sampler = given(lambda: NSGA3Strategy().build_sampler(context()))
 
 
 class TestQMC(BasicSamplerTestCase, RelativeSamplerTestCase, MultiObjectiveSamplerTestCase):
-    @pytest.fixture
-    def sampler(self) -> SamplerFactory:
-        return lambda: QMCStrategy().build_sampler(context())
+    sampler = given(lambda: QMCStrategy().build_sampler(context()))

@@ -7,23 +7,18 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from toy_runs import SPACE, search_toy, toy_context, toy_optimum
 
-from phaze_opt.errors import InputError
 from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.design import build_accelerator
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.options import OptionValue
 from phaze_opt.search.phaze_sweep import PhazeSweep
-from phaze_opt.search.run import run_search
-from phaze_opt.search.strategy import Capability, Outcome, StrategyContext
-from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.testing.problems import tiny_space
+from phaze_opt.search.strategy import Capability, Outcome
 from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
-from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario, toy_throughput
+from phaze_opt.testing.toy_search import ToyScenario
 
-SPACE = tiny_space()
 CONSTANTS = load_constants()
 
 
@@ -38,12 +33,8 @@ class TestWithoutStopRule(StrategyConformance):
         return super().context(space, options={"stop_rule": False, **(options or {})}, **rest)
 
     def test_exhausts_the_space(self, strategy, space) -> None:  # type: ignore[no-untyped-def]
-        context = context_of(space, num_trials=space.size + 5, stop_rule=False)
+        context = toy_context(space=space, num_trials=space.size + 5, stop_rule=False)
         assert sorted(propose(strategy, context, judge=ToyJudge())) == sorted(space.points())
-
-
-def context_of(space: SearchSpace = SPACE, *, num_trials: int = 2000, **options: OptionValue) -> StrategyContext:
-    return StrategyContext(space, ("maximize",), num_trials=num_trials, seed=0, options=options)
 
 
 def area_of(point: DesignPoint) -> float:
@@ -57,7 +48,7 @@ def buckets_of(points: tuple[DesignPoint, ...], width_mm2: float) -> list[list[D
 
 @pytest.mark.parametrize("width_mm2", [0.01, 0.5, 100.0])
 def test_buckets_fall_in_area_and_hold_every_point_once(width_mm2: float) -> None:
-    swept = propose(PhazeSweep(), context_of(bucket_mm2=width_mm2, stop_rule=False), judge=ToyJudge())
+    swept = propose(PhazeSweep(), toy_context(num_trials=2000, bucket_mm2=width_mm2, stop_rule=False), judge=ToyJudge())
     assert sorted(swept) == sorted(SPACE.points())
     floors = [math.floor(area_of(group[0]) / width_mm2) for group in buckets_of(swept, width_mm2)]
     assert floors == sorted(set(floors), reverse=True)
@@ -65,7 +56,7 @@ def test_buckets_fall_in_area_and_hold_every_point_once(width_mm2: float) -> Non
 
 def stop_by_replay(values: dict[DesignPoint, float], *, width_mm2: float, patience: int) -> int:
     """Points evaluated by the rule, worked out from the whole sweep: buckets until the last ones do not rise."""
-    swept = propose(PhazeSweep(), context_of(bucket_mm2=width_mm2, stop_rule=False), judge=ToyJudge())
+    swept = propose(PhazeSweep(), toy_context(num_trials=2000, bucket_mm2=width_mm2, stop_rule=False), judge=ToyJudge())
     bests: list[float] = []
     num_points = 0
     for group in buckets_of(swept, width_mm2):
@@ -82,7 +73,7 @@ def stop_by_replay(values: dict[DesignPoint, float], *, width_mm2: float, patien
 @pytest.mark.parametrize(("width_mm2", "patience"), [(0.01, 5), (0.5, 5), (1.0, 3), (0.1, 8)])
 @pytest.mark.parametrize("batch", [1, 4, 64])
 def test_it_stops_where_the_rule_says(width_mm2: float, patience: int, batch: int) -> None:
-    context = context_of(bucket_mm2=width_mm2, patience=patience)
+    context = toy_context(num_trials=2000, bucket_mm2=width_mm2, patience=patience)
     judge = ToyJudge(scenario=ToyScenario(max_macs=1 << 13))
     swept = propose(PhazeSweep(), context, judge=judge, batch=batch)
     told = {point: judge(0, point).values for point in SPACE.points()}
@@ -94,22 +85,24 @@ def test_it_stops_where_the_rule_says(width_mm2: float, patience: int, batch: in
 
 
 def test_buckets_without_a_feasible_point_do_not_stop_it() -> None:
-    swept = propose(PhazeSweep(), context_of(), judge=lambda number, point: Outcome(number, point, ()))
+    swept = propose(PhazeSweep(), toy_context(num_trials=2000), judge=lambda number, point: Outcome(number, point, ()))
     assert len(swept) == SPACE.size
 
 
 def test_rising_values_never_stop_it() -> None:
-    swept = propose(PhazeSweep(), context_of(), judge=lambda number, point: Outcome(number, point, (float(number),)))
+    swept = propose(
+        PhazeSweep(), toy_context(num_trials=2000), judge=lambda number, point: Outcome(number, point, (float(number),))
+    )
     assert len(swept) == SPACE.size
 
 
 def test_starting_points_are_its_own_first_proposals_and_count_in_their_bucket() -> None:
     """A starting point with a huge value lifts the best of the third bucket, so that the rule sees it rise."""
-    plain = propose(PhazeSweep(), context_of(patience=3), judge=constant)
+    plain = propose(PhazeSweep(), toy_context(num_trials=2000, patience=3), judge=constant)
     groups = buckets_of(plain, 0.01)
     assert len(groups) == 3
     start = groups[2][0]
-    run = PhazeSweep().start(context_of(patience=3))
+    run = PhazeSweep().start(toy_context(num_trials=2000, patience=3))
     run.tell([Outcome(0, start, (9.0,))])
     points: list[DesignPoint] = []
     while asked := tuple(run.ask(5)):
@@ -128,47 +121,38 @@ def test_bounds_of_pruned_points_stand_in_for_their_values() -> None:
     def judge(number: int, point: DesignPoint) -> Outcome:
         return Outcome(-1, point, (2000.0 - number,), is_pruned=True)
 
-    assert len(buckets_of(propose(PhazeSweep(), context_of(), judge=judge), 0.01)) == 5
+    assert len(buckets_of(propose(PhazeSweep(), toy_context(num_trials=2000), judge=judge), 0.01)) == 5
 
 
 def test_a_restricted_space_is_swept_within_its_cap() -> None:
     space = SPACE.restrict(max_area_mm2=20.0)
-    swept = propose(PhazeSweep(), context_of(space, stop_rule=False), judge=ToyJudge())
+    swept = propose(PhazeSweep(), toy_context(space=space, num_trials=2000, stop_rule=False), judge=ToyJudge())
     assert sorted(swept) == sorted(space.points())
     assert max(map(area_of, swept)) <= 20.0
 
 
 def test_a_search_ends_by_itself_and_finds_what_it_swept(tmp_path: Path) -> None:
     config = SearchConfig("phaze", num_trials=5000, options={"stop_rule": False}, work_dir=tmp_path)
-    result = run_search(config, scenario=ToyScenario(), space=SPACE, objective_factory=ToyObjective)
+    result = search_toy(config)
     assert result.is_exhausted
     assert result.distinct_evaluations == result.evaluations == SPACE.size
-    best = max(toy_throughput(p) for p in SPACE.points() if p.num_tc * p.tc_width * p.tc_depth <= 1 << 14)
     assert result.best is not None
-    assert result.best.throughput_samples_per_s == best
+    assert result.best.throughput_samples_per_s == toy_optimum()
 
 
 def test_what_a_pruner_drops_in_a_row_does_not_end_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A strategy that may repeat itself is given up after so many; one that never does has an end of its own."""
     monkeypatch.setattr("phaze_opt.search.loop.MAX_PRUNED_IN_A_ROW", 10)
-    options: dict[str, OptionValue] = {"stop_rule": False}
-    config = SearchConfig("phaze", num_trials=5000, options=options, pruner="critical-path", work_dir=tmp_path)
-    result = run_search(
-        config, scenario=ToyScenario(), space=SPACE, objective_factory=ToyObjective, bounder_factory=ToyBounder
+    config = SearchConfig(
+        "phaze", num_trials=5000, options={"stop_rule": False}, pruner="critical-path", work_dir=tmp_path
     )
+    result = search_toy(config)
     assert result.pruned > SPACE.size / 2
     assert result.evaluations + result.pruned == SPACE.size
     assert result.best is not None
-    best = max(toy_throughput(p) for p in SPACE.points() if p.num_tc * p.tc_width * p.tc_depth <= 1 << 14)
-    assert result.best.throughput_samples_per_s == best
+    assert result.best.throughput_samples_per_s == toy_optimum()
 
 
 def test_it_declares_that_it_may_stop_early_and_depends_on_outcomes() -> None:
     assert Capability.STOPS_EARLY in PhazeSweep().capabilities
     assert Capability.FIXED_ORDER not in PhazeSweep().capabilities
-
-
-@pytest.mark.parametrize(("name", "value"), [("bucket_mm2", 0.0), ("patience", 1), ("stop_rule", 1), ("bucket", 1.0)])
-def test_wrong_options_are_refused(name: str, value: OptionValue) -> None:
-    with pytest.raises(InputError, match=name):
-        PhazeSweep().start(context_of(**{name: value}))

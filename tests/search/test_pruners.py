@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 import pytest
+from toy_runs import SPACE, search_toy
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
@@ -12,12 +13,9 @@ from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruner import Verdict
 from phaze_opt.search.pruners.critical_path import CriticalPathPruner
 from phaze_opt.search.pruners.critical_path_aggressive import AggressiveCriticalPathPruner
-from phaze_opt.search.run import load_pruner, run_search
-from phaze_opt.testing.problems import tiny_space
+from phaze_opt.search.run import load_pruner
 from phaze_opt.testing.pruners import PrunerConformance, toy_context
-from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario, toy_throughput
-
-SPACE = tiny_space()
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario, toy_throughput
 
 
 class TestShippedPruners(PrunerConformance):
@@ -100,17 +98,10 @@ def test_margin_is_a_share(margin):
         AggressiveCriticalPathPruner().start(toy_context(SPACE, options={"margin": margin}))
 
 
-def search(tmp_path, *, strategy="exhaustive", pruner="critical-path", goal=Goal.THROUGHPUT, scenario=None, **changes):
-    config = SearchConfig(
-        strategy=strategy, pruner=pruner, goal=goal, num_trials=SPACE.size, work_dir=tmp_path / (pruner or "none")
-    )
-    return run_search(
-        replace(config, **changes),
-        scenario=scenario or ToyScenario(),
-        space=SPACE,
-        objective_factory=ToyObjective,
-        bounder_factory=ToyBounder,
-    )
+def search(tmp_path, *, strategy="exhaustive", pruner="critical-path", goal=Goal.THROUGHPUT, **changes):
+    directory = tmp_path / (pruner or "none")
+    config = SearchConfig(strategy, goal=goal, num_trials=SPACE.size, work_dir=directory, pruner=pruner)
+    return search_toy(config, **changes)
 
 
 @pytest.mark.parametrize("goal", list(Goal))
@@ -177,8 +168,6 @@ def test_seconds_end_a_search_that_is_asked_far_ahead(tmp_path, monkeypatch):
     """The first ask is for the whole space, and 0.1 s cover some ten evaluations of 920."""
     monkeypatch.setattr("phaze_opt.search.run.load_pruner", lambda name: NeverDrops())
     config = SearchConfig("exhaustive", pruner="never", num_trials=SPACE.size, max_seconds=0.1, work_dir=tmp_path)
-    result = run_search(
-        config, scenario=ToyScenario(), space=SPACE, objective_factory=SlowObjective, bounder_factory=ToyBounder
-    )
+    result = search_toy(config, objective_factory=SlowObjective)
     assert 1 <= result.evaluations <= 16
     assert not result.is_exhausted

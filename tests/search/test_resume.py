@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toy_runs import SPACE, search_toy
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.template import DesignPoint
@@ -21,11 +22,7 @@ from phaze_opt.record.journal import Journal, format_line, parse_line, read_jour
 from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.result import SearchProgress, SearchResult
-from phaze_opt.search.run import run_search
-from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
-
-SPACE = tiny_space()
 
 
 @dataclass(slots=True)
@@ -50,8 +47,7 @@ class Counter:
 
 
 def search(config: SearchConfig, counter: Counter | None = None) -> SearchResult:
-    factory = counter or Counter()
-    return run_search(config, scenario=ToyScenario(), space=SPACE, objective_factory=factory)
+    return search_toy(config, objective_factory=counter or Counter())
 
 
 def same(first: SearchResult, second: SearchResult) -> bool:
@@ -143,11 +139,9 @@ def test_options_that_are_refused_leave_nothing_behind(tmp_path: Path) -> None:
 def test_what_decides_the_trials_decides_the_identity(tmp_path: Path) -> None:
     config = SearchConfig("tpe")
     base = search_id(config, scenario=ToyScenario(), space=SPACE)
+    changes = ({"strategy": "qmc"}, {"options": {"candidates": 3}}, {"seed": 1}, {"batch": 2})
     others = [
-        search_id(replace(config, strategy="qmc"), scenario=ToyScenario(), space=SPACE),
-        search_id(replace(config, options={"candidates": 3}), scenario=ToyScenario(), space=SPACE),
-        search_id(replace(config, seed=1), scenario=ToyScenario(), space=SPACE),
-        search_id(replace(config, batch=2), scenario=ToyScenario(), space=SPACE),
+        *(search_id(replace(config, **change), scenario=ToyScenario(), space=SPACE) for change in changes),
         search_id(config, scenario=ToyScenario(max_macs=5), space=SPACE),
         search_id(config, scenario=ToyScenario(), space=replace(SPACE, min_area_fraction=0.5)),
     ]
@@ -285,12 +279,7 @@ def test_a_disk_that_fills_up_later_costs_the_journal_not_the_search(
             monkeypatch.setattr(Journal, "append", full)
 
     with caplog.at_level(logging.WARNING, logger="phaze_opt"):
-        result = run_search(
-            replace(config, work_dir=tmp_path / "b"),
-            scenario=ToyScenario(),
-            space=SPACE,
-            objective_factory=Counter(),
-            on_progress=fill,
-        )
+        elsewhere = replace(config, work_dir=tmp_path / "b")
+        result = search_toy(elsewhere, objective_factory=Counter(), on_progress=fill)
     assert same(result, whole)
     assert [record.getMessage().count("cannot be resumed") for record in caplog.records] == [1]

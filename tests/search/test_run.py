@@ -9,26 +9,25 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from toy_runs import SPACE, search_toy, toy_optimum
 
 from phaze_opt.errors import InputError, PluginError, SolverError
 from phaze_opt.hardware.template import DesignPoint
-from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, ScheduleQuality
 from phaze_opt.objective.goals import Goal, goal_values
-from phaze_opt.search.config import SearchConfig
+from phaze_opt.record.journal import format_line, parse_line
+from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.search.result import SearchProgress, SearchResult
-from phaze_opt.search.run import run_search
-from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.testing.problems import tiny_space
+from phaze_opt.search.run import confirm_winner
+from phaze_opt.search.trial import Trial, rank
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
-SPACE = tiny_space()
+OBJECTIVE = ToyObjective(ToyScenario())
 
 
 def search(config: SearchConfig, tmp_path: Path, **changes: object) -> SearchResult:
-    arguments: dict[str, object] = {"scenario": ToyScenario(), "space": SPACE, "objective_factory": ToyObjective}
-    arguments.update(changes)
-    return run_search(replace(config, work_dir=tmp_path), **arguments)  # type: ignore[arg-type]
+    return search_toy(replace(config, work_dir=tmp_path), **changes)
 
 
 def trials_of(result: SearchResult) -> list[tuple[int, DesignPoint, Evaluation, tuple[float, ...], bool]]:
@@ -64,24 +63,19 @@ class CountingObjective:
         return ToyObjective(ToyScenario()).evaluate(point)
 
 
-def best_of(space: SearchSpace, scenario: ToyScenario) -> float:
-    objective = ToyObjective(scenario)
-    return max(objective.evaluate(point).throughput_samples_per_s for point in space.points())
-
-
 def test_grid_over_the_whole_space_finds_the_optimum_and_ends(tmp_path: Path) -> None:
     result = search(SearchConfig("grid", num_trials=10_000, batch=64), tmp_path)
     assert result.is_exhausted
     assert not result.is_interrupted
     assert result.evaluations == result.distinct_evaluations == SPACE.size
     assert result.best is not None
-    assert result.best.throughput_samples_per_s == best_of(SPACE, ToyScenario())
+    assert result.best.throughput_samples_per_s == toy_optimum()
     assert result.trials[result.best_number].evaluation == result.best
 
 
 @pytest.mark.parametrize("strategy", ["tpe", "cma-es", "nsga2"])
 def test_learning_strategies_beat_the_median_random_search(strategy: str, tmp_path: Path) -> None:
-    optimum = best_of(SPACE, ToyScenario())
+    optimum = toy_optimum()
 
     def regret(name: str, seed: int) -> float:
         best = search(SearchConfig(name, num_trials=60, seed=seed), tmp_path).best
@@ -252,3 +246,67 @@ def test_a_worker_killed_once_costs_no_trial(
     assert (tmp_path / "died").exists()
     assert [trial.evaluation for trial in disturbed.trials] == [trial.evaluation for trial in whole.trials]
     assert disturbed.evaluations == 12
+
+
+def test_a_changed_trial_with_its_checksum_redone_is_found_before_it_is_printed(tmp_path: Path) -> None:
+    config = SearchConfig("random", num_trials=12, work_dir=tmp_path)
+    best = search_toy(config).best
+    assert best is not None
+    path = tmp_path / search_id(config, scenario=ToyScenario(), space=SPACE) / "trials.jsonl"
+    start, *trials = (parse_line(line) for line in path.read_bytes().splitlines())
+    feasible = next(trial for trial in trials if trial["evaluation"]["status"] == "feasible")
+    feasible["evaluation"]["throughput_samples_per_s"] = 100 * best.throughput_samples_per_s
+    path.write_text("".join(map(format_line, (start, *trials))))
+    with pytest.raises(InputError) as caught:
+        search_toy(replace(config, resume=True))
+    assert caught.value.source == str(path)
+    assert caught.value.key == f"trial {feasible['number']}"
+    assert search_toy(config).best == best
+
+
+def winner(evaluation: Evaluation, point: DesignPoint, *, goal: Goal, share: float = 1.0) -> Trial[Evaluation]:
+    values = goal_values(goal, evaluation)
+    values = (values[0] * share, *values[1:])
+    return Trial(7, point, values, evaluation.status, 0.1, is_repeat=False, evaluation=evaluation, is_resumed=True)
+
+
+POINT, EVALUATION = next(
+    (point, evaluation) for point in SPACE.points() if (evaluation := OBJECTIVE.evaluate(point)).is_feasible
+)
+
+
+@pytest.mark.parametrize("goal", Goal)
+def test_equal_but_for_rounding_is_equal(goal: Goal) -> None:
+    trial = winner(EVALUATION, POINT, goal=goal, share=1.0 + 5e-13)
+    confirm_winner(trial, OBJECTIVE, goal=goal, journal=Path("trials.jsonl"))
+
+
+@pytest.mark.parametrize("goal", Goal)
+@pytest.mark.parametrize("share", [1.0 + 3e-12, 0.5])
+def test_a_difference_beyond_rounding_is_an_error(goal: Goal, share: float) -> None:
+    trial = winner(EVALUATION, POINT, goal=goal, share=share)
+    with pytest.raises(InputError):
+        confirm_winner(trial, OBJECTIVE, goal=goal, journal=Path("trials.jsonl"))
+
+
+def test_a_schedule_that_ended_at_its_time_limit_says_nothing() -> None:
+    late = LayerSchedule("block", "forward", 1, 2.0, 1.0, ScheduleQuality.TIME_LIMIT)
+    trial = winner(EVALUATION, POINT, goal=Goal.THROUGHPUT, share=0.9)
+    trial = replace(trial, evaluation=replace(EVALUATION, schedules=(late,)))
+    confirm_winner(trial, OBJECTIVE, goal=Goal.THROUGHPUT, journal=Path("trials.jsonl"))
+
+
+@pytest.fixture
+def record():
+    point = SPACE.point(0)
+    evaluation = replace(OBJECTIVE.evaluate(point), area_mm2=200.0, tdp_w=500.0)
+    return Trial(3, point, (10.0,), evaluation.status, wall_s=0.0, is_repeat=False, evaluation=evaluation)
+
+
+def test_of_equal_throughputs_the_smaller_chip_is_the_better_design(record):
+    faster = replace(record, values=(11.0,), evaluation=replace(record.evaluation, area_mm2=300.0))
+    smaller = replace(record, number=7, evaluation=replace(record.evaluation, area_mm2=150.0, tdp_w=600.0))
+    cooler = replace(record, number=9, evaluation=replace(record.evaluation, tdp_w=400.0))
+    later = replace(record, number=4)
+    best_first = [faster, smaller, cooler, record, later]
+    assert sorted(reversed(best_first), key=rank) == best_first

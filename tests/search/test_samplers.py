@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import numpy as np
 import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from optuna.samplers import TPESampler
 from scipy import stats
+from toy_runs import SPACE, toy_context
 
 from phaze_opt.errors import InputError
+from phaze_opt.objective.goals import Goal, front_indices, goal_directions, goal_values
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.samplers.adapted_samplers import KeptPointSampler, has_hopeless_constraint
+from phaze_opt.search.samplers.adapted_samplers import DecidedTPESampler, KeptPointSampler, has_hopeless_constraint
 from phaze_opt.search.samplers.grid import GridStrategy, golden_stride
+from phaze_opt.search.samplers.nsga3 import NSGA3Strategy
 from phaze_opt.search.samplers.sampler_run import ConstraintLedger, InfeasibleValue, SamplerRun, start_sampler
 from phaze_opt.search.samplers.tpe import TPEStrategy
-from phaze_opt.search.strategy import Outcome, StrategyContext
+from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.codec import Codec
-from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.strategies import ToyJudge, propose
+from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
-SPACE = tiny_space()
 POINT = SPACE.point(0)
 
 
-def context(*directions: str, seed: int = 0, **options: float) -> StrategyContext:
-    return StrategyContext(
-        space=SPACE, directions=directions or ("maximize",), num_trials=50, seed=seed, options=options
-    )
-
-
 def random_run(*directions: str, infeasible: InfeasibleValue = InfeasibleValue.WORST) -> SamplerRun:
-    return start_sampler(context(*directions), KeptPointSampler(SPACE, seed=1), infeasible=infeasible)
+    return start_sampler(toy_context(*directions), KeptPointSampler(SPACE, seed=1), infeasible=infeasible)
 
 
 def tell(run: SamplerRun, *outcomes: tuple[tuple[float, ...], dict[str, float]]) -> list[optuna.trial.FrozenTrial]:
@@ -100,7 +99,7 @@ def test_constraints_steer_tpe_away_from_what_breaks_them() -> None:
     large = max(SPACE.axes.glb_bytes)
 
     def share_broken(seed: int) -> float:
-        run = TPEStrategy().start(context(seed=seed))
+        run = TPEStrategy().start(toy_context(seed=seed))
         broken = 0
         for number in range(80):
             (point,) = run.ask(1)
@@ -145,7 +144,7 @@ def test_random_is_uniform_over_kept_points() -> None:
 
 
 def test_random_proposes_the_point_of_each_trial() -> None:
-    run = start_sampler(context(), KeptPointSampler(SPACE, seed=5))
+    run = start_sampler(toy_context(), KeptPointSampler(SPACE, seed=5))
     assert list(run.ask(20)) == [KeptPointSampler(SPACE, seed=5).point_of(number) for number in range(20)]
 
 
@@ -180,15 +179,14 @@ def test_golden_stride_is_coprime_and_golden(size: int) -> None:
 @given(st.integers(2, SPACE.size))
 def test_every_prefix_of_the_grid_is_spread_over_the_indices(count: int) -> None:
     """Three-distance theorem: the largest gap between visited indices is within a small factor of the mean gap."""
-    run = GridStrategy().start(context())
+    run = GridStrategy().start(toy_context())
     indices = sorted(SPACE.index(point) for point in run.ask(count))
     gaps = [b - a for a, b in zip(indices, [*indices[1:], indices[0] + SPACE.size], strict=True)]
     assert max(gaps) <= 2.7 * SPACE.size / count + 2
 
 
 def test_grid_in_the_order_of_the_space() -> None:
-    given_options = replace(context(), options={"order": "space"})
-    run = GridStrategy().start(given_options)
+    run = GridStrategy().start(toy_context(order="space"))
     assert tuple(run.ask(5)) == tuple(SPACE.point(index) for index in range(5))
 
 
@@ -226,3 +224,74 @@ def test_wrong_options_are_refused_by_name(name: str, value: float | str, says: 
         resolve_options(SomeOptions, "mine", {name: value})
     assert name in str(caught.value)
     assert "mine" in str(caught.value)
+
+
+def points_of(seed, sampler_class):
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = sampler_class(seed=seed, n_startup_trials=5, multivariate=True)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda t: (t.suggest_int("a", 0, 9) - 4.5) ** 2 + (t.suggest_int("b", 0, 9) - 4.5) ** 2, n_trials=40)
+    return [trial.params for trial in study.trials]
+
+
+@pytest.fixture(name="other_cpu")
+def _other_cpu(monkeypatch):
+    """A CPU whose sorting code leaves equal values in another order and whose densities end in other last digits."""
+    argsort, density, rng = np.argsort, TPESampler._compute_acquisition_func, np.random.default_rng(1)
+
+    def sorted_otherwise(values, *given, kind=None, **named):
+        if kind == "stable":
+            return argsort(values, *given, kind=kind, **named)
+        return len(values) - 1 - argsort(np.asarray(values)[::-1], kind="stable")
+
+    def rounded_otherwise(*given, **named):
+        scores = density(*given, **named)
+        return scores + rng.choice([-1e-13, 0.0, 1e-13], size=len(scores))
+
+    def begin():
+        monkeypatch.setattr(np, "argsort", sorted_otherwise)
+        monkeypatch.setattr(TPESampler, "_compute_acquisition_func", rounded_otherwise)
+
+    return begin
+
+
+def test_tpe_proposes_the_same_points_on_another_cpu(other_cpu):
+    expected, plain = points_of(0, DecidedTPESampler), points_of(0, TPESampler)
+    other_cpu()
+    assert points_of(0, DecidedTPESampler) == expected
+    assert points_of(0, TPESampler) != plain  # so that the other CPU of this test is one
+
+
+def test_nsga3_finds_more_of_the_front_than_chance() -> None:
+    """More of the toy objective's front, known by enumeration, than as many random draws with replacement hit."""
+    points = tuple(SPACE.points())
+    values = [goal_values(Goal.PARETO, ToyObjective(ToyScenario()).evaluate(point)) for point in points]
+    feasible = [row for row, value in enumerate(values) if value]
+    rows = front_indices([values[row] for row in feasible], goal_directions(Goal.PARETO))
+    front = {values[feasible[row]] for row in rows}
+
+    def share(seed: int) -> float:
+        proposed = propose(
+            NSGA3Strategy(),
+            toy_context(*goal_directions(Goal.PARETO), num_trials=200, seed=seed),
+            judge=ToyJudge(Goal.PARETO),
+        )
+        return len(front & {values[points.index(point)] for point in proposed}) / len(front)
+
+    drawn_by_chance = 1 - (1 - 1 / SPACE.size) ** 200
+    assert sum(share(seed) for seed in range(3)) / 3 > 1.5 * drawn_by_chance
+
+
+def test_pruned_and_infeasible_outcomes_do_not_stop_nsga3() -> None:
+    run = NSGA3Strategy().start(toy_context(*goal_directions(Goal.PARETO), population=4))
+    for number in range(0, 40, 4):
+        asked = run.ask(4)
+        run.tell(
+            [
+                Outcome(number, asked[0], (1.0, 2.0, 3.0)),
+                Outcome(-1, asked[1], (0.5, 2.0, 3.0), is_pruned=True),
+                Outcome(-1, asked[2], (), is_pruned=True),
+                Outcome(number + 1, asked[3], (), (("memory", 0.3),)),
+            ]
+        )
+    assert len(run.ask(3)) == 3

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 from scipy import stats
+from toy_runs import SPACE, fill, toy_context
 
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.constants import load_constants
@@ -25,31 +26,24 @@ from phaze_opt.search.spotlight.spotlight import (
     least_imbalance,
 )
 from phaze_opt.search.spotlight.spotlight_ga import GeneticOptions, GeneticRun
-from phaze_opt.search.strategy import Outcome, Strategy, StrategyContext, StrategyRun
+from phaze_opt.search.strategy import Outcome, Strategy, StrategyRun
 from phaze_opt.space.codec import Codec
-from phaze_opt.testing.problems import tiny_space
 from phaze_opt.units import GIBI, MEBI
 
-SPACE = tiny_space()
 POINT = DesignPoint(8, 4, 128, 64, 128, 8 * MEBI, 32 * GIBI, 2)
-
-
-def context(*, seed: int = 0, direction: str = "maximize", **options: float) -> StrategyContext:
-    return StrategyContext(space=SPACE, directions=(direction,), num_trials=60, seed=seed, options=options)
-
-
-def fill(run: StrategyRun, count: int) -> list[DesignPoint]:
-    """Points proposed for an objective that is a product of powers of the parameters."""
-    points: list[DesignPoint] = []
-    while len(points) < count:
-        asked = run.ask(4)
-        run.tell([Outcome(len(points) + i, point, (power_law(point),)) for i, point in enumerate(asked)])
-        points.extend(asked)
-    return points
 
 
 def power_law(point: DesignPoint) -> float:
     return point.num_tc * point.tc_width**0.5 / point.glb_bytes**0.25 * point.num_vc**0.1 / point.micro_batch**0.3
+
+
+def judged(number: int, point: DesignPoint) -> Outcome:
+    """The objective is a product of powers of the parameters."""
+    return Outcome(number, point, (power_law(point),))
+
+
+def propose(run: StrategyRun, count: int) -> list[DesignPoint]:
+    return fill(run, count, judged)
 
 
 def view(phase: Phase, **changes: object) -> PhaseView:
@@ -171,21 +165,21 @@ def test_costs_are_logarithms_and_infeasible_points_cost_the_worst(direction: st
 def test_one_architecture_is_probed_and_it_is_the_first() -> None:
     for strategy in (SpotlightStrategy(), SpotlightFixedStrategy()):
         probe = FakeProbe()
-        points = fill(strategy.start(replace(context(), probe=probe)), 60)
+        points = propose(strategy.start(replace(toy_context(), probe=probe)), 60)
         assert probe.seen == points[:1]
     for other in (SpotlightVanillaStrategy(), SpotlightRandomStrategy()):
         probe = FakeProbe()
-        fill(other.start(replace(context(), probe=probe)), 24)
+        propose(other.start(replace(toy_context(), probe=probe)), 24)
         assert probe.num_probes == 0
     spent = FakeProbe(num_left=0)
-    assert len(fill(SpotlightStrategy().start(replace(context(), probe=spent)), 24)) == 24
+    assert len(propose(SpotlightStrategy().start(replace(toy_context(), probe=spent)), 24)) == 24
     assert spent.num_probes == 0
 
 
 def best_rank(strategy: Strategy, seed: int) -> int:
     """Rank of the best of 40 proposals among all points of a power law, which is linear in the logarithms."""
     values = np.sort([power_law(point) for point in SPACE.points()])[::-1]
-    found = max(power_law(point) for point in fill(strategy.start(context(seed=seed)), 40))
+    found = max(power_law(point) for point in propose(strategy.start(toy_context(seed=seed)), 40))
     return int(np.searchsorted(-values, -found))
 
 
@@ -200,7 +194,7 @@ def test_without_exploration_every_point_after_the_warm_up_comes_from_the_rankin
     """The model of a power law is soon right: most of those points are of the best tenth, of which chance finds one
     in ten."""
     values = np.sort([power_law(point) for point in SPACE.points()])
-    points = fill(SpotlightStrategy().start(context(explore=0.0)), 32)
+    points = propose(SpotlightStrategy().start(toy_context(explore=0.0)), 32)
     good = values[int(0.9 * len(values))]
     assert sum(power_law(point) >= good for point in points[:12]) < 6
     assert np.mean([power_law(point) >= good for point in points[12:]]) > 0.7
@@ -208,15 +202,15 @@ def test_without_exploration_every_point_after_the_warm_up_comes_from_the_rankin
 
 def test_nothing_is_proposed_twice() -> None:
     for strategy in (SpotlightStrategy(), SpotlightRandomStrategy(), SpotlightFixedStrategy()):
-        points = fill(strategy.start(context()), 60)
+        points = propose(strategy.start(toy_context()), 60)
         assert len(set(points)) == 60
 
 
 def test_pruned_points_take_no_place_in_the_warm_up() -> None:
-    run = SpotlightStrategy().start(replace(context(explore=0.0), probe=None))
+    run = SpotlightStrategy().start(toy_context(explore=0.0))
     for _ in range(5):
         run.tell([Outcome(-1, point, (power_law(point),), is_pruned=True) for point in run.ask(4)])
-    points = fill(run, 12)
+    points = propose(run, 12)
     assert np.median([power_law(point) for point in points]) < np.quantile(
         [power_law(point) for point in SPACE.points()], 0.9
     )
@@ -224,18 +218,18 @@ def test_pruned_points_take_no_place_in_the_warm_up() -> None:
 
 def test_fixed_dataflows_mean_arrays_as_square_as_there_are() -> None:
     assert least_imbalance(SPACE) == 0
-    points = fill(SpotlightFixedStrategy().start(context()), 40)
+    points = propose(SpotlightFixedStrategy().start(toy_context()), 40)
     assert all(point.tc_width == point.tc_depth for point in points)
     oblong = replace(SPACE, axes=replace(SPACE.axes, tc_depth=(32,), tc_width=(64, 128)))
     assert least_imbalance(oblong) == pytest.approx(math.log(2))
-    points = fill(SpotlightFixedStrategy().start(replace(context(), space=oblong)), 12)
+    points = propose(SpotlightFixedStrategy().start(toy_context(space=oblong)), 12)
     assert {point.tc_width for point in points} == {64}
 
 
 def test_children_without_mutation_have_genes_of_points_told() -> None:
     codec = Codec(SPACE)
-    run = GeneticRun(context(), GeneticOptions(population=20, crossover=0.8, mutation=0.0, parents=0.9))
-    first = fill(run, 20)
+    run = GeneticRun(toy_context(), GeneticOptions(population=20, crossover=0.8, mutation=0.0, parents=0.9))
+    first = propose(run, 20)
     ranked = sorted(first, key=lambda point: -power_law(point))
     genes = [codec.encode(point) for point in ranked]
     children = [run._child() for _ in range(60)]
@@ -246,10 +240,23 @@ def test_children_without_mutation_have_genes_of_points_told() -> None:
 
 
 def test_genetic_ranking_changes_once_a_generation() -> None:
-    run = GeneticRun(context(), GeneticOptions(population=20, crossover=0.8, mutation=0.05, parents=0.2))
-    fill(run, 16)
+    run = GeneticRun(toy_context(), GeneticOptions(population=20, crossover=0.8, mutation=0.05, parents=0.2))
+    propose(run, 16)
     assert run._ranking == []
-    fill(run, 4)
+    propose(run, 4)
     assert len(run._ranking) == 20
-    fill(run, 16)
+    propose(run, 16)
     assert len(run._ranking) == 20
+
+
+def test_a_surrogate_forgets_the_last_digits_of_its_data():
+    """Intercept and noise are on a grid: features and costs that differ by rounding predict alike to ten digits."""
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(60, 12))
+    costs = features @ rng.normal(size=12) + 0.1 * rng.normal(size=60)
+    points = rng.normal(size=(200, 12))
+    mean, deviation = fit_surrogate(features, costs).predict(points)
+    other = fit_surrogate(features * (1.0 + 2e-15), costs * (1.0 - 2e-15))
+    assert np.allclose(other.predict(points), (mean, deviation), rtol=0.0, atol=1e-10)
+    theta = other.process.kernel_.theta
+    assert theta.tolist() == fit_surrogate(features, costs).process.kernel_.theta.tolist()

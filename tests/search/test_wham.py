@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.template import DesignPoint
@@ -190,9 +189,3 @@ def test_looks_at_no_more_architectures_than_the_probe_grants(limit: int) -> Non
     for _ in range(5):
         assert len(run.ask(4)) == 4
     assert probe.num_probes <= limit
-
-
-def test_options_are_checked() -> None:
-    context = StrategyContext(small_space(), ("maximize",), 5, 0, {"top_k": 0})
-    with pytest.raises(InputError, match="top_k"):
-        WhamStrategy().start(context)

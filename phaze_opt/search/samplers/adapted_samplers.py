@@ -38,7 +38,7 @@ class DecidedTPESampler(TPESampler):
     """Optuna's sampler, the same on every CPU.
 
     Candidates of equal density but for rounding are taken in the order in which they were drawn. Optuna has no public
-    seam for either; tests/search/test_decided_samplers.py notices if these methods are no longer asked.
+    seam for either; tests/search/test_samplers.py notices if these methods are no longer asked.
     """
 
     def __init__(self, **options: Any) -> None:
