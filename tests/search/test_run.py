@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from toy_runs import SPACE, search_toy, toy_optimum
+from toy_runs import SPACE, few_points, search_toy, toy_optimum
 
 from phaze_opt.errors import InputError, PluginError, SolverError
 from phaze_opt.hardware.template import DesignPoint
@@ -136,13 +136,8 @@ def test_a_repeated_point_is_a_trial_but_no_evaluation(tmp_path: Path) -> None:
 
 
 def test_a_space_of_one_point(tmp_path: Path) -> None:
-    axes = replace(
-        SPACE.axes,
-        num_tc=(1,), num_vc=(1,), tc_width=(32,), tc_depth=(32,),
-        glb_bytes=SPACE.axes.glb_bytes[:1], hbm_bytes=SPACE.axes.hbm_bytes[:1], micro_batch=(1,),
-    )  # fmt: skip
     for strategy in ("random", "tpe", "cma-es", "nsga2", "qmc", "grid"):
-        result = search(SearchConfig(strategy, num_trials=12), tmp_path, space=replace(SPACE, axes=axes))
+        result = search(SearchConfig(strategy, num_trials=12), tmp_path, space=few_points((1,)))
         assert result.distinct_evaluations == 1
 
 

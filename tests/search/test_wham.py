@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -70,26 +69,8 @@ def best_of_all(goal: Goal) -> float:
     return max(goal_values(goal, evaluation)[0] for evaluation in enumerated() if evaluation.is_feasible)
 
 
-def search(
-    tmp_path: Path,
-    scenario: Scenario,
-    *,
-    goal: Goal = Goal.THROUGHPUT,
-    seed: int = 0,
-    num_trials: int = 30,
-    options: Mapping[str, OptionValue] | None = None,
-    pruner: str = "",
-) -> SearchResult:
-    config = SearchConfig(
-        strategy="wham",
-        goal=goal,
-        seed=seed,
-        num_trials=num_trials,
-        num_starts=1,
-        work_dir=tmp_path,
-        options=options or {},
-        pruner=pruner,
-    )
+def search(tmp_path: Path, scenario: Scenario, *, num_trials: int = 30, **changes: object) -> SearchResult:
+    config = SearchConfig("wham", num_trials=num_trials, num_starts=1, work_dir=tmp_path, **changes)
     return run_search(config, scenario=scenario, space=small_space())
 
 
