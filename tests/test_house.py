@@ -1,0 +1,66 @@
+"""Rules of the house: no circles, one name one thing, files and signatures that can be read, axes in few places."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+import phaze_opt
+
+ROOT = Path(phaze_opt.__file__).parent
+MODULES = {
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
+    for path in sorted(ROOT.rglob("*.py"))
+}
+MAX_PARAMETERS = 14
+MAX_LINES = 500
+MAX_FILES = 475
+MAX_FILES_OF_A_WORD = 35
+"""Files that may name one parameter of the chip: it is declared once, and few have a meaning of their own for it."""
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Modules that a module imports anywhere, in functions and for type checkers too."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & MODULES.keys()
+
+
+def test_no_module_imports_itself_through_others():
+    graph = nx.DiGraph((name, other) for name, tree in MODULES.items() for other in imported(tree) - {name})
+    assert not [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
+
+
+def test_one_name_is_one_class():
+    homes = defaultdict(list)
+    for module, tree in MODULES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module)
+    assert not {name: where for name, where in homes.items() if len(where) > 1}
+    assert [name for name in homes if name.endswith("Journal")] == ["Journal"]
+
+
+def test_signatures_and_files_can_be_read():
+    assert len(MODULES) <= MAX_FILES
+    long = [module for module, tree in MODULES.items() if tree.body and tree.body[-1].end_lineno > MAX_LINES]
+    wide = [
+        (module, node.name)
+        for module, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs) > MAX_PARAMETERS
+    ]
+    assert (long, wide) == ([], [])
+
+
+@pytest.mark.parametrize("word", ["num_tc", "hbm_bytes"])
+def test_a_parameter_of_the_chip_stands_in_few_files(word):
+    naming = [path for path in ROOT.rglob("*.py") if word in path.read_text(encoding="utf-8")]
+    assert len(naming) <= MAX_FILES_OF_A_WORD, sorted(str(path.relative_to(ROOT)) for path in naming)
