@@ -6,18 +6,20 @@ import importlib
 import json
 import os
 import pickle
-import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from child_process import run_python
 
 from phaze_opt.errors import PluginError
 from phaze_opt.estimate.protocol import Estimator
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruner import Pruner
+from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import Strategy
 from phaze_opt.testing.estimators import EstimatorConformance
@@ -108,13 +110,7 @@ def on_path(site: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_installed_package_works_by_name_in_a_process_of_its_own(site: Path, tmp_path: Path) -> None:
     script = tmp_path / "by_name.py"
     script.write_text(BY_NAME)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script), str(tmp_path / "work")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(site)},
-    )
+    done = run_python("-W", "error", script, tmp_path / "work", env={**os.environ, "PYTHONPATH": str(site)})
     assert done.stderr == ""
     said = json.loads(done.stdout)
     assert "coordinate-descent" in said["names"]["STRATEGIES"]
@@ -205,16 +201,34 @@ BROKEN = [
 ]
 
 
+AddPlugin = Callable[..., None]
+
+
+@pytest.fixture
+def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlugin:
+    """Installs a package with one plug-in, and with a module of its own if it is given a source."""
+
+    def install_one(group: PluginGroup, name: str, target: str, source: str | None = None) -> None:
+        site = tmp_path / "site"
+        install(site, name=f"phaze-{name}", groups={group: {name: target}})
+        if source is not None:
+            (site / "phaze_broken.py").write_text(source)
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.delitem(sys.modules, "phaze_broken", raising=False)
+
+    return install_one
+
+
+def search(config: SearchConfig) -> SearchResult:
+    return run_search(config, scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective)
+
+
 @pytest.mark.parametrize(("source", "reason"), BROKEN)
 @pytest.mark.parametrize("group", list(PluginGroup))
 def test_a_plugin_that_does_not_load_is_fatal_with_name_and_reason(
-    group: PluginGroup, source: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    group: PluginGroup, source: str, reason: str, add: AddPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = tmp_path / "site"
-    install(site, name="phaze-broken", groups={group.value: {"broken": "phaze_broken:Broken"}})
-    (site / "phaze_broken.py").write_text(source)
-    monkeypatch.syspath_prepend(site)
-    monkeypatch.delitem(sys.modules, "phaze_broken", raising=False)
+    add(group, "broken", "phaze_broken:Broken", source)
     assert "broken" in [entry.name for entry in list_plugins(group)]
     with pytest.raises(PluginError, match="'broken'") as caught:
         load_plugin(group, "broken")
@@ -224,46 +238,37 @@ def test_a_plugin_that_does_not_load_is_fatal_with_name_and_reason(
 
 
 def test_a_pruner_that_does_not_load_stops_the_search_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, add: AddPlugin
 ) -> None:
-    install(tmp_path / "site", name="phaze-broken", groups={PluginGroup.PRUNERS: {"broken": "phaze_broken:Broken"}})
-    (tmp_path / "site" / "phaze_broken.py").write_text("import there_is_no_such_module")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.delitem(sys.modules, "phaze_broken", raising=False)
-    config = SearchConfig("random", pruner="broken", work_dir=tmp_path / "work")
+    add(PluginGroup.PRUNERS, "broken", "phaze_broken:Broken", "import there_is_no_such_module")
     with pytest.raises(PluginError, match="'broken'.*ModuleNotFoundError.*there_is_no_such_module"):
-        run_search(config, scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective)
+        search(SearchConfig("random", pruner="broken", work_dir=tmp_path / "work"))
     assert not (tmp_path / "work").exists()
 
 
-def test_something_that_is_no_pruner_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path / "site", name="phaze-odd", groups={PluginGroup.PRUNERS: {"odd": "fractions:Fraction"}})
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    config = SearchConfig("random", pruner="odd", work_dir=tmp_path / "work")
-    with pytest.raises(PluginError, match="'odd'.*lacks one of name, is_safe and start"):
-        run_search(config, scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective)
-
-
-def test_a_broken_plugin_does_not_hinder_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path / "site", name="phaze-broken", groups={PluginGroup.STRATEGIES: {"broken": "phaze_broken:Broken"}})
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    config = SearchConfig("random", num_trials=2, work_dir=tmp_path)
-    result = run_search(config, scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective)
-    assert result.evaluations == 2
-
-
-def test_something_that_is_no_strategy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path / "site", name="phaze-odd", groups={PluginGroup.STRATEGIES: {"odd": "fractions:Fraction"}})
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    config = SearchConfig("odd", work_dir=tmp_path)
-    with pytest.raises(PluginError, match="'odd'.*lacks one of name, capabilities and start"):
-        run_search(config, scenario=ToyScenario(), space=tiny_space(), objective_factory=ToyObjective)
+@pytest.mark.parametrize(
+    ("group", "names", "rule"),
+    [
+        (PluginGroup.PRUNERS, {"strategy": "random", "pruner": "odd"}, "name, is_safe and start"),
+        (PluginGroup.STRATEGIES, {"strategy": "odd"}, "name, capabilities and start"),
+    ],
+)
+def test_something_that_is_no_plugin_is_refused(
+    group: PluginGroup, names: dict[str, str], rule: str, tmp_path: Path, add: AddPlugin
+) -> None:
+    add(group, "odd", "fractions:Fraction")
+    with pytest.raises(PluginError, match=f"'odd'.*lacks one of {rule}"):
+        search(SearchConfig(**names, work_dir=tmp_path))
     assert not list(tmp_path.glob("odd-*"))
 
 
-def test_two_packages_with_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path / "site", name="phaze-rival", groups={PluginGroup.STRATEGIES: {"tpe": "rival:Strategy"}})
-    monkeypatch.syspath_prepend(tmp_path / "site")
+def test_a_broken_plugin_does_not_hinder_the_others(tmp_path: Path, add: AddPlugin) -> None:
+    add(PluginGroup.STRATEGIES, "broken", "phaze_broken:Broken")
+    assert search(SearchConfig("random", num_trials=2, work_dir=tmp_path)).evaluations == 2
+
+
+def test_two_packages_with_one_name_are_refused(add: AddPlugin) -> None:
+    add(PluginGroup.STRATEGIES, "tpe", "rival:Strategy")
     with pytest.raises(PluginError, match="'tpe' is registered twice.*rival:Strategy"):
         load_plugin(PluginGroup.STRATEGIES, "tpe")
 

@@ -85,15 +85,8 @@ def _run(
 
     start = load_fitted(constants)
     with working("fitting") as tell:
-        found = fit(
-            families,
-            datasets,
-            start,
-            source=CALIBRATED,
-            has_held_out=has_held_out,
-            is_start_known=True,
-            on_progress=tell,
-        )
+        choices = {"has_held_out": has_held_out, "is_start_known": True}
+        found = fit(families, datasets, start, source=CALIBRATED, **choices, on_progress=tell)
     if not found.families:
         reason = "no family of models with constants predicts these data sets; see --dataset and --only"
         message = f"nothing to fit: {'; '.join(found.unfitted) or reason}"

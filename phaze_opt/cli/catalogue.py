@@ -22,17 +22,9 @@ def models(*, json: JsonOption = False) -> None:
     from phaze_opt.workload.zoo import list_models
 
     rows = []
-    for name in list_models():
-        model = load_model(name)
-        rows.append(
-            {
-                "name": name,
-                "parameters": model.num_parameters,
-                "layers": model.num_layers,
-                "hidden": model.hidden_size,
-                "source": model.source,
-            }
-        )
+    for name, model in ((name, load_model(name)) for name in list_models()):
+        sizes = {"parameters": model.num_parameters, "layers": model.num_layers, "hidden": model.hidden_size}
+        rows.append({"name": name, **sizes, "source": model.source})
     _show("Models", rows, ("name", "parameters", "layers", "hidden"), is_json=json)
     if not json:
         _print_sources(rows)

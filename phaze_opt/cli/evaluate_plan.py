@@ -86,9 +86,8 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
     training = _training(request)
     plans = tuple(enumerate_plans(request.model, training, num_devices=request.scenario.devices, choices=choices))
     if not plans:
-        raise InputError(
-            explain_no_plan(request.model, training, num_devices=request.scenario.devices, choices=choices)
-        )
+        message = explain_no_plan(request.model, training, num_devices=request.scenario.devices, choices=choices)
+        raise InputError(message)
     ranking = without_vain_recompute(rank_plans(request.model, training, plans, machine=machine))
     top = DEFAULT_TOP if request.plan.top is None else request.plan.top
     if json:

@@ -130,8 +130,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
         elif kind in TIMED_IN_STEPS and not is_calibrated:
             found[device.name] = "its steps are priced with constants of software that was measured on other machines"
     for name, consequence in found.items():
-        message = f"note: no constants were fitted to {name}: {consequence}; `phaze-opt calibrate` fits them"
-        say(message)
+        say(f"note: no constants were fitted to {name}: {consequence}; `phaze-opt calibrate` fits them")
 
 
 def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:

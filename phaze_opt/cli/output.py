@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from phaze_opt.report.table import TableContent
     from phaze_opt.track.protocol import Delivery, RecordingSession
 
+SEARCH_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
+"""Of a search or all of a study's, as JSON has them."""
+
 
 class PlainConsole(Console):
     """A console that obeys nothing a text says: no markup, no emoji codes, control characters escaped.

@@ -20,7 +20,7 @@ from phaze_opt.cli.options import (
     RecordOptions,
     with_options,
 )
-from phaze_opt.cli.output import end_infeasible, say_undelivered
+from phaze_opt.cli.output import SEARCH_COUNTS, end_infeasible, say_undelivered
 from phaze_opt.cli.progress import progress
 from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
 from phaze_opt.cli.search_answer import find_answer
@@ -37,10 +37,9 @@ if TYPE_CHECKING:
     from phaze_opt.track.protocol import TrackingSession
 
 SEARCH = "Search"
-COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
 NOTHING_FOUND: dict[str, Any] = {
     "best": None,
-    **dict.fromkeys(COUNTS, 0),
+    **dict.fromkeys(SEARCH_COUNTS, 0),
     "wall_s": 0.0,
     "regret": None,
     "tracking_uri": "",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from phaze_opt.cli import output
 from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.endings import TRIALS_KEPT
-from phaze_opt.cli.output import out, print_json, print_notes, print_run, print_tables, say, spared, working
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,22 +30,13 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
     return {
         "best": evaluation_to_json(result.best) if result.best is not None else None,
         "best_number": result.best_number,
-        "evaluations": result.evaluations,
-        "distinct_evaluations": result.distinct_evaluations,
-        "probes": result.probes,
-        "ilp_solves": result.ilp_solves,
-        "placements": result.placements,
-        "pruned": result.pruned,
+        **{name: getattr(result, name) for name in output.SEARCH_COUNTS},
         "wall_s": result.wall_s,
         "regret": answer.regret,
         "is_interrupted": result.is_interrupted,
         "pareto_front": [
-            {
-                "number": record.number,
-                "values": list(record.values),
-                "evaluation": evaluation_to_json(record.evaluation),
-            }
-            for record in result.pareto_front
+            {"number": each.number, "values": list(each.values), "evaluation": evaluation_to_json(each.evaluation)}
+            for each in result.pareto_front
         ],
         "heterogeneous": None if answer.pipeline is None else pipeline_to_json(answer.pipeline),
         "notes": notes_to_json(answer.notes),
@@ -57,19 +48,9 @@ def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, 
 
 def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
     """A heterogeneous pipeline as JSON."""
-    data = {
-        name: getattr(pipeline, name)
-        for name in (
-            "throughput_samples_per_s",
-            "throughput_per_tdp",
-            "mean_area_mm2",
-            "largest_area_mm2",
-            "mean_tdp_w",
-            "micro_batch",
-            "num_designs",
-            "num_candidates",
-        )
-    }
+    rates = ("throughput_samples_per_s", "throughput_per_tdp", "mean_area_mm2", "largest_area_mm2", "mean_tdp_w")
+    counts = ("micro_batch", "num_designs", "num_candidates")
+    data = {name: getattr(pipeline, name) for name in (*rates, *counts)}
     has_uniform = pipeline.uniform is not None
     data["gain"] = pipeline.gain if has_uniform else None
     data["gain_per_tdp"] = pipeline.gain_per_tdp if has_uniform else None
@@ -86,36 +67,35 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
     """What a hardware architect acts on, before anything is written; `print_record` prints what a program reads."""
     result = answer.result
     if result.is_interrupted:
-        sentence = f"interrupted after {result.evaluations} trials; {TRIALS_KEPT}"
-        say(sentence)
+        output.say(f"interrupted after {result.evaluations} trials; {TRIALS_KEPT}")
     if is_json:
         return
     from phaze_opt.report.design import limits_sentence
     from phaze_opt.report.search import heterogeneous_contents, search_contents
 
-    screen = out()
+    screen = output.out()
     if result.best is not None:
         contents = search_contents(
             result, references=answer.references, space_size=answer.space.size, optimum=answer.optimum
         )
-        print_tables(*contents)
+        output.print_tables(*contents)
         screen.print(limits_sentence(result.best))
         if answer.pipeline is not None:
-            print_tables(*heterogeneous_contents(answer.pipeline))
+            output.print_tables(*heterogeneous_contents(answer.pipeline))
         best = result.trials[result.best_number].point
         screen.print(f"This design again: --arch {inline_architecture(best)}", soft_wrap=True)
-    print_notes(answer.notes)
+    output.print_notes(answer.notes)
 
 
 def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: bool) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
     if is_json:
-        print_json(answer_to_json(answer, session))
+        output.print_json(answer_to_json(answer, session))
         return
-    print_run(session)
+    output.print_run(session)
     page = page_of(answer)
     if session.tracking_uri and page.is_file():
-        out().print(f"The same as a page, with figures: {page}", soft_wrap=True)
+        output.out().print(f"The same as a page, with figures: {page}", soft_wrap=True)
 
 
 def common_reason(result: SearchResult) -> str:
@@ -135,9 +115,9 @@ def page_of(answer: SearchAnswer) -> Path:
 
 def record_and_deliver(session: TrackingSession, answer: SearchAnswer) -> Delivery:
     """Write the page, hand it to the tracker and deliver what waits for its store; a missing page is a warning."""
-    with working("recording"):
+    with output.working("recording"):
         if session.tracking_uri and answer.result.trials:
-            with spared("the page of this search"):
+            with output.spared("the page of this search"):
                 session.log_artifacts(_write_page(answer))
         return session.close()
 

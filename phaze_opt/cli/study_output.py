@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.cli.output import out, print_tables
+from phaze_opt.cli.output import SEARCH_COUNTS, out, print_tables
 
 if TYPE_CHECKING:
     from phaze_opt.report.table import TableContent
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from phaze_opt.study.result import FailedSearch, StudyResult
     from phaze_opt.study.scores import ContenderScore, StudySummary
     from phaze_opt.track.protocol import StudyTrackingSession
-
-_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
 
 
 def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s: float) -> dict[str, Any]:
@@ -41,7 +39,7 @@ def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s:
         "failed_searches": [_failure_to_json(failure) for failure in result.failures],
         "best": next(iter(best.values())),
         "best_by_condition": best,
-        **{name: sum(getattr(cell, name) for cell in result.cells) for name in _COUNTS},
+        **{name: sum(getattr(cell, name) for cell in result.cells) for name in SEARCH_COUNTS},
         "wall_s": wall_s,
         "charged_s": sum(cell.charged_s for cell in result.cells),
         "regret": _regret(summary),

@@ -72,12 +72,7 @@ def started_record(
     match event:
         case SearchStarted():
             identity = {"kind": RecordKind.STARTED, "search_id": event.search_id}
-            params = {
-                "strategy": event.strategy,
-                "goal": event.goal,
-                "seed": event.seed,
-                "num_trials": event.num_trials,
-            }
+            params = {name: getattr(event, name) for name in ("strategy", "goal", "seed", "num_trials")}
             given = {key.removeprefix("scenario."): value for key, value in flatten(event.config)}
             flat = {**given, **params}
             tags = {"strategy": event.strategy, "goal": event.goal, "phaze_opt.search_id": event.search_id}
@@ -111,11 +106,8 @@ def trial_record(trial: Trial[Evaluation], *, context: Mapping[str, str], time_m
         "wall_s": trial.wall_s,
         "params": {**architecture_params(trial.evaluation), **context},
         "metrics": {**evaluation_metrics(trial.evaluation), "wall_s": trial.wall_s},
-        "tags": {
-            **evaluation_tags(trial.evaluation),
-            "is_repeat": text(trial.is_repeat),
-            "is_resumed": text(trial.is_resumed),
-        },
+        "tags": evaluation_tags(trial.evaluation)
+        | {"is_repeat": text(trial.is_repeat), "is_resumed": text(trial.is_resumed)},
     }
 
 
@@ -164,10 +156,8 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
             metrics[f"throughput_samples_per_s.{member.model}"] = member.throughput_samples_per_s
         placement = evaluation.placement
         if placement is not None:
-            metrics["tensor_parallel"] = placement.tensor_parallel
-            metrics["pipeline_stages"] = len(placement.stages)
-            metrics["data_parallel"] = placement.data_parallel
-            metrics["devices_used"] = placement.devices_used
+            metrics |= {"tensor_parallel": placement.tensor_parallel, "pipeline_stages": len(placement.stages)}
+            metrics |= {"data_parallel": placement.data_parallel, "devices_used": placement.devices_used}
     return finite(metrics)
 
 

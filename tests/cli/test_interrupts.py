@@ -2,11 +2,10 @@
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from child_process import run_python
 from command_runs import run
 
 from phaze_opt.cli.main import COMMANDS
@@ -55,14 +54,7 @@ def test_every_command_says_what_is_kept(command, capsys, monkeypatch):
     ],
 )
 def test_ctrl_c_while_it_runs(seconds, arguments, words, tmp_path):
-    ended = subprocess.run(
-        [sys.executable, "-c", CHILD, str(seconds), *arguments.split()],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    ended = run_python("-c", CHILD, seconds, *arguments.split(), cwd=tmp_path, timeout=120)
     assert ended.returncode == 130, ended.stderr
     assert ended.stdout == ""
     assert ended.stderr.startswith("phaze-opt: interrupted; ")

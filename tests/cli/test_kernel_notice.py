@@ -1,8 +1,8 @@
 """What is said while kernels compile: at once, only if they do, and one line where nobody watches."""
 
 import os
-import subprocess
-import sys
+
+from child_process import run_python
 
 MAIN = """
 import sys
@@ -30,14 +30,7 @@ def second(value):
 def run_with_kernels(folder, **environment):
     (folder / "kernels.py").write_text(KERNELS)
     known = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", MAIN.format(folder=str(folder))],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=known,
-        cwd=folder,
-    )
+    done = run_python("-c", MAIN.format(folder=str(folder)), check=True, env=known, cwd=folder)
     assert done.stdout == "[4, 8, 3.0]\n"
     return done.stderr
 

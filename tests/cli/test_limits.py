@@ -3,10 +3,9 @@
 import json
 import os
 import resource
-import subprocess
-import sys
 
 import pytest
+from child_process import run_python
 from sample_files import space_text, study_text
 
 SPACE = space_text(min_area_fraction=0.0, num_tc=[1, 2], num_vc=[1, 2], tc_width=[8], tc_depth=[8], glb_mb=[4])
@@ -27,15 +26,9 @@ def run_limited(arguments, folder, *, limit=None, value=0):
     work.mkdir()
     if limit is None:
         work.chmod(0o555)
-    ended = subprocess.run(
-        [sys.executable, "-m", "phaze_opt.cli", *(part.format(folder) for part in arguments)],
-        cwd=work,
-        preexec_fn=None if limit is None else lambda: resource.setrlimit(limit, (value, value)),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
+    prepare = None if limit is None else lambda: resource.setrlimit(limit, (value, value))
+    words = (part.format(folder) for part in arguments)
+    ended = run_python("-m", "phaze_opt.cli", *words, cwd=work, preexec_fn=prepare, timeout=280)
     assert "Traceback" not in ended.stderr
     return ended
 

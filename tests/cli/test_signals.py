@@ -2,10 +2,10 @@
 
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
+from child_process import run_python
 
 SEARCH = ["search", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--no-tracking", "--trials", "4"]
 AT_IMPORT = """
@@ -47,15 +47,7 @@ CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 
 def run_child(code, *arguments, folder, prepare=None):
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        preexec_fn=prepare,
-    )
+    ended = run_python("-c", code, *arguments, cwd=folder, timeout=200, preexec_fn=prepare)
     assert "Traceback" not in ended.stderr
     assert "Exception ignored" not in ended.stderr
     return ended
@@ -88,23 +80,14 @@ def test_a_signal_that_a_destructor_swallows_comes_again(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_what_whoever_started_the_command_ignores_stays_ignored(number, tmp_path):
     """A shell's background and nohup."""
-    ended = run_child(
-        AT_IMPORT,
-        int(number),
-        "phaze_opt.search.run",
-        *SEARCH,
-        folder=tmp_path,
-        prepare=lambda: signal.signal(number, signal.SIG_IGN),
-    )
+    arguments = (AT_IMPORT, int(number), "phaze_opt.search.run", *SEARCH)
+    ended = run_child(*arguments, folder=tmp_path, prepare=lambda: signal.signal(number, signal.SIG_IGN))
     assert ended.returncode == 0, ended.stderr
 
 
 def test_the_entry_imports_nothing_that_takes_a_while():
     code = "import sys, phaze_opt.cli.entry; print(*sorted(name.partition('.')[0] for name in sys.modules))"
-    ended = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=path())
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = run_python("-S", "-c", code, check=True, env=environment)
     heavy = {"typer", "click", "rich", "pydantic", "numpy", "numba", "importlib.metadata", "asyncio"}
     assert not heavy & set(ended.stdout.split())
-
-
-def path():
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,10 +1,9 @@
 """Compiled kernels: an edit of any source that goes into one is noticed, and nothing is compiled twice."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from child_process import run_python
 
 CALLEE = """
 from phaze_opt.record.compiled import compiled
@@ -31,15 +30,8 @@ def _run(folder: Path, *, factor: int = 0, code: str = "2.0", main: str = MAIN) 
     (folder / "caller.py").write_text(CALLER)
     environment = {"PATH": "", "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(folder)}
     package = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = [{package!r}, {str(folder)!r}]; {main}"],
-        cwd=folder,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.split()
+    code = f"import sys; sys.path[:0] = [{package!r}, {str(folder)!r}]; {main}"
+    return run_python("-c", code, cwd=folder, env=environment, check=True).stdout.split()
 
 
 def test_compiled_code_is_kept(tmp_path: Path) -> None:

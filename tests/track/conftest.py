@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,12 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make_store(empty_store: Path) -> Callable[[Path], None]:
-    def make(work_dir: Path) -> None:
-        shutil.copyfile(empty_store, work_dir / "mlflow.db")
+def work_dir(tmp_path: Path, empty_store: Path) -> Path:
+    """With an empty store."""
+    shutil.copyfile(empty_store, tmp_path / "mlflow.db")
+    return tmp_path
 
-    return make
+
+@pytest.fixture
+def destination(work_dir: Path) -> Destination:
+    return Destination(default_uri(work_dir), work_dir)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+from kits.recorded_store import AT_THE_END, rows
 
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.result import CertifyProgress, CertifyStage
@@ -31,27 +29,21 @@ MOVES = (moved(0, 0.0, 150.0), moved(1, 90.0, 150.0), moved(2, 90.0, 150.0), mov
 
 
 @pytest.fixture
-def work_dir(tmp_path: Path, make_store: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> Path:
-    make_store(tmp_path)
+def work_dir(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(mlflow, "PAUSE_S", 0.0)
-    return tmp_path
+    return work_dir
 
 
 def record(
     work_dir: Path, *events: object, files: dict[str, Path] | None = None
 ) -> protocol.CertificateTrackingSession:
-    session = MLflowTracker(is_background=False).open_certificate(protocol.TrackerConfig(work_dir=work_dir))
+    session = AT_THE_END.open_certificate(protocol.TrackerConfig(work_dir=work_dir))
     for event in events:
         session.observe_proof(event)
     session.log_artifacts(files or {})
     delivery = session.close()
     assert delivery.is_complete, delivery.reason
     return session
-
-
-def rows(work_dir: Path, query: str) -> list[tuple]:
-    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
-        return connection.execute(query).fetchall()
 
 
 def curve(work_dir: Path, name: str) -> list[tuple[int, float]]:
@@ -102,7 +94,7 @@ def test_a_resumed_proof_goes_on_in_its_run(work_dir: Path) -> None:
 
 
 def test_events_out_of_order_are_refused(work_dir: Path) -> None:
-    session = MLflowTracker(is_background=False).open_certificate(protocol.TrackerConfig(work_dir=work_dir))
+    session = AT_THE_END.open_certificate(protocol.TrackerConfig(work_dir=work_dir))
     with pytest.raises(TrackingError):
         session.observe_proof(MOVES[0])
     session.observe_proof(STARTED)

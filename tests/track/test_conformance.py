@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from kits.recorded_store import AT_THE_END, rows
 
 from phaze_opt.testing.events import example_search
 from phaze_opt.testing.trackers import StudyTrackerConformance, TrackerConformance
-from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.null import NullTracker
 from phaze_opt.track.protocol import StudyTracker, Tracker, TrackerConfig
 
 
-def trial_throughputs(database: Path) -> Mapping[int, float]:
+def trial_throughputs(work_dir: Path) -> Mapping[int, float]:
     """Read straight from the database; a trial that is there twice fails."""
     query = """
         select cast(trial.value as integer), coalesce(metric.value, 0.0) from tags as trial
@@ -24,10 +22,9 @@ def trial_throughputs(database: Path) -> Mapping[int, float]:
             on metric.run_uuid = trial.run_uuid and metric.key = 'throughput_samples_per_s'
         where trial.key = 'phaze_opt.trial'
     """
-    with closing(sqlite3.connect(database)) as connection:
-        rows = connection.execute(query).fetchall()
-    assert len({number for number, _ in rows}) == len(rows), "a trial was logged twice"
-    return dict(rows)
+    found = rows(work_dir, query)
+    assert len({number for number, _ in found}) == len(found), "a trial was logged twice"
+    return dict(found)
 
 
 class TestNullTracker(TrackerConformance):
@@ -45,18 +42,17 @@ class TestNullTracker(TrackerConformance):
 class TestMLflowTracker(TrackerConformance):
     @pytest.fixture
     def tracker(self) -> Tracker:
-        return MLflowTracker(is_background=False)
+        return AT_THE_END
 
     @pytest.fixture
-    def config(self, tmp_path: Path, make_store: Callable[[Path], None]) -> TrackerConfig:
-        make_store(tmp_path)
-        return TrackerConfig(work_dir=tmp_path)
+    def config(self, work_dir: Path) -> TrackerConfig:
+        return TrackerConfig(work_dir=work_dir)
 
     def recorded(self, config: TrackerConfig) -> Mapping[int, float]:
-        return trial_throughputs(config.work_dir / "mlflow.db")
+        return trial_throughputs(config.work_dir)
 
 
-def study_throughputs(database: Path) -> Mapping[tuple[str, int], float]:
+def study_throughputs(work_dir: Path) -> Mapping[tuple[str, int], float]:
     """Read straight from the database; a trial that is there twice fails."""
     query = """
         select cell.value, cast(trial.value as integer), coalesce(metric.value, 0.0) from tags as trial
@@ -65,10 +61,9 @@ def study_throughputs(database: Path) -> Mapping[tuple[str, int], float]:
             on metric.run_uuid = trial.run_uuid and metric.key = 'throughput_samples_per_s'
         where trial.key = 'phaze_opt.trial'
     """
-    with closing(sqlite3.connect(database)) as connection:
-        rows = connection.execute(query).fetchall()
-    assert len({(key, number) for key, number, _ in rows}) == len(rows), "a trial was logged twice"
-    return {(key, number): value for key, number, value in rows}
+    found = rows(work_dir, query)
+    assert len({(key, number) for key, number, _ in found}) == len(found), "a trial was logged twice"
+    return {(key, number): value for key, number, value in found}
 
 
 class TestNullStudyTracker(StudyTrackerConformance):
@@ -80,12 +75,11 @@ class TestNullStudyTracker(StudyTrackerConformance):
 class TestMLflowStudyTracker(StudyTrackerConformance):
     @pytest.fixture
     def tracker(self) -> StudyTracker:
-        return MLflowTracker(is_background=False)
+        return AT_THE_END
 
     @pytest.fixture
-    def config(self, tmp_path: Path, make_store: Callable[[Path], None]) -> TrackerConfig:
-        make_store(tmp_path)
-        return TrackerConfig(work_dir=tmp_path)
+    def config(self, work_dir: Path) -> TrackerConfig:
+        return TrackerConfig(work_dir=work_dir)
 
     def recorded(self, config: TrackerConfig) -> Mapping[tuple[str, int], float]:
-        return study_throughputs(config.work_dir / "mlflow.db")
+        return study_throughputs(config.work_dir)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kits.recorded_store import AT_THE_END, FlakyClient, rows, tell
 
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.record.lock import locked
@@ -30,28 +30,9 @@ NUM_LINES = NUM_TRIALS + 1
 NUM_PENDING = NUM_LINES + 4  # the ends of the run, config.json and best.json
 
 
-@pytest.fixture
-def work_dir(tmp_path: Path, make_store: Callable[[Path], None]) -> Path:
-    make_store(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def destination(work_dir: Path) -> Destination:
-    return Destination(default_uri(work_dir), work_dir)
-
-
 def record(work_dir: Path, events=EVENTS, *, uri: str = "") -> Delivery:
-    session = MLflowTracker(is_background=False).open(TrackerConfig(uri, work_dir=work_dir))
     is_resumed = any(isinstance(event, TrialFinished) and event.trial.is_resumed for event in events)
-    for event in record_search(work_dir, events, is_resumed=is_resumed):
-        session.observe(event)
-    return session.close()
-
-
-def rows(work_dir: Path, query: str) -> list[tuple]:
-    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
-        return connection.execute(query).fetchall()
+    return tell(work_dir, events, uri, is_resumed=is_resumed).close()
 
 
 def trial_numbers(work_dir: Path) -> list[int]:
@@ -95,27 +76,6 @@ def test_failure_at_any_call_is_repaired_by_the_next_delivery(
     assert rows(work_dir, "select count(*) from runs where status != 'FINISHED'") == [(0,)]
 
 
-class FlakyClient:
-    """Passes calls on, but the n-th does its work and then fails, as when an answer is lost."""
-
-    def __init__(self, client, failing_call: int) -> None:
-        self._client = client
-        self._calls_left = failing_call
-
-    def __getattr__(self, name: str):
-        method = getattr(self._client, name)
-
-        def call(*args, **kwargs):
-            answer = method(*args, **kwargs)
-            self._calls_left -= 1
-            if self._calls_left == 0:
-                message = f"a cat stood in the way of {name}"
-                raise ConnectionError(message)
-            return answer
-
-        return call
-
-
 def test_a_second_delivery_finds_nothing_to_do(work_dir: Path, destination: Destination, monkeypatch) -> None:
     record(work_dir)
     (place,) = list_orders(work_dir)
@@ -146,9 +106,7 @@ def test_a_search_leaves_one_journal(work_dir: Path) -> None:
 
 
 def test_a_record_that_another_process_delivers_is_left_to_it(work_dir: Path, destination: Destination) -> None:
-    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=work_dir))
-    for event in record_search(work_dir, EVENTS):
-        session.observe(event)
+    session = tell(work_dir, EVENTS)
     (place,) = list_orders(work_dir)
     with locked(place.lock, busy=""):
         assert not deliver_once(place, destination)
@@ -159,7 +117,7 @@ def test_a_record_that_another_process_delivers_is_left_to_it(work_dir: Path, de
 
 
 def test_a_torn_line_costs_that_line(work_dir: Path) -> None:
-    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=work_dir))
+    session = AT_THE_END.open(TrackerConfig(work_dir=work_dir))
     events = record_search(work_dir, EVENTS)
     path = OrderFile(events[0].directory).directory / "trials.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -190,9 +148,7 @@ def test_a_longer_search_continues_a_shorter_one_with_its_new_params_as_tags(wor
 
 def test_a_run_deleted_in_the_store_comes_back_whole_when_its_search_goes_on(work_dir: Path) -> None:
     record(work_dir, EVENTS[:6])
-    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
-        connection.execute("update runs set lifecycle_stage = 'deleted'")
-        connection.commit()
+    rows(work_dir, "update runs set lifecycle_stage = 'deleted'")
     record(work_dir, resumed(EVENTS, num_known=5))
     alive = "select count(*) from runs where lifecycle_stage = 'active'"
     assert rows(work_dir, alive) == [(NUM_TRIALS + 1,)]
@@ -220,9 +176,7 @@ def test_a_record_for_another_store_is_not_delivered_here(
 
 def test_a_deleted_experiment_is_said_in_one_sentence(work_dir: Path) -> None:
     record(work_dir, EVENTS[:3])
-    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
-        connection.execute("update experiments set lifecycle_stage = 'deleted' where name = 'phaze-opt'")
-        connection.commit()
+    rows(work_dir, "update experiments set lifecycle_stage = 'deleted' where name = 'phaze-opt'")
     delivery = record(work_dir)
     assert delivery.num_pending == NUM_PENDING
     assert "\n" not in delivery.reason
@@ -236,7 +190,7 @@ def test_more_params_than_one_batch_takes(work_dir: Path) -> None:
 
 
 def test_misuse_is_told_and_unwritable_directories_are_refused(tmp_path: Path, work_dir: Path) -> None:
-    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
+    session = AT_THE_END.open(TrackerConfig(work_dir=tmp_path))
     with pytest.raises(TrackingError, match="before the start"):
         session.observe(EVENTS[1])
     with pytest.raises(TrackingError, match="no directory"):
@@ -301,7 +255,7 @@ def test_a_search_of_an_earlier_version_goes_on_in_its_run(work_dir: Path) -> No
     attempt = work_dir / "phaze-opt-runs" / "example-0001" / "tracking" / "20260101T000000000-abcdef"
     attempt.mkdir(parents=True)
     (attempt / "tracking.jsonl").write_text("")
-    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=work_dir))
+    session = AT_THE_END.open(TrackerConfig(work_dir=work_dir))
     first = record_search(work_dir, EVENTS[:5])[0]
     session.observe(replace(first, is_resumed=True))
     for event in record_search(work_dir, resumed(EVENTS, num_known=4), is_resumed=True)[1:]:

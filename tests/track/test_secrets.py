@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from child_process import run_python
 from sample_files import space_text, study_text
 
 from phaze_opt.cli.main import main
@@ -40,14 +39,8 @@ def test_a_search_and_a_study_leave_no_secret(uri: str, tmp_path: Path) -> None:
     watcher = threading.Thread(target=watch_arguments, args=(ended, found))
     watcher.start()
     for arguments in (search, [*search, "--json", "--resume"], ["study", "run", "study.toml"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "phaze_opt.cli", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "MLFLOW_TRACKING_URI": uri},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
+        done = run_python("-m", "phaze_opt.cli", *arguments, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
         assert "is not in" in done.stderr
         assert SECRET not in done.stdout + done.stderr

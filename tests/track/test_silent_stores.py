@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import logging
 import socket
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from kits.recorded_store import rows, tell
 
-from phaze_opt.testing.events import example_search, record_search
+from phaze_opt.testing.events import example_search
 from phaze_opt.track import deliver, store
 from phaze_opt.track.deliver import deliver_waiting, follow
-from phaze_opt.track.destination import Destination, default_uri
-from phaze_opt.track.mlflow import MLflowSession, MLflowTracker
+from phaze_opt.track.destination import Destination
+from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.order import list_orders
-from phaze_opt.track.protocol import TrackerConfig
 from phaze_opt.track.store import StoreClock
 
 NUM_TRIALS = 4
+EVENTS = example_search(NUM_TRIALS)
 ANSWERS = {
     "500": b"HTTP/1.1 500 X\r\nContent-Length: 4\r\nConnection: close\r\n\r\nboom",
     "html": b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\nConnection: close\r\n\r\n<html></html>",
     "close": b"",
 }
+
+
+Lose = Callable[[range], None]
 
 
 @contextmanager
@@ -51,19 +54,12 @@ def fake_server(answer: bytes | None) -> Iterator[str]:
             connection.close()
 
 
-def tell(tracker: MLflowTracker, work_dir: Path, uri: str = "") -> MLflowSession:
-    session = tracker.open(TrackerConfig(uri, work_dir=work_dir))
-    for event in record_search(work_dir, example_search(NUM_TRIALS)):
-        session.observe(event)
-    return session
-
-
 @pytest.mark.parametrize(
     ("answer", "word"), [("500", "HTTP 500"), ("html", "no MLflow server"), ("close", "no server answers")]
 )
 def test_a_server_of_another_kind_is_said_to_be_such(answer: str, word: str, tmp_path: Path) -> None:
     with fake_server(ANSWERS[answer]) as place:
-        delivery = tell(MLflowTracker(is_background=False), tmp_path, f"http://me:secret@{place}").close()
+        delivery = tell(tmp_path, EVENTS, f"http://me:secret@{place}").close()
     assert delivery.num_delivered == 0
     assert word in delivery.reason
     assert "secret" not in delivery.reason
@@ -84,7 +80,8 @@ def test_a_store_that_never_answers_is_given_up_while_the_search_goes_on(scheme:
     logging.getLogger("phaze_opt.track.mlflow").addHandler(listener)
     try:
         with fake_server(None) as place:
-            session = tell(MLflowTracker(first_answer_s=0.5), tmp_path, f"{scheme}://me:secret@{place}/db")
+            tracker = MLflowTracker(first_answer_s=0.5)
+            session = tell(tmp_path, EVENTS, f"{scheme}://me:secret@{place}/db", tracker=tracker)
             assert said.wait(120), "the search is still running, and nobody has said that it is not tracked"
             delivery = session.close()
     finally:
@@ -116,9 +113,8 @@ class LostClient:
 
 
 @pytest.fixture
-def lose(tmp_path: Path, make_store: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch):
+def lose(monkeypatch: pytest.MonkeyPatch) -> Lose:
     """Makes the calls of a range fail."""
-    make_store(tmp_path)
     monkeypatch.setattr(deliver, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(LostClient, "num_calls", 0)
     real = store.open_client
@@ -129,36 +125,35 @@ def lose(tmp_path: Path, make_store: Callable[[Path], None], monkeypatch: pytest
     return apply
 
 
-def follow_to_the_end(work_dir: Path, clock: StoreClock) -> bool:
+def follow_to_the_end(destination: Destination, clock: StoreClock) -> bool:
     """Follow a record that has ended."""
-    (place,) = list_orders(work_dir)
+    (place,) = list_orders(destination.work_dir)
     ended = threading.Event()
     ended.set()
-    return follow(place, Destination(default_uri(work_dir), work_dir), ended=ended, clock=clock)
+    return follow(place, destination, ended=ended, clock=clock)
 
 
-def test_a_store_that_returns_gets_everything_once(tmp_path: Path, lose: Callable[[range], None]) -> None:
-    tell(MLflowTracker(is_background=False), tmp_path)
+def test_a_store_that_returns_gets_everything_once(work_dir: Path, destination: Destination, lose: Lose) -> None:
+    tell(work_dir, EVENTS)
     lose(range(9, 13))
     clock = StoreClock(0.0, 60.0)
-    assert follow_to_the_end(tmp_path, clock)
+    assert follow_to_the_end(destination, clock)
     assert clock.trouble == ""
-    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as connection:
-        assert connection.execute("select count(*) from runs").fetchone() == (NUM_TRIALS + 1,)
+    assert rows(work_dir, "select count(*) from runs") == [(NUM_TRIALS + 1,)]
 
 
 def test_a_store_that_stays_away_is_given_up_and_gets_everything_later(
-    tmp_path: Path, lose: Callable[[range], None]
+    work_dir: Path, destination: Destination, lose: Lose
 ) -> None:
-    session = tell(MLflowTracker(is_background=False), tmp_path)
+    session = tell(work_dir, EVENTS)
     lose(range(9, 10_000))
-    assert not follow_to_the_end(tmp_path, StoreClock(60.0, 0.05))
-    (place,) = list_orders(tmp_path)
+    assert not follow_to_the_end(destination, StoreClock(60.0, 0.05))
+    (place,) = list_orders(work_dir)
     order = place.read()
     assert order is not None
     state = place.state(order)
     assert state.has_answered
     assert "the database is gone" in state.reason
     lose(range(0))
-    assert deliver_waiting(Destination(default_uri(tmp_path), tmp_path)) == 0
+    assert deliver_waiting(destination) == 0
     assert session.close().is_complete

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from kits.recorded_store import AT_THE_END, FlakyClient, rows
 
 from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.plugins import PluginGroup
@@ -22,7 +20,6 @@ from phaze_opt.track import guard, store
 from phaze_opt.track.deliver import deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.lookup import newest_link
-from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.null import NullSession
 from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
 from phaze_opt.track.records import MAX_CURVE_POINTS, median_curve, thinned
@@ -40,22 +37,11 @@ RUNS = """
 """
 
 
-@pytest.fixture
-def work_dir(tmp_path: Path, make_store: Callable[[Path], None]) -> Path:
-    make_store(tmp_path)
-    return tmp_path
-
-
 def record(work_dir: Path, events: tuple[StudyEvent, ...] = EVENTS, **config) -> Delivery:
-    session = MLflowTracker(is_background=False).open_study(TrackerConfig(work_dir=work_dir, **config))
+    session = AT_THE_END.open_study(TrackerConfig(work_dir=work_dir, **config))
     for event in record_study(work_dir, events):
         session.observe_study(event)
     return session.close()
-
-
-def rows(work_dir: Path, query: str) -> list[tuple]:
-    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
-        return connection.execute(query).fetchall()
 
 
 def levels(work_dir: Path) -> dict[str, int]:
@@ -170,14 +156,10 @@ def test_the_interface_is_opened_at_the_view_of_the_newest_study(work_dir: Path)
 
 
 def test_an_experiment_of_the_users_keeps_its_note(work_dir: Path) -> None:
-    with closing(sqlite3.connect(work_dir / "mlflow.db")) as connection:
-        connection.execute(
-            "insert into experiments (experiment_id, name, lifecycle_stage, artifact_location) "
-            "values (7, 'mine', 'active', '/tmp/x')"
-        )
-        connection.execute("insert into experiment_tags (experiment_id, key, value) values (7, ?, ?)",
-                           ("mlflow.note.content", "my words"))  # fmt: skip
-        connection.commit()
+    columns = "experiment_id, name, lifecycle_stage, artifact_location"
+    rows(work_dir, f"insert into experiments ({columns}) values (7, 'mine', 'active', '/tmp/x')")
+    words = ("mlflow.note.content", "my words")
+    rows(work_dir, "insert into experiment_tags (experiment_id, key, value) values (7, ?, ?)", *words)
     assert record(work_dir, EVENTS[:2], experiment="mine").is_complete
     assert experiment_tags(work_dir, "mine")["mlflow.note.content"] == "my words"
     assert "mlflow.sharedViewState.trials" in experiment_tags(work_dir, "mine")
@@ -194,27 +176,6 @@ def test_failure_at_any_call_is_repaired_by_the_next_delivery(failing_call: int,
     assert rows(work_dir, "select count(*) from runs where status != 'FINISHED'") == [(0,)]
     points = "select count(*) from metrics where key in ('regret_curve_pct', 'best_throughput_samples_per_s')"
     assert rows(work_dir, points) == [(NUM_TRIALS * (2 * NUM_CELLS + 2),)]
-
-
-class FlakyClient:
-    """Passes calls on, but the n-th does its work and then fails, as when an answer is lost."""
-
-    def __init__(self, client, failing_call: int) -> None:
-        self._client = client
-        self._calls_left = failing_call
-
-    def __getattr__(self, name: str):
-        method = getattr(self._client, name)
-
-        def call(*args, **kwargs):
-            answer = method(*args, **kwargs)
-            self._calls_left -= 1
-            if self._calls_left == 0:
-                message = f"a cat stood in the way of {name}"
-                raise ConnectionError(message)
-            return answer
-
-        return call
 
 
 def test_an_interrupted_study_is_killed_and_a_resumed_one_finished_in_the_same_runs(work_dir: Path) -> None:
@@ -257,7 +218,7 @@ def test_a_given_experiment_holds_the_study(work_dir: Path) -> None:
 
 
 def test_misuse_is_told(work_dir: Path) -> None:
-    session = MLflowTracker(is_background=False).open_study(TrackerConfig(work_dir=work_dir))
+    session = AT_THE_END.open_study(TrackerConfig(work_dir=work_dir))
     with pytest.raises(TrackingError, match="one study"):
         session.observe_study(EVENTS[1])
     (started,) = record_study(work_dir, EVENTS[:1])

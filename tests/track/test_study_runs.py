@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kits.recorded_store import AT_THE_END
 
 from phaze_opt.study.events import CellFinished, StudyStarted
 from phaze_opt.testing.events import example_study, record_study
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.lookup import find_search_runs
-from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.protocol import TrackerConfig
 
 EVENTS = example_study(1, num_seeds=1, strategies=("tpe", "random"))
 
 
-def test_every_search_has_its_run(tmp_path: Path, make_store: Callable[[Path], None]) -> None:
-    make_store(tmp_path)
-    session = MLflowTracker(is_background=False).open_study(TrackerConfig(work_dir=tmp_path))
-    for event in record_study(tmp_path, EVENTS):
+def test_every_search_has_its_run(work_dir: Path, destination: Destination) -> None:
+    session = AT_THE_END.open_study(TrackerConfig(work_dir=work_dir))
+    for event in record_study(work_dir, EVENTS):
         session.observe_study(event)
     assert session.close().is_complete
     started = next(event for event in EVENTS if isinstance(event, StudyStarted))
-    destination = Destination(default_uri(tmp_path), tmp_path)
     runs = find_search_runs(destination, started.study_id)
     assert set(runs) == {event.result.cell.key for event in EVENTS if isinstance(event, CellFinished)}
     assert len(set(runs.values())) == len(runs)

@@ -8,25 +8,18 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kits.recorded_store import AT_THE_END, tell
 
 from phaze_opt.errors import InputError
 from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.lookup import EVERYTHING, newest_link
-from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.protocol import TrackerConfig
 from phaze_opt.track.server import ServerAddress, check_servable, count_pending
 from phaze_opt.track.store import open_client
-
-
-@pytest.fixture
-def destination(tmp_path: Path, make_store: Callable[[Path], None]) -> Destination:
-    make_store(tmp_path)
-    return Destination(default_uri(tmp_path), tmp_path)
 
 
 def free_port() -> int:
@@ -69,9 +62,7 @@ def test_addresses() -> None:
 def test_it_delivers_what_waits_then_serves_until_ended(
     ending: signal.Signals, tmp_path: Path, destination: Destination
 ) -> None:
-    session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path))
-    for event in record_search(tmp_path, example_search(3)):
-        session.observe(event)  # and then the search is killed: nothing is delivered
+    tell(tmp_path, example_search(3))  # and then the search is killed: nothing is delivered
     assert count_pending(destination) == 8
     port = free_port()
     command = [sys.executable, "-m", "phaze_opt.cli", "ui", "--port", str(port)]
@@ -103,7 +94,7 @@ def test_an_impossible_host_is_refused(destination: Destination) -> None:
 def test_the_link_is_of_the_newest_search(tmp_path: Path, destination: Destination) -> None:
     assert newest_link(destination) == EVERYTHING
     for name in ("older", "newer"):
-        session = MLflowTracker(is_background=False).open(TrackerConfig(work_dir=tmp_path, experiment=name))
+        session = AT_THE_END.open(TrackerConfig(work_dir=tmp_path, experiment=name))
         for event in record_search(tmp_path / name, example_search(2)):
             session.observe(event)
         session.close()
