@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from phaze_opt.record.compiled import compiled, inlined
 from phaze_opt.schedule.set_bound import optimistic
-from phaze_opt.schedule.structure import BlockArrays
 from phaze_opt.schedule.tree_search import UNPLACED, earliest_start
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
@@ -20,28 +19,45 @@ RANK_SHARE = 0.2
 MAX_COMPARED = 40
 
 
+# A call of a kernel copies and counts every array of the tuples that it is given: tuples hold what is used together.
+class Rates(NamedTuple):
+    """What operators earn at once by the prices, and what keeps them from running at once.
+
+    Attributes:
+        prices: (num_vectors, 2, n) what each operator adds a second to the bound of a vector, in each mode.
+        orders: (num_vectors, n) operators by descending price on one core.
+        after: (n, n) whether the second operator comes after the first.
+        masks, needs, cores, is_chip: as in `BlockArrays`.
+    """
+
+    prices: NDArray[np.float64]
+    orders: NDArray[np.int64]
+    after: NDArray[np.bool_]
+    masks: NDArray[np.int64]
+    needs: NDArray[np.int64]
+    cores: NDArray[np.int64]
+    is_chip: bool
+
+
 class BeamTables(NamedTuple):
     """What of a block and its prices stays the same over the whole search.
 
     Attributes:
-        block: the block.
+        pred_ptr, pred_idx: as in `BlockArrays`.
         lengths: (3, n) one core, spread, the shorter.
-        after: (n, n) whether the second operator comes after the first.
         classes: (n,) of interchangeable operators.
         tails: (n,) what must follow the end of each.
         values: (num_vectors, n) what each operator adds to the bound of a vector: see `set_bound`.
-        prices: (num_vectors, 2, n) the same a second, in each mode.
-        orders: (num_vectors, n) operators by descending price on one core.
+        rates: the same a second.
     """
 
-    block: BlockArrays
+    pred_ptr: NDArray[np.int64]
+    pred_idx: NDArray[np.int64]
     lengths: NDArray[np.float64]
-    after: NDArray[np.bool_]
     classes: NDArray[np.int64]
     tails: NDArray[np.float64]
     values: NDArray[np.float64]
-    prices: NDArray[np.float64]
-    orders: NDArray[np.int64]
+    rates: Rates
 
 
 class Level(NamedTuple):
@@ -73,12 +89,8 @@ class Candidates(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What is written over for every partial schedule: who runs, who may be placed next, when; sets beside a child."""
+    """What `lost_time` writes over: operators begun, those in waiting, and sets of them beside those begun."""
 
-    running: NDArray[np.int64]
-    frontier: NDArray[np.int64]
-    ready: NDArray[np.float64]
-    earliest: NDArray[np.float64]
     begun: NDArray[np.int64]
     begun_ends: NDArray[np.float64]
     begun_modes: NDArray[np.int64]
@@ -96,10 +108,6 @@ def scratch_of(count, cores):
     most = min(cores[0], count) + min(cores[1], count) + 2
     return Scratch(
         np.empty(count, np.int64),
-        np.empty(count, np.int64),
-        np.empty(count),
-        np.empty((2, count)),
-        np.empty(count, np.int64),
         np.empty(count),
         np.empty(count, np.int64),
         np.empty(count, np.bool_),
@@ -111,7 +119,7 @@ def scratch_of(count, cores):
 
 
 @compiled
-def open_state(block: BlockArrays, modes, ends, last, scratch: Scratch):
+def open_state(modes, ends, last, pred_ptr, pred_idx, running, frontier, ready):
     """Fill the operators that still run at ``last`` and those that may be placed next, with when they may start.
 
     Returns:
@@ -122,19 +130,19 @@ def open_state(block: BlockArrays, modes, ends, last, scratch: Scratch):
     for i in range(modes.shape[0]):
         if modes[i] != UNPLACED:
             if ends[i] > last:
-                scratch.running[num_running] = i
+                running[num_running] = i
                 num_running += 1
             continue
         at = last
-        for a in range(block.pred_ptr[i], block.pred_ptr[i + 1]):
-            before = block.pred_idx[a]
+        for a in range(pred_ptr[i], pred_ptr[i + 1]):
+            before = pred_idx[a]
             if modes[before] == UNPLACED:
                 at = np.inf
                 break
             at = max(at, ends[before])
         if at < np.inf:
-            scratch.frontier[num_frontier] = i
-            scratch.ready[num_frontier] = at
+            frontier[num_frontier] = i
+            ready[num_frontier] = at
             num_frontier += 1
     return num_running, num_frontier
 
@@ -162,21 +170,20 @@ def count_ready(modes, pred_ptr, pred_idx):
 
 
 @compiled
-def soonest_end(tables: BeamTables, modes, ends, num_running, num_frontier, scratch: Scratch):
+def soonest_end(opened, num_running, num_frontier, modes, ends, lengths, needs, cores):
     """Fill the earliest start of the frontier in each mode; returns when the first that has a length could end.
 
     What could not begin before then need not be tried now: in any completion, the one that ends first could be moved
     before it (Giffler and Thompson, Operations Research 8 (1960), for job shops).
     """
-    lengths, running = tables.lengths, scratch.running
-    needs, cores = tables.block.needs, tables.block.cores
+    running, frontier, ready, earliest = opened
     soonest = np.inf
     for k in range(num_frontier):
-        i = scratch.frontier[k]
+        i = frontier[k]
         for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
             length = lengths[mode, i]
-            begin = earliest_start(i, mode, length, scratch.ready[k], modes, ends, running, num_running, needs, cores)
-            scratch.earliest[mode, k] = begin
+            begin = earliest_start(i, mode, length, ready[k], modes, ends, running, num_running, needs, cores)
+            earliest[mode, k] = begin
             if length > 0.0:
                 soonest = min(soonest, begin + length)
     return soonest
@@ -202,99 +209,98 @@ def price_bound(prices, left, begin, modes, ends, running, num_running):
 
 
 @compiled
-def path_bounds(tables: BeamTables, ends, num_running, num_frontier, scratch: Scratch):
+def path_bounds(opened, num_running, num_frontier, ends, shortest, tails):
     """Least makespan by paths, and what of it must follow the next start; what is behind the frontier is in the tails.
 
     Whatever is placed next keeps both: it takes no less than its shortest time.
     """
     bound = 0.0
     rest = 0.0
+    running, frontier, ready, _ = opened
     for k in range(num_running):
-        i = scratch.running[k]
-        bound = max(bound, ends[i] + tables.tails[i])
+        bound = max(bound, ends[running[k]] + tails[running[k]])
     for k in range(num_frontier):
-        i = scratch.frontier[k]
-        path = tables.lengths[2, i] + tables.tails[i]
-        bound = max(bound, scratch.ready[k] + path)
+        path = shortest[frontier[k]] + tails[frontier[k]]
+        bound = max(bound, ready[k] + path)
         rest = max(rest, path)
     return bound, rest
 
 
 # The three pieces of `heaviest_beside` are inlined by numba: as calls they cost the level search 5 % of its time.
 @inlined
-def leave_room(block, moment, num_begun, scratch):
+def leave_room(moment, begun, ends, num_begun, modes, needs, cores, room):
     """Fill ``room`` with the cores of each type that those begun leave free after ``moment``."""
-    room = scratch.room
-    room[0] = block.cores[0]
-    room[1] = block.cores[1]
+    room[0] = cores[0]
+    room[1] = cores[1]
     for k in range(num_begun):
-        if scratch.begun_ends[k] > moment:
-            room[0] -= block.needs[scratch.begun_modes[k], scratch.begun[k], 0]
-            room[1] -= block.needs[scratch.begun_modes[k], scratch.begun[k], 1]
+        if ends[k] > moment:
+            room[0] -= needs[modes[k], begun[k], 0]
+            room[1] -= needs[modes[k], begun[k], 1]
 
 
 @inlined
-def may_run_beside(j, moment, after, num_begun, scratch):
+def may_run_beside(j, moment, begun, ends, num_begun, after):
     """Whether operator ``j`` comes after none of those begun that still run after ``moment``."""
     is_free = True
     for k in range(num_begun):
-        is_free = is_free and not (scratch.begun_ends[k] > moment and after[scratch.begun[k], j])
+        is_free = is_free and not (ends[k] > moment and after[begun[k], j])
     return is_free
 
 
 @inlined
-def heaviest_by_type(block, prices, found, scratch):
+def heaviest_by_type(v, candidates, found, prices, masks, room, cores):
     """Most that what fits can earn under the rule `type`, where one operator may spread over a type that is idle."""
     total = 0.0
     for t in range(2):
         on_one_core = 0.0
         spread = 0.0
-        num_cores = scratch.room[t]
+        num_cores = room[t]
         for k in range(found):
-            j = scratch.fitting[k]
-            if block.masks[j] != t + 1:
+            j = candidates[k]
+            if masks[j] != t + 1:
                 continue
             if num_cores > 0:
-                on_one_core += prices[0, j]
+                on_one_core += prices[v, 0, j]
                 num_cores -= 1
-            if scratch.room[t] == block.cores[t]:
-                spread = max(spread, prices[1, j])
+            if room[t] == cores[t]:
+                spread = max(spread, prices[v, 1, j])
         total += max(on_one_core, spread)
     return total
 
 
 @compiled
-def heaviest_beside(tables: BeamTables, v, moment, num_begun, scratch: Scratch):
+def heaviest_beside(rates: Rates, v, moment, num_begun, scratch: Scratch):
     """Most that operators in waiting can earn a second, by the prices of vector ``v``, beside those begun.
 
     Begun are those that still run after ``moment``.
     """
-    block, room, taken, prices = tables.block, scratch.room, scratch.taken, tables.prices[v]
-    leave_room(block, moment, num_begun, scratch)
+    prices, orders, after, masks, needs, cores, is_chip = rates
+    begun, begun_ends, begun_modes, waiting, fitting, best_of, room, taken = scratch
+    leave_room(moment, begun, begun_ends, num_begun, begun_modes, needs, cores, room)
     if room[0] <= 0 and room[1] <= 0:
         return 0.0
     found = 0
     taken[:] = 0
-    for j in tables.orders[v]:
-        kind = block.masks[j] - 1
+    for j in orders[v]:
+        kind = masks[j] - 1
         most = min(room[0], room[1]) if kind == 2 else room[kind]
         # More than the cores can take only matter where one of them may spread instead.
-        may_spread = not block.is_chip and kind < 2 and room[kind] == block.cores[kind]
-        if not scratch.waiting[j] or (taken[kind] >= most and not may_spread):
+        may_spread = not is_chip and kind < 2 and room[kind] == cores[kind]
+        if not waiting[j] or (taken[kind] >= most and not may_spread):
             continue
-        if not may_run_beside(j, moment, tables.after, num_begun, scratch):
+        if not may_run_beside(j, moment, begun, begun_ends, num_begun, after):
             continue
-        scratch.fitting[found] = j
+        fitting[found] = j
         found += 1
         taken[kind] += 1
-        if block.is_chip and found >= room[0] + room[1] + min(room[0], room[1]):
+        if is_chip and found >= room[0] + room[1] + min(room[0], room[1]):
             break
-    best = optimistic(scratch.fitting, 0, found, prices[0], block.masks, room, scratch.best_of)
-    return best if block.is_chip else max(best, heaviest_by_type(block, prices, found, scratch))
+    best = optimistic(fitting, 0, found, prices[v, 0], masks, room, best_of)
+    return best if is_chip else max(best, heaviest_by_type(v, fitting, found, prices, masks, room, cores))
 
 
 @compiled
-def lost_time(tables: BeamTables, v, child, modes, ends, num_running, scratch: Scratch):
+def lost_time(rates: Rates, v, child, modes, ends, running, num_running, scratch: Scratch):
     """Time after a child begins in which what has begun keeps the rest from earning a second's worth a second.
 
     Until the last of them ends, only sets that hold those still running are possible, so what they cannot earn is lost
@@ -303,13 +309,14 @@ def lost_time(tables: BeamTables, v, child, modes, ends, num_running, scratch: S
     Args:
         v: vector of prices.
         child: (operator, mode, begin, finish).
-        modes, ends, num_running: of its parent.
+        modes, ends, running, num_running: of its parent.
     """
     operator, mode, begin, finish = child
+    prices, waiting = rates.prices, scratch.waiting
     begun, begun_ends, begun_modes = scratch.begun, scratch.begun_ends, scratch.begun_modes
     count = 0
     for k in range(num_running):
-        j = scratch.running[k]
+        j = running[k]
         if ends[j] > begin:
             begun[count] = j
             begun_ends[count] = ends[j]
@@ -320,8 +327,8 @@ def lost_time(tables: BeamTables, v, child, modes, ends, num_running, scratch: S
     begun_modes[count] = mode
     count += 1
     for j in range(modes.shape[0]):
-        scratch.waiting[j] = modes[j] == UNPLACED
-    scratch.waiting[operator] = False
+        waiting[j] = modes[j] == UNPLACED
+    waiting[operator] = False
     lost = 0.0
     moment = begin
     while True:
@@ -330,45 +337,46 @@ def lost_time(tables: BeamTables, v, child, modes, ends, num_running, scratch: S
         for k in range(count):
             if begun_ends[k] > moment:
                 until = min(until, begun_ends[k])
-                earned += tables.prices[v, begun_modes[k], begun[k]]
+                earned += prices[v, begun_modes[k], begun[k]]
         if until == np.inf:
             return lost
-        earned += heaviest_beside(tables, v, moment, count, scratch)
+        earned += heaviest_beside(rates, v, moment, count, scratch)
         lost += max(0.0, 1.0 - earned) * (until - moment)
         moment = until
 
 
 @compiled
-def add_children(tables: BeamTables, level: Level, s, counts, limits, scratch: Scratch, found, out: Candidates):
+def add_children(tables: BeamTables, s, parent, opened, counts, limits, scratch, found, out: Candidates):
     """Write the children of partial schedule ``s`` whose bound is below the cutoff into ``out`` from ``found`` on.
 
     Args:
+        parent: (modes, ends, price of what is left) of it.
         counts: (operators that run, operators that may be placed next).
         limits: (first time at which none need begin, bound by paths, time that must follow the next start, cutoff).
 
     Returns:
         The number of children written so far.
     """
-    modes, ends, lengths, frontier = level.modes[s], level.ends[s], tables.lengths, scratch.frontier
+    _, _, lengths, classes, tails, _, rates = tables
+    modes, ends, left = parent
+    running, frontier, ready, earliest = opened
     num_running, num_frontier = counts
     soonest, known, rest, cutoff = limits
     for k in range(num_frontier):
         i = frontier[k]
         for mode in range(2 if lengths[1, i] < lengths[0, i] else 1):
-            begin = scratch.earliest[mode, k]
+            begin = earliest[mode, k]
             finish = begin + lengths[mode, i]
-            if begin >= soonest or is_interchangeable(k, begin, frontier, scratch.ready, tables.classes):
+            if begin >= soonest or is_interchangeable(k, begin, frontier, ready, classes):
                 continue
-            paths = max(known, begin + rest, finish + tables.tails[i])
+            paths = max(known, begin + rest, finish + tails[i])
             if paths >= cutoff:
                 continue
-            bound, mean, best = price_bound(
-                tables.prices, level.left[s], begin, modes, ends, scratch.running, num_running
-            )
+            bound, mean, best = price_bound(rates.prices, left, begin, modes, ends, running, num_running)
             if bound >= cutoff:
                 continue
             rank = max(bound, paths) + RANK_SHARE * mean
-            bound += lost_time(tables, best, (i, mode, begin, finish), modes, ends, num_running, scratch)
+            bound += lost_time(rates, best, (i, mode, begin, finish), modes, ends, running, num_running, scratch)
             if bound >= cutoff:
                 continue
             out.bounds[found] = max(bound, paths)
@@ -387,16 +395,24 @@ def expand_level(tables: BeamTables, level: Level, cutoff, out: Candidates):
     Returns:
         The number of children.
     """
-    scratch = scratch_of(level.modes.shape[1], tables.block.cores)
+    pred_ptr, pred_idx, lengths, _, tails, _, rates = tables
+    needs, cores, shortest = rates.needs, rates.cores, lengths[2]
+    all_modes, all_ends, lasts, all_left, _ = level
+    count = all_modes.shape[1]
+    running, frontier, ready = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count)
+    # Who runs, who may be placed next, from when, and when it could start in each mode.
+    opened = (running, frontier, ready, np.empty((2, count)))
+    scratch = scratch_of(count, cores)
     found = 0
-    for s in range(level.lasts.shape[0]):
-        modes, ends = level.modes[s], level.ends[s]
-        num_running, num_frontier = open_state(tables.block, modes, ends, level.lasts[s], scratch)
-        soonest = soonest_end(tables, modes, ends, num_running, num_frontier, scratch)
-        known, rest = path_bounds(tables, ends, num_running, num_frontier, scratch)
+    for s in range(lasts.shape[0]):
+        modes, ends = all_modes[s], all_ends[s]
+        counts = open_state(modes, ends, lasts[s], pred_ptr, pred_idx, running, frontier, ready)
+        num_running, num_frontier = counts
+        soonest = soonest_end(opened, num_running, num_frontier, modes, ends, lengths, needs, cores)
+        known, rest = path_bounds(opened, num_running, num_frontier, ends, shortest, tails)
         if known < cutoff:
-            limits = (soonest, known, rest, cutoff)
-            found = add_children(tables, level, s, (num_running, num_frontier), limits, scratch, found, out)
+            parent, limits = (modes, ends, all_left[s]), (soonest, known, rest, cutoff)
+            found = add_children(tables, s, parent, opened, counts, limits, scratch, found, out)
     return found
 
 
@@ -438,42 +454,46 @@ def select_level(tables: BeamTables, level: Level, candidates: Candidates, order
         heads: hash table of kept ones by key, its size a power of two; ``following`` links them.
         kept: filled with the next level.
     """
-    needs, lengths = tables.block.needs, tables.lengths
+    needs, lengths, values = tables.rates.needs, tables.lengths, tables.values
+    _, bounds, begins, codes, parents = candidates
+    all_modes, all_ends, _, all_left, keys = level
+    kept_modes, kept_ends, kept_lasts, kept_left, kept_keys = kept
     heads[:] = -1
     num_kept = 0
     dropped = np.inf
     for c in order:
-        if num_kept == kept.lasts.shape[0]:
-            dropped = min(dropped, candidates.bounds[c])
+        if num_kept == kept_lasts.shape[0]:
+            dropped = min(dropped, bounds[c])
             continue
-        s = candidates.parents[c]
-        i = candidates.codes[c] // 2
-        mode = candidates.codes[c] % 2
-        begin = candidates.begins[c]
+        s = parents[c]
+        i = codes[c] // 2
+        mode = codes[c] % 2
+        begin = begins[c]
         finish = begin + lengths[mode, i]
-        modes, ends = level.modes[s], level.ends[s]
-        key = level.keys[s] ^ words[i]
+        modes, ends = all_modes[s], all_ends[s]
+        key = keys[s] ^ words[i]
         slot = key & (heads.shape[0] - 1)
         other = heads[slot]
         compared = 0
         is_dominated = False
         while other >= 0 and compared < MAX_COMPARED and not is_dominated:
-            if kept.keys[other] == key and kept.lasts[other] <= begin:
+            if kept_keys[other] == key and kept_lasts[other] <= begin:
                 compared += 1
                 is_dominated = leaves_no_less_room(
-                    kept.modes[other], kept.ends[other], modes, ends, (i, mode, begin, finish), needs
-                ) and is_same_set(kept.modes[other], modes, i)
+                    kept_modes[other], kept_ends[other], modes, ends, (i, mode, begin, finish), needs
+                ) and is_same_set(kept_modes[other], modes, i)
             other = following[other]
         if is_dominated:
             continue
-        kept.modes[num_kept] = modes
-        kept.ends[num_kept] = ends
-        kept.modes[num_kept, i] = mode
-        kept.ends[num_kept, i] = finish
-        kept.lasts[num_kept] = begin
-        for v in range(tables.values.shape[0]):
-            kept.left[num_kept, v] = level.left[s, v] - tables.values[v, i]
-        kept.keys[num_kept] = key
+        for j in range(modes.shape[0]):
+            kept_modes[num_kept, j] = modes[j]
+            kept_ends[num_kept, j] = ends[j]
+        kept_modes[num_kept, i] = mode
+        kept_ends[num_kept, i] = finish
+        kept_lasts[num_kept] = begin
+        for v in range(values.shape[0]):
+            kept_left[num_kept, v] = all_left[s, v] - values[v, i]
+        kept_keys[num_kept] = key
         following[num_kept] = heads[slot]
         heads[slot] = num_kept
         num_kept += 1

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.schedule.beam_kernels import BeamTables, Candidates, Level, count_ready, expand_level, select_level
+from phaze_opt.schedule.beam_kernels import (
+    BeamTables,
+    Candidates,
+    Level,
+    Rates,
+    count_ready,
+    expand_level,
+    select_level,
+)
 from phaze_opt.schedule.block_data import BlockProblem, BlockState
 from phaze_opt.schedule.interchange import interchangeable_classes
 from phaze_opt.schedule.precedence import members
@@ -62,16 +70,24 @@ class BeamSearch:
         lengths = np.array([problem.one_core, problem.spread, problem.shortest])
         values = np.array([vector.value_s for vector in prices])
         divisor = np.where(lengths[:2] > 0, lengths[:2], 1.0)
-        rates = np.where(lengths[:2] > 0, values[:, None, :] / divisor, 0.0)
+        a_second = np.where(lengths[:2] > 0, values[:, None, :] / divisor, 0.0)
+        block = problem.arrays
         self._tables = BeamTables(
-            block=problem.arrays,
+            pred_ptr=block.pred_ptr,
+            pred_idx=block.pred_idx,
             lengths=lengths,
-            after=problem.block.comes_after(),
             classes=interchangeable_classes(problem),
             tails=price_tails(problem, prices),
             values=values,
-            prices=rates,
-            orders=np.argsort(-rates[:, 0], axis=1, kind="stable"),
+            rates=Rates(
+                prices=a_second,
+                orders=np.argsort(-a_second[:, 0], axis=1, kind="stable"),
+                after=problem.block.comes_after(),
+                masks=block.masks,
+                needs=block.needs,
+                cores=block.cores,
+                is_chip=block.is_chip,
+            ),
         )
         self._words = np.random.default_rng(0).integers(0, 2**62, size=len(problem))
 
@@ -118,7 +134,7 @@ class BeamSearch:
         )
 
     def _children(self, level: Level, cutoff: float) -> Candidates:
-        room = 2 * int(count_ready(level.modes, self._tables.block.pred_ptr, self._tables.block.pred_idx))
+        room = 2 * int(count_ready(level.modes, self._tables.pred_ptr, self._tables.pred_idx))
         floats, integers = [np.empty(room) for _ in range(3)], [np.empty(room, dtype=np.int64) for _ in range(2)]
         out = Candidates._make([*floats, *integers])
         found = expand_level(self._tables, level, cutoff, out)

@@ -270,14 +270,14 @@ def split_interval(interval, moment, times, used, size):
 
 
 @compiled
-def serial_schedule(block: BlockArrays, duration, needs, is_spread, priority, start):
+def serial_schedule(pred_ptr, pred_idx, succ_ptr, succ_idx, cores, duration, needs, is_spread, priority, start):
     """Place operators by descending priority among those whose predecessors are placed; returns the makespan.
 
     Where operators of no length are among them, which a profile of cores in use cannot tell, those placed are looked
     at one by one.
     """
     count = duration.shape[0]
-    waiting = block.pred_ptr[1:] - block.pred_ptr[:-1]
+    waiting = pred_ptr[1:] - pred_ptr[:-1]
     has_profile = True
     for i in range(count):
         has_profile = has_profile and duration[i] > 0.0
@@ -292,19 +292,19 @@ def serial_schedule(block: BlockArrays, duration, needs, is_spread, priority, st
             if waiting[i] == 0 and (chosen < 0 or priority[i] > priority[chosen]):
                 chosen = i
         at = 0.0
-        for a in range(block.pred_ptr[chosen], block.pred_ptr[chosen + 1]):
-            at = max(at, start[block.pred_idx[a]] + duration[block.pred_idx[a]])
+        for a in range(pred_ptr[chosen], pred_ptr[chosen + 1]):
+            at = max(at, start[pred_idx[a]] + duration[pred_idx[a]])
         if has_profile:
             tc, vc = needs[chosen, 0], needs[chosen, 1]
-            at, size = insert_in_profile(at, duration[chosen], tc, vc, block.cores, times, used, size)
+            at, size = insert_in_profile(at, duration[chosen], tc, vc, cores, times, used, size)
         else:
-            at = earliest_among(chosen, at, placed, step, start, duration, needs, is_spread, block.cores)
+            at = earliest_among(chosen, at, placed, step, start, duration, needs, is_spread, cores)
         start[chosen] = at
         makespan = max(makespan, at + duration[chosen])
         waiting[chosen] = -1
         placed[step] = chosen
-        for a in range(block.succ_ptr[chosen], block.succ_ptr[chosen + 1]):
-            waiting[block.succ_idx[a]] -= 1
+        for a in range(succ_ptr[chosen], succ_ptr[chosen + 1]):
+            waiting[succ_idx[a]] -= 1
     return makespan
 
 
@@ -314,7 +314,8 @@ def schedule_modes(block: BlockArrays, chosen, priority, start):
     duration = np.empty(start.shape[0])
     needs = np.empty((start.shape[0], 2), np.int64)
     set_modes(block, chosen, duration, needs)
-    return serial_schedule(block, duration, needs, chosen, priority, start)
+    arcs = (block.pred_ptr, block.pred_idx, block.succ_ptr, block.succ_idx)
+    return serial_schedule(*arcs, block.cores, duration, needs, chosen, priority, start)
 
 
 @compiled
@@ -325,7 +326,7 @@ def draw(state):
 
 
 @compiled
-def perturb(block: BlockArrays, chosen, priority, state):
+def perturb(one_core, spread, chosen, priority, state):
     """Move one operator next to another in the order, or flip the mode of one, or both."""
     count = chosen.shape[0]
     kind = draw(state)
@@ -333,11 +334,11 @@ def perturb(block: BlockArrays, chosen, priority, state):
         moved = int(draw(state) * count)
         beside = int(draw(state) * count)
         priority[moved] = priority[beside] + (draw(state) - 0.5) * 1e-6 * (
-            abs(priority[beside]) + 1e-9 * block.one_core[moved]
+            abs(priority[beside]) + 1e-9 * one_core[moved]
         )
     if kind > 0.5:
         flipped = int(draw(state) * count)
-        if block.spread[flipped] < block.one_core[flipped]:
+        if spread[flipped] < one_core[flipped]:
             chosen[flipped] = not chosen[flipped]
 
 
@@ -353,6 +354,7 @@ def multi_start(block: BlockArrays, enough, upper, start, is_spread, num_starts,
     needs = np.empty((count, 2), np.int64)
     chosen, kept = np.empty(count, np.bool_), np.empty(count, np.bool_)
     state = np.array([np.uint64(seed * 2 + 1)])
+    arcs = (block.pred_ptr, block.pred_idx, block.succ_ptr, block.succ_idx)
     walk = upper
     for attempt in range(num_starts):
         phase = attempt % 250
@@ -368,9 +370,9 @@ def multi_start(block: BlockArrays, enough, upper, start, is_spread, num_starts,
         chosen[:] = kept
         priority[:] = current
         if phase > 0:
-            perturb(block, chosen, priority, state)
+            perturb(block.one_core, block.spread, chosen, priority, state)
         set_modes(block, chosen, duration, needs)
-        makespan = serial_schedule(block, duration, needs, chosen, priority, trial)
+        makespan = serial_schedule(*arcs, block.cores, duration, needs, chosen, priority, trial)
         # A walk that may rise by 3 %, less and less, leaves small valleys.
         if makespan <= walk * (1.0 + 0.03 * (1.0 - phase / 250.0)):
             walk = makespan

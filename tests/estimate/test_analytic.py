@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.plain_estimator import check_restated
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
@@ -95,6 +96,14 @@ def test_many_together_are_as_each_alone(chips, work, choices):
             alone = estimator.estimate([operator], AcceleratorTable.from_accelerators([chip]))
             for field in dataclasses.fields(alone):
                 assert getattr(together, field.name)[row, column] == getattr(alone, field.name)[0, 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(accelerators, st.one_of(st.integers(0, 4).map(lambda e: 2**e), st.integers(1, 14)), operators, options)
+def test_figures_are_those_of_the_formulas_restated(chip, num_tc, operator, choices):
+    """One core, spread, bytes and energy by plain loops that share nothing with the kernels."""
+    chip = dataclasses.replace(chip, num_tc=num_tc)
+    check_restated(AnalyticEstimator(options=choices), [operator], [chip], load_constants(), choices)
 
 
 @settings(max_examples=100, deadline=None)

@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import fields
-from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.plain_estimator import least_traffic, priced_splits
 
 from phaze_opt.estimate.operator_table import MatmulShapes
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, Multicast
@@ -16,44 +16,6 @@ from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, price_matmuls, t
 extents = st.one_of(st.integers(1, 9), st.sampled_from([63, 64, 65, 128, 200, 1024, 1000, 4096]))
 sizes = st.tuples(st.integers(1, 12), extents, extents, extents)
 array_edges = st.sampled_from([2, 4, 8, 12, 32, 128])
-
-
-def allowed_splits(num_tc):
-    """Every split of at most ``num_tc`` arrays: powers of two, but for one dimension if the count is none itself."""
-    powers = [2**e for e in range(num_tc.bit_length())]
-    found = set(product(powers, repeat=4))
-    if num_tc not in powers:
-        for axis in range(4):
-            choices = [range(1, num_tc + 1) if position == axis else powers for position in range(4)]
-            found |= set(product(*choices))
-    return [split for split in found if math.prod(split) <= num_tc]
-
-
-def priced_splits(size, num_tc, width, depth, l2_bytes, bytes_per_cycle, fill, is_multicast):
-    """(cycles, stream, fill, GLB bytes, L2 bytes, dataflow) of all splits and dataflows, by loops; two-byte dtype."""
-    b, m, n, k = size
-    for c_b, r_m, r_n, r_k in allowed_splits(num_tc):
-        bb, mm, nn, kk = (-(-a // r) for a, r in zip(size, (c_b, r_m, r_n, r_k), strict=True))
-        assert bb * c_b >= b and mm * r_m >= m and nn * r_n >= n and kk * r_k >= k
-        capacity = l2_bytes // 4
-        t = math.isqrt(capacity)
-        t_m, t_n = (mm, capacity // mm) if mm < t else ((capacity // nn, nn) if nn < t else (t, t))
-        share_m, share_n = (r_m, r_n) if is_multicast else (1, 1)
-        elements = mm * kk * -(-nn // t_n) / share_n + kk * nn * -(-mm // t_m) / share_m
-        elements += mm * nn * (3 if r_k > 1 else 1)
-        used = c_b * r_m * r_n * r_k
-        glb = used * 2 * bb * elements
-        ramp = 2 * depth + width - 2
-        flows = (
-            (-(-kk // depth) * -(-nn // width), mm),
-            (-(-mm // depth) * -(-nn // width), kk),
-            (-(-kk // depth) * -(-mm // width), nn),
-        )
-        for dataflow, (folds, stream) in enumerate(flows):
-            ramps = {FillAndDrain.PER_FOLD: bb * folds, FillAndDrain.PER_OPERATOR: 1, FillAndDrain.NONE: 0}[fill]
-            compute = bb * folds * stream + ramps * ramp
-            l2 = 2 * used * bb * folds * (stream * (width + depth) + width * depth)
-            yield max(compute, glb / bytes_per_cycle), bb * folds * stream, ramps * ramp, glb, l2, dataflow
 
 
 def brute_force(*arguments):
@@ -160,16 +122,6 @@ def test_fewer_arrays_can_be_better_when_the_glb_binds():
     size_of_all = brute_force((1, 64, 64, 64), 64, 8, 8, 1024, 4.0, FillAndDrain.PER_FOLD, False)
     assert best.cycles[0, 0] == size_of_all
     assert best.glb_bytes[0, 0] == price((1, 64, 64, 64), 1, 8, 8, 1024, 4.0).glb_bytes[0, 0]
-
-
-def least_traffic(size, room):
-    """HBM elements by trying every output tile."""
-    b, m, n, k = size
-    once = m * k + k * n + m * n
-    if min(m * k, k * n, m * n) <= room:
-        return b * once
-    tiles = ((t_m, t_n) for t_m in range(1, m + 1) for t_n in range(1, n + 1) if t_m * t_n <= room)
-    return b * (m * n + min(m * k * -(-n // t_n) + k * n * -(-m // t_m) for t_m, t_n in tiles))
 
 
 @settings(max_examples=200, deadline=None)

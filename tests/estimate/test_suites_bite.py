@@ -5,10 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kits.collectives import CollectiveConformance, random_dimensions
+from kits.plain_estimator import check_restated
 
-from phaze_opt.estimate.analytic import AnalyticEstimator
+from phaze_opt.estimate.analytic import AnalyticEstimator, chip_rates
+from phaze_opt.estimate.options import EstimatorOptions
+from phaze_opt.estimate.pricing import ChipEnergies, ChipRates
 from phaze_opt.estimate.protocol import Estimates
-from phaze_opt.graph.operator import CollectiveKind
+from phaze_opt.graph.operator import (
+    CollectiveKind,
+    CoreType,
+    Matmul,
+    Operator,
+    OperatorKind,
+    Phase,
+    VectorKind,
+    VectorWork,
+)
+from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.constants import load_constants
 from phaze_opt.testing.estimators import EstimatorConformance, random_accelerators, random_operators
 
 
@@ -79,6 +93,44 @@ def test_a_stateful_estimator_is_caught():
 
     with pytest.raises(AssertionError):
         SUITE.test_a_second_time_is_the_same(Twisted(drift), WORK, CHIPS)
+
+
+class Mistaken(AnalyticEstimator):
+    """The analytic estimator with one rate or energy 1 % off."""
+
+    def __init__(self, name):
+        super().__init__()
+        self._mistaken = name
+
+    def estimate(self, operators, accelerators):
+        rates = chip_rates(accelerators)
+        wrong = {name: getattr(rates, name) * 1.01 for name in rates._fields if name == self._mistaken}
+        return self.estimate_at(operators, accelerators, rates._replace(**wrong))
+
+    def _energies(self, table):
+        right = super()._energies(table)
+        return right._replace(**{name: getattr(right, name) * 1.01 for name in right._fields if name == self._mistaken})
+
+
+@pytest.mark.parametrize("name", [None, *ChipRates._fields, *ChipEnergies._fields])
+def test_the_restated_formulas_bite(name):
+    """Every rate and energy decides some figure of these operators, so none can be mistaken unnoticed."""
+    fused = Operator(
+        "f", Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC_AND_VC, (Matmul(4, 200, 100, 300),),
+        (VectorWork(VectorKind.ADD, 10**5),), 1e6,
+    )  # fmt: skip
+    slow_memory = replace(fused, bytes_read=1e9)
+    lanes = Operator(
+        "l", Phase.FORWARD, OperatorKind.VECTOR, CoreType.VC, (), (VectorWork(VectorKind.ADAM, 10**8),), 1.0
+    )
+    work = [fused, slow_memory, lanes, replace(lanes, bytes_read=1e12)]
+    chip = Accelerator(6, 4, 16, 8, 16, 8 << 20, 1e12, 2048, 32 << 30, 1e12, 1e9)
+    arguments = (work, [chip], load_constants(), EstimatorOptions())
+    if name is None:
+        check_restated(AnalyticEstimator(), *arguments)
+        return
+    with pytest.raises(AssertionError):
+        check_restated(Mistaken(name), *arguments)
 
 
 def test_collective_checks_bite():
