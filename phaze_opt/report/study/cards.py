@@ -24,7 +24,7 @@ from phaze_opt.report.pipeline import pipeline_figure
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, best_of
 from phaze_opt.report.study.wording import format_percent
 from phaze_opt.report.style import finish_figure
-from phaze_opt.report.table import Column, TableContent, pairs_table
+from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
 from phaze_opt.report.text import WATTS_PER_KILOWATT, format_number, format_ratio, format_share, format_time
 from phaze_opt.study.plan import Condition
 
@@ -59,15 +59,8 @@ def cards_section(inputs: ReportInputs, drawings: Mapping[str, Drawings]) -> Sec
 def winners_table(inputs: ReportInputs, winners: Mapping[str, FoundDesign | None]) -> TableContent:
     """One row per condition: the design, its objective, its regret and its source."""
     has_rivals = len(inputs.contenders) > 1
-    columns = (
-        Column("condition"),
-        Column("best value", is_number=True),
-        Column("regret", is_number=True),
-        Column("against"),
-        Column("design"),
-        Column("source"),
-        *((Column("also found by"),) if has_rivals else ()),
-    )
+    columns: tuple[Column, ...] = (Column("condition"), *numbers("best value", "regret"), Column("against"))
+    columns += (Column("design"), Column("source"), *((Column("also found by"),) if has_rivals else ()))
     rows = []
     for condition in inputs.result.conditions:
         best = winners[condition.key]
@@ -88,9 +81,8 @@ def winners_table(inputs: ReportInputs, winners: Mapping[str, FoundDesign | None
             )
         )
     note = "With several objectives, the fastest design of the front."
-    return TableContent(
-        "Best design of each condition", columns, tuple(rows), note if inputs.is_multi_objective else ""
-    )
+    shown = note if inputs.is_multi_objective else ""
+    return TableContent("Best design of each condition", columns, tuple(rows), shown)
 
 
 def describe_value(goal: Goal, value: float) -> str:
@@ -145,45 +137,37 @@ def metrics_table(evaluation: Evaluation) -> TableContent:
 
 def references_table(evaluation: Evaluation, references: Mapping[str, Evaluation]) -> TableContent:
     """The design and the references, a row each, with the design's ratio to every one."""
-    columns = (
-        Column("machine"),
-        Column("samples/s", is_number=True),
-        Column("design is faster by", is_number=True),
-        Column("samples/s per kW", is_number=True),
-        Column("design does better by", is_number=True),
-        Column("t x p x d, mb"),
-        Column("area, mm2", is_number=True),
-        Column("TDP, W", is_number=True),
+
+    def ratio(field: str) -> Callable[[tuple[str, Evaluation]], str]:
+        own = float(getattr(evaluation, field))
+        return _if_feasible(lambda other: "" if other is evaluation else format_ratio(own / getattr(other, field)))
+
+    fields: Fields[tuple[str, Evaluation]] = (
+        words("machine", lambda item: item[0]),
+        number("samples/s", _if_feasible(lambda e: format_number(e.throughput_samples_per_s), "infeasible")),
+        number("design is faster by", ratio("throughput_samples_per_s")),
+        number("samples/s per kW", _if_feasible(lambda e: format_number(WATTS_PER_KILOWATT * e.throughput_per_tdp))),
+        number("design does better by", ratio("throughput_per_tdp")),
+        words("t x p x d, mb", _if_feasible(_degrees)),
+        number("area, mm2", lambda item: format_number(item[1].area_mm2)),
+        number("TDP, W", lambda item: format_number(item[1].tdp_w)),
     )
-    rows = [_reference_row("this design", evaluation, None)]
-    rows += [_reference_row(name, other, evaluation) for name, other in references.items()]
     failed = [
         f"{name} is infeasible: {other.reason.split(';')[0]}"
         for name, other in references.items()
         if not other.is_feasible
     ]
     note = "; ".join(["t x p x d: tensor, pipeline and data parallel degrees; mb: samples a micro-batch", *failed])
-    return TableContent("Against references", columns, tuple(rows), note, frozenset({0}))
+    rows = (("this design", evaluation), *references.items())
+    return table_of("Against references", fields, rows, note, emphasis=lambda item: item[1] is evaluation)
 
 
-def _reference_row(name: str, item: Evaluation, design: Evaluation | None) -> tuple[str, ...]:
-    degrees = "-" if item.placement is None else f"{describe_degrees(item.placement)}, {item.micro_batch}"
-    if not item.is_feasible:
-        return (name, "infeasible", "-", "-", "-", "-", format_number(item.area_mm2), format_number(item.tdp_w))
-    faster = better = ""
-    if design is not None:
-        faster = format_ratio(design.throughput_samples_per_s / item.throughput_samples_per_s)
-        better = format_ratio(design.throughput_per_tdp / item.throughput_per_tdp)
-    return (
-        name,
-        format_number(item.throughput_samples_per_s),
-        faster,
-        format_number(WATTS_PER_KILOWATT * item.throughput_per_tdp),
-        better,
-        degrees,
-        format_number(item.area_mm2),
-        format_number(item.tdp_w),
-    )
+def _if_feasible(text: Callable[[Evaluation], str], otherwise: str = "-") -> Callable[[tuple[str, Evaluation]], str]:
+    return lambda item: text(item[1]) if item[1].is_feasible else otherwise
+
+
+def _degrees(item: Evaluation) -> str:
+    return "-" if item.placement is None else f"{describe_degrees(item.placement)}, {item.micro_batch}"
 
 
 def _figure(drawn: DrawnDesign, name: str) -> FigureBlock:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from phaze_opt.report.document import Alternative, Choice, Folded, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import format_mean, format_percent, format_target
-from phaze_opt.report.table import Column, TableContent
+from phaze_opt.report.table import Column, Field, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import format_share, format_time
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.scores import ContenderScore
@@ -48,83 +48,69 @@ def score_tables(inputs: ReportInputs, scores: Sequence[ContenderScore], where: 
 def quality_table(inputs: ReportInputs, scores: Sequence[ContenderScore], where: str) -> TableContent:
     """Rank, final regret with its interval, area under the curve; hypervolume where there are several objectives."""
     confidence = inputs.result.config.judgement.confidence
-    headings = ["rank", "median regret", "mean regret", f"{100 * confidence:g} % interval", "area under curve"]
-    if inputs.is_multi_objective:
-        headings.append("hypervolume")
-    headings.append("searches")
-    columns = (Column("contender"), *(Column(heading, is_number=True) for heading in headings))
-    rows = tuple(_quality_row(inputs, score) for score in scores)
+    volume: Fields[ContenderScore] = (number("hypervolume", lambda score: format_share(score.mean_hypervolume)),)
+    fields: Fields[ContenderScore] = (
+        words("contender", lambda score: score.contender),
+        number("rank", lambda score: f"{score.mean_rank:.2f}".rstrip("0").rstrip(".")),
+        number("median regret", lambda score: format_percent(score.median_regret)),
+        number("mean regret", lambda score: format_percent(score.mean_regret)),
+        number(f"{100 * confidence:g} % interval", _interval),
+        number("area under curve", lambda score: format_percent(score.mean_area_under_curve)),
+        *(volume if inputs.is_multi_objective else ()),
+        number("searches", lambda score: str(score.num_cells)),
+    )
     note = (
         "Regret is what the best design found still lacks, relative to the reference value; the interval is of its "
         "mean, by bootstrap; the area under the curve is the mean regret over the whole budget."
     )
     if inputs.is_multi_objective:
         note += " With several objectives, regret is of the hypervolume."
-    return TableContent(f"Quality: {where}", columns, rows, note, _leaders(scores))
+    return table_of(f"Quality: {where}", fields, scores, note, emphasis=_leads(scores))
 
 
-def _quality_row(inputs: ReportInputs, score: ContenderScore) -> tuple[str, ...]:
-    volume = (format_share(score.mean_hypervolume),) if inputs.is_multi_objective else ()
-    return (
-        score.contender,
-        f"{score.mean_rank:.2f}".rstrip("0").rstrip("."),
-        format_percent(score.median_regret),
-        format_percent(score.mean_regret),
-        f"{format_percent(score.low_regret)} to {format_percent(score.high_regret)}",
-        format_percent(score.mean_area_under_curve),
-        *volume,
-        str(score.num_cells),
-    )
+def _interval(score: ContenderScore) -> str:
+    return f"{format_percent(score.low_regret)} to {format_percent(score.high_regret)}"
 
 
 def speed_table(inputs: ReportInputs, scores: Sequence[ContenderScore], where: str) -> TableContent:
     """Evaluations and time to each target, and the share of searches that reached it."""
-    targets = inputs.result.config.judgement.targets
-    columns = [Column("contender")]
-    for target in targets:
-        name = format_target(target)
-        columns += [
-            Column(f"reached {name}", is_number=True),
-            Column(f"evaluations to {name}", is_number=True),
-            Column(f"time to {name}", is_number=True),
-        ]
-    rows = tuple(_speed_row(score, targets) for score in scores)
+    fields: list[Field[ContenderScore]] = [words("contender", lambda score: score.contender)]
+    for target in inputs.result.config.judgement.targets:
+        fields += _speed_fields(target)
     note = (
         "Share of searches whose regret fell to the target; median evaluations and charged time until then, where at "
         f"least half of the searches reached it ({NOT_REACHED} where fewer did)."
     )
-    return TableContent(f"Speed: {where}", tuple(columns), rows, note, _leaders(scores))
+    return table_of(f"Speed: {where}", fields, scores, note, emphasis=_leads(scores))
 
 
-def _speed_row(score: ContenderScore, targets: Sequence[float]) -> tuple[str, ...]:
-    cells = [score.contender]
-    for target in targets:
-        evaluations, seconds = score.median_evaluations_to.get(target), score.median_seconds_to.get(target)
-        cells.append(f"{100 * score.share_reached.get(target, 0.0):.0f} %")
-        cells.append(NOT_REACHED if evaluations is None else format_mean(evaluations))
-        cells.append(NOT_REACHED if seconds is None else format_time(seconds))
-    return tuple(cells)
+def _speed_fields(target: float) -> Fields[ContenderScore]:
+    name = format_target(target)
+    return (
+        number(f"reached {name}", lambda score: f"{100 * score.share_reached.get(target, 0.0):.0f} %"),
+        number(f"evaluations to {name}", lambda score: _needed(score.median_evaluations_to.get(target), format_mean)),
+        number(f"time to {name}", lambda score: _needed(score.median_seconds_to.get(target), format_time)),
+    )
+
+
+def _needed(figure: float | None, text: Callable[[float], str]) -> str:
+    return NOT_REACHED if figure is None else text(figure)
 
 
 def cost_table(scores: Sequence[ContenderScore], where: str) -> TableContent:
     """What a search took on average."""
-    headings = ("distinct evaluations", "probes", "pruned", "charged time")
-    columns = (Column("contender"), *(Column(heading, is_number=True) for heading in headings))
-    rows = tuple(
-        (
-            score.contender,
-            format_mean(score.mean_distinct_evaluations),
-            format_mean(score.mean_probes),
-            format_mean(score.mean_pruned),
-            format_time(score.mean_charged_s),
-        )
-        for score in scores
+    fields: Fields[ContenderScore] = (
+        words("contender", lambda score: score.contender),
+        number("distinct evaluations", lambda score: format_mean(score.mean_distinct_evaluations)),
+        number("probes", lambda score: format_mean(score.mean_probes)),
+        number("pruned", lambda score: format_mean(score.mean_pruned)),
+        number("charged time", lambda score: format_time(score.mean_charged_s)),
     )
     note = (
         "Means of a search. A probe is one architecture looked at through bounds and estimates without evaluating it; "
         "charged time is what the search would have taken alone on one core."
     )
-    return TableContent(f"Cost: {where}", columns, rows, note, _leaders(scores))
+    return table_of(f"Cost: {where}", fields, scores, note, emphasis=_leads(scores))
 
 
 def matrix_table(inputs: ReportInputs) -> TableContent:
@@ -132,7 +118,7 @@ def matrix_table(inputs: ReportInputs) -> TableContent:
     conditions = inputs.result.conditions
     by_pair = {(score.contender, score.condition): score for score in inputs.summary.by_condition}
     names = [score.contender for score in inputs.summary.contenders]
-    columns = (Column("condition"), Column("against"), *(Column(name, is_number=True) for name in names))
+    columns = (Column("condition"), Column("against"), *numbers(*names))
     rows = []
     for condition in conditions:
         scores = [by_pair.get((name, condition.key)) for name in names]
@@ -149,8 +135,7 @@ def matrix_table(inputs: ReportInputs) -> TableContent:
     return TableContent("Median regret by condition", columns, tuple(rows), note)
 
 
-def _leaders(scores: Sequence[ContenderScore]) -> frozenset[int]:
-    """Rows of the least mean rank, unless all share it."""
-    least = min(score.mean_rank for score in scores)
-    rows = frozenset(index for index, score in enumerate(scores) if score.mean_rank == least)
-    return rows if len(rows) < len(scores) else frozenset()
+def _leads(scores: Sequence[ContenderScore]) -> Callable[[ContenderScore], bool]:
+    """Whether one has the least mean rank, unless all share it."""
+    ranks = {score.mean_rank for score in scores}
+    return lambda score: len(ranks) > 1 and score.mean_rank == min(ranks)

@@ -10,7 +10,7 @@ from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_ranking_limits
 from phaze_opt.report.study.wording import format_p
 from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR, contender_look, finish_figure, plot_text
-from phaze_opt.report.table import Column, TableContent
+from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.study.scores import PairTest, Ranking
 
 if TYPE_CHECKING:
@@ -73,34 +73,22 @@ def _options(inputs: ReportInputs, tests: Sequence[PairTest]) -> tuple[Alternati
 
 def tests_table(tests: Sequence[PairTest], where: str) -> TableContent:
     """Every pair: who is better, by which test, how surely and how often."""
-    columns = (
-        Column("better"),
-        Column("worse"),
-        Column("test"),
-        Column("p (Holm)", is_number=True),
-        Column("effect A", is_number=True),
-        Column("claim"),
-    )
-    rows = tuple(
-        (
-            test.first,
-            test.second,
-            test.test,
-            format_p(test.p_value),
-            f"{test.effect:.2f}",
-            "significant" if test.is_significant else "none",
-        )
-        for test in tests
+    fields: Fields[PairTest] = (
+        words("better", lambda test: test.first),
+        words("worse", lambda test: test.second),
+        words("test", lambda test: test.test),
+        number("p (Holm)", lambda test: format_p(test.p_value)),
+        number("effect A", lambda test: f"{test.effect:.2f}"),
+        words("claim", lambda test: "significant" if test.is_significant else "none"),
     )
     note = (
         "The better of a pair has the lower median regret. Effect A (Vargha and Delaney) is the chance that a search "
         "of the better one (over conditions: its median) ends with less regret than one of the other, ties counted "
         "half: 0.5 is no difference."
     )
-    strong = frozenset(index for index, test in enumerate(tests) if test.is_significant)
-    return TableContent(
-        f"Pairwise tests: {where}", columns, rows, note, strong if len(strong) < len(rows) else frozenset()
-    )
+    has_others = not all(test.is_significant for test in tests)
+    title = f"Pairwise tests: {where}"
+    return table_of(title, fields, tests, note, emphasis=lambda test: has_others and test.is_significant)
 
 
 def describe_ranking(ranking: Ranking, confidence: float) -> str:

@@ -10,7 +10,7 @@ from phaze_opt.report.chip import describe_chip, describe_point
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, all_of, front_of
 from phaze_opt.report.style import BEST_COLOUR, SCALE, contender_look, finish_figure, plot_text
-from phaze_opt.report.table import Column, TableContent
+from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_number
 from phaze_opt.study.plan import Condition
 
@@ -100,21 +100,13 @@ def _hover(item: FoundDesign) -> str:
 
 def front_table(inputs: ReportInputs, front: Sequence[FoundDesign], where: str) -> TableContent:
     """The designs of the front with the trials that found them."""
-    columns = (
-        Column("source"),
-        Column("samples/s", is_number=True),
-        Column("TDP, W", is_number=True),
-        Column("area, mm2", is_number=True),
-        Column("design"),
+    fields: Fields[FoundDesign] = (
+        words("source", lambda item: inputs.describe_run(item.cell_key, item.number)),
+        number("samples/s", lambda item: format_number(item.values[0])),
+        number("TDP, W", lambda item: format_number(item.values[1])),
+        number("area, mm2", lambda item: format_number(item.values[2])),
+        words("design", lambda item: describe_point(item.point)),
     )
     shown = front[:: 1 + (len(front) - 1) // MAX_ROWS]
-    rows = tuple(
-        (
-            inputs.describe_run(item.cell_key, item.number),
-            *(format_number(value) for value in item.values),
-            describe_point(item.point),
-        )
-        for item in shown
-    )
     note = "" if len(shown) == len(front) else f"{len(shown)} of {len(front)} designs; all of them are in {EXPORT}."
-    return TableContent(f"Pareto front: {where}", columns, rows, note)
+    return table_of(f"Pareto front: {where}", fields, shown, note)

@@ -12,8 +12,8 @@ from phaze_opt.report.study.cards import describe_value
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_failure
 from phaze_opt.report.study.wording import format_percent
-from phaze_opt.report.table import Column, TableContent, pairs_table
-from phaze_opt.study.config import Budget, Setting, StudyConfig, Workload
+from phaze_opt.report.table import Column, Fields, TableContent, pairs_table, table_of, words
+from phaze_opt.study.config import Budget, Contender, Setting, StudyConfig, Workload
 from phaze_opt.study.result import ROUNDING
 
 MAX_MISSING = 30
@@ -23,8 +23,7 @@ def plan_section(inputs: ReportInputs) -> Section:
     """Reference values, contenders, settings, workloads, and what is missing."""
     config = inputs.result.config
     blocks: list[Block] = [TableBlock(plan_table(inputs)), TableBlock(truths_table(inputs), "truths.csv")]
-    blocks.append(TableBlock(contenders_table(config)))
-    blocks.append(TableBlock(settings_table(config.settings)))
+    blocks += [TableBlock(contenders_table(config)), TableBlock(settings_table(config.settings))]
     missing = missing_cells(inputs)
     if missing:
         shown = missing[:MAX_MISSING]
@@ -36,8 +35,7 @@ def plan_section(inputs: ReportInputs) -> Section:
 def notices(inputs: ReportInputs) -> tuple[str, ...]:
     """What a reader must know first, whatever the findings say: unfinished, a budget in seconds."""
     result, config = inputs.result, inputs.result.config
-    found = []
-    found += [describe_failure(result, name) for name in result.unranked]
+    found = [describe_failure(result, name) for name in result.unranked]
     if not result.has_ended:
         found.append(
             f"This study is not finished: {len(result.cells)} of {result.num_cells} searches are. Figures below are of "
@@ -114,17 +112,18 @@ def truths_table(inputs: ReportInputs) -> TableContent:
 
 def contenders_table(config: StudyConfig) -> TableContent:
     """Strategies with their options and pruners."""
-    columns = (Column("contender"), Column("strategy"), Column("options"), Column("pruner"))
-    rows = tuple(
-        (
-            item.name,
-            item.strategy,
-            _options(item.options),
-            " ".join(filter(None, (item.pruner, _options(item.pruner_options) if item.pruner_options else ""))) or "-",
-        )
-        for item in config.contenders
+    fields: Fields[Contender] = (
+        words("contender", lambda item: item.name),
+        words("strategy", lambda item: item.strategy),
+        words("options", lambda item: _options(item.options)),
+        words("pruner", _pruner),
     )
-    return TableContent("Contenders of the plan", columns, rows)
+    return table_of("Contenders of the plan", fields, config.contenders)
+
+
+def _pruner(item: Contender) -> str:
+    options = _options(item.pruner_options) if item.pruner_options else ""
+    return " ".join(filter(None, (item.pruner, options))) or "-"
 
 
 def _options(options: Mapping[str, object]) -> str:

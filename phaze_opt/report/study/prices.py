@@ -11,7 +11,7 @@ from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, P
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import SPACE, counted, format_percent, listed, mean_name, percent
 from phaze_opt.report.style import MUTED_COLOUR, finish_figure, plot_text
-from phaze_opt.report.table import Column, TableContent
+from phaze_opt.report.table import Column, TableContent, numbers
 from phaze_opt.study.config import Setting
 from phaze_opt.study.result import ROUNDING, ChipTable, StudyResult
 from phaze_opt.study.scores import CommonDesign, PriceOfGenerality, StudySummary
@@ -88,7 +88,7 @@ def matrix_columns(price: PriceOfGenerality) -> tuple[tuple[str, tuple[float, ..
 def matrix_table(price: PriceOfGenerality) -> TableContent:
     """The matrix in figures."""
     designs = matrix_columns(price)
-    columns = (Column("model"), *(Column(name, is_number=True) for name, _ in designs))
+    columns = (Column("model"), *numbers(*(name for name, _ in designs)))
     rows = tuple((model, *(_loss(losses[row]) for _, losses in designs)) for row, model in enumerate(price.models))
     note = "Loss of the model in the row on the design in the column, against the model's own best chip."
     return TableContent(f"Price matrix: {price.setting}", columns, rows, note)
@@ -160,11 +160,7 @@ def _without_scale_when_narrow(figure: Figure) -> Figure:
 
 def portfolio_table(prices: Sequence[PriceOfGenerality]) -> TableContent:
     """Best sets of k chips by each mean, a column per setting."""
-    columns = (
-        Column("chips"),
-        Column("chosen by"),
-        *(Column(f"price: {price.setting}", is_number=True) for price in prices),
-    )
+    columns = (Column("chips"), Column("chosen by"), *numbers(*(f"price: {price.setting}" for price in prices)))
     keys = list(dict.fromkeys((len(item.chips), item.mean) for price in prices for item in price.portfolios))
     rows = tuple(
         (str(count), mean_name(mean), *(_price(_portfolio(price, count, mean)) for price in prices))
@@ -206,12 +202,12 @@ def gains_table(inputs: ReportInputs) -> TableContent:
     """Mean ratio over the models to each reference: each model on its own chip, and all on each common one."""
     rows: list[tuple[str, ...]] = []
     for price in inputs.summary.prices:
-        table = next((table for table in inputs.result.chip_tables if table.setting == price.setting), None)
+        table = chip_table(inputs, price.setting)
         if table is not None:
             rows += _rows(inputs, price, table)
     means = inputs.summary.prices[0].common if inputs.summary.prices else ()
     heads = ["each its own", *(f"common ({mean_name(design.mean)})" for design in means)]
-    columns = (Column("setting"), Column("against"), *(Column(head, is_number=True) for head in heads))
+    columns = (Column("setting"), Column("against"), *numbers(*heads))
     note = (
         "Weighted arithmetic mean over the models of the setting's objective over that of the reference on the same "
         "model; a reference that is infeasible for one of the models is left out."

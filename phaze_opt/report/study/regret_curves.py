@@ -65,19 +65,15 @@ def _option(inputs: ReportInputs, label: str, name: str, cells: Sequence[CellSco
     if not cells:
         return Alternative(label, (Paragraph(f"No search of {label} is finished yet."),))
     curves = summarise_curves(cells, inputs.contenders)
-    return Alternative(
-        label,
-        (
-            FigureBlock(
-                name=f"regret-{name}",
-                title=f"Regret: {label}",
-                alternative=describe_curves(curves, label),
-                figure=regret_figure(curves, inputs),
-                export=EXPORT,
-                views=band_views(curves),
-            ),
-        ),
+    block = FigureBlock(
+        name=f"regret-{name}",
+        title=f"Regret: {label}",
+        alternative=describe_curves(curves, label),
+        figure=regret_figure(curves, inputs),
+        export=EXPORT,
+        views=band_views(curves),
     )
+    return Alternative(label, (block,))
 
 
 def summarise_curves(cells: Iterable[CellScore], contenders: Sequence[str]) -> tuple[Curves, ...]:
