@@ -124,7 +124,8 @@ class ProofRun:
     def _conclude(self, result: CertifyResult, robust: RobustResult | None) -> None:
         from phaze_opt.objective.notes import notes_about, notes_to_json
         from phaze_opt.report.certificate import count_ties
-        from phaze_opt.report.certificate_page import write_certificate_report
+        from phaze_opt.report.certificate_page import build_document
+        from phaze_opt.report.page import write_page
 
         ties = count_ties(result)
         runner_up = find_runner_up(result, self.problem)
@@ -139,9 +140,8 @@ class ProofRun:
         try:
             if self.report is not None:
                 with output.spared("the page of --report"):
-                    page = write_certificate_report(
-                        result, self.report, ties=ties, runner_up=runner_up, robust=robust, notes=notes
-                    )
+                    document = build_document(result, ties=ties, runner_up=runner_up, robust=robust, notes=notes)
+                    page = write_page(self.report, document)
             self._record(result, robust, page)
         finally:
             if self.is_json:

@@ -80,10 +80,11 @@ def _run(
 
 
 def _write_page(result: Validation, path: Path, constants: Path | None) -> None:
-    from phaze_opt.hardware.fitted import read_fitted_file
-    from phaze_opt.report.validation_page import write_validation_page
+    from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
+    from phaze_opt.report.page import write_page
+    from phaze_opt.report.validation_page import build_document
 
-    write_validation_page(result, path, constants=None if constants is None else read_fitted_file(constants))
+    write_page(path, build_document(result, read_own_file() if constants is None else read_fitted_file(constants)))
 
 
 def _print(result: Validation) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
@@ -27,31 +26,13 @@ from phaze_opt.report.certificate import (
 from phaze_opt.report.design import evaluation_contents
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import breakdown_figure
-from phaze_opt.report.page import render_html, results_section, write_text
+from phaze_opt.report.page import results_section
 from phaze_opt.report.robust import minimax_sentences, robust_contents
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
 from phaze_opt.report.text import GOAL_UNITS, shown_value
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-
-def write_certificate_report(
-    result: CertifyResult,
-    path: Path,
-    *,
-    ties: Ties,
-    runner_up: RunnerUp | None,
-    robust: RobustResult | None = None,
-    notes: Sequence[Note] = (),
-) -> Path:
-    """Write the page of a finished proof.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    page = build_document(result, ties=ties, runner_up=runner_up, robust=robust, notes=notes)
-    return write_text(path, render_html(page))
 
 
 def build_document(

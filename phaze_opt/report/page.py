@@ -70,6 +70,15 @@ def write_text(path: Path, text: str) -> Path:
     return path
 
 
+def write_page(path: Path, document: ReportDocument) -> Path:
+    """Write a document as a page.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    return write_text(path, render_html(document))
+
+
 def render_prose(markdown: str) -> str:
     """HTML of a description: paragraphs, lists, emphasis, code, tables and links.
 

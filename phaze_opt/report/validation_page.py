@@ -7,13 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from pathlib import Path
 from types import MappingProxyType
 
 from phaze_opt import __version__
-from phaze_opt.hardware.fitted import FittedFile, FittedGroup, read_own_file
+from phaze_opt.hardware.fitted import FittedFile, FittedGroup
 from phaze_opt.report.document import Block, FigureBlock, Folded, Paragraph, ReportDocument, Section, TableBlock
-from phaze_opt.report.page import render_html, write_text
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_tables import (
@@ -29,20 +27,6 @@ from phaze_opt.report.validation_tables import (
 from phaze_opt.validation.result import SetResult, Validation
 
 _NUM_COLUMNS = 5
-
-
-def write_validation_page(result: Validation, path: Path, *, constants: FittedFile | None = None) -> Path:
-    """Write the page.
-
-    Args:
-        result: what was found.
-        path: the file.
-        constants: file of constants that was used; the package's own unless given.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    return write_text(path, render_html(build_document(result, constants or read_own_file())))
 
 
 def build_document(result: Validation, constants: FittedFile) -> ReportDocument:

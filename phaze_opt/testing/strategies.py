@@ -113,10 +113,13 @@ class StrategyConformance:
         """A goal that the strategy can search for."""
         return Goal.THROUGHPUT if Capability.SINGLE_OBJECTIVE in strategy.capabilities else Goal.PARETO
 
-    def propose(self, strategy: Strategy, space: SearchSpace, *, seed: int = 7) -> tuple[DesignPoint, ...]:
-        """A run on the toy objective."""
+    def propose(
+        self, strategy: Strategy, space: SearchSpace, *, seed: int = 7, judge: Judge | None = None, batch: int = 4
+    ) -> tuple[DesignPoint, ...]:
+        """A run on the toy objective, or told outcomes by another judge."""
         goal = self.goal_of(strategy)
-        return propose(strategy, self.context(space, seed=seed, goal=goal), judge=ToyJudge(goal))
+        context = self.context(space, seed=seed, goal=goal)
+        return propose(strategy, context, judge=judge or ToyJudge(goal), batch=batch)
 
     def test_declares_itself(self, strategy: Strategy) -> None:
         """It has a name and says which objectives it can search for."""
@@ -165,9 +168,7 @@ class StrategyConformance:
 
     def test_large_batch(self, strategy: Strategy, space: SearchSpace) -> None:
         """One ask for the whole budget works."""
-        goal = self.goal_of(strategy)
-        context = self.context(space, goal=goal)
-        points = propose(strategy, context, judge=ToyJudge(goal), batch=self.num_trials)
+        points = self.propose(strategy, space, batch=self.num_trials)
         assert points
         assert_all_kept(space, points)
 
@@ -176,31 +177,27 @@ class StrategyConformance:
         self, strategy: Strategy, space: SearchSpace, names: tuple[str, ...]
     ) -> None:
         """It is told no value at all, and constraints that differ from trial to trial."""
-        context = self.context(space, goal=self.goal_of(strategy))
-        points = propose(strategy, context, judge=AllInfeasible(names))
+        points = self.propose(strategy, space, judge=AllInfeasible(names))
         self.assert_budget_filled(strategy, points, space)
         assert_all_kept(space, points)
 
     def test_constrained_space(self, strategy: Strategy, space: SearchSpace) -> None:
         """Feasible and infeasible outcomes mix, and which constraints they name changes."""
-        goal = self.goal_of(strategy)
-        judge = ToyJudge(goal, ToyScenario(max_macs=1 << 15, min_memory_bytes=largest_memory_bytes(space)))
-        points = propose(strategy, self.context(space, goal=goal), judge=judge)
+        scenario = ToyScenario(max_macs=1 << 15, min_memory_bytes=largest_memory_bytes(space))
+        points = self.propose(strategy, space, judge=ToyJudge(self.goal_of(strategy), scenario))
         self.assert_budget_filled(strategy, points, space)
         assert_all_kept(space, points)
 
     def test_resumes_by_replay(self, strategy: Strategy, space: SearchSpace) -> None:
         """Told again what an interrupted run was told, a new run goes on as the old one would have."""
-        goal = self.goal_of(strategy)
-        context = self.context(space, goal=goal)
         recorded: dict[int, Outcome] = {}
-        judge = ToyJudge(goal)
+        judge = ToyJudge(self.goal_of(strategy))
 
         def record(number: int, point: DesignPoint) -> Outcome:
             recorded[number] = judge(number, point)
             return recorded[number]
 
-        whole = propose(strategy, context, judge=record)
+        whole = self.propose(strategy, space, judge=record)
         half = {number: outcome for number, outcome in recorded.items() if number < len(whole) // 2}
 
         def replay(number: int, point: DesignPoint) -> Outcome:
@@ -208,7 +205,7 @@ class StrategyConformance:
             assert outcome is None or outcome.point == point
             return outcome or judge(number, point)
 
-        assert propose(strategy, context, judge=replay) == whole
+        assert self.propose(strategy, space, judge=replay) == whole
 
     def test_hears_of_starting_points_and_of_pruned_points(self, strategy: Strategy, space: SearchSpace) -> None:
         """Told points before its first ask, and later of dropped ones their bound alone, it goes on proposing."""

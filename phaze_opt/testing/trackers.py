@@ -26,7 +26,7 @@ import pytest
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
+from phaze_opt.search.events import SearchEvent, SearchFinished, TrialFinished
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
 from phaze_opt.search.trial import Trial
@@ -121,7 +121,7 @@ class TrackerConformance:
         events = example_search(NUM_TRIALS)
         first = tracker.open(config)
         _observe(first, record_search(config.work_dir, events[: 1 + NUM_BEFORE_INTERRUPTION]))
-        first.observe(SearchFinished(_search_id(events), None, -1, is_interrupted=True, wall_s=1.0))
+        first.observe(SearchFinished(events[0].search_id, None, -1, is_interrupted=True, wall_s=1.0))
         first.close()
         second = tracker.open(config)
         again = resumed(events, num_known=NUM_BEFORE_INTERRUPTION)
@@ -162,12 +162,6 @@ def _observe(session: TrackingSession, events: Sequence[SearchEvent]) -> None:
 def _broken_session(what: str = "search") -> GuardedSession:
     session: Any = BrokenSession()
     return GuardedSession(session, what=what)
-
-
-def _search_id(events: Sequence[SearchEvent]) -> str:
-    started = events[0]
-    assert isinstance(started, SearchStarted)
-    return started.search_id
 
 
 def _toy_trials(work_dir: Path, *observers: GuardedSession) -> tuple[Trial[Evaluation], ...]:

@@ -7,7 +7,7 @@ from command_runs import printed, run
 from sample_files import space_text
 
 from phaze_opt.errors import InputError
-from phaze_opt.report import certificate_page, page, search, validation_page
+from phaze_opt.report import page, search
 
 SPACE = space_text(min_area_fraction=0.0, num_tc=[1, 2], num_vc=[1, 2], tc_width=[8], tc_depth=[8], glb_mb=[4])
 
@@ -79,5 +79,5 @@ def fail_pages(monkeypatch):
         message = "cannot be written: No space left on device; choose another place"
         raise InputError(message, source=str(path))
 
-    for module in (page, search, validation_page, certificate_page):
+    for module in (page, search):
         monkeypatch.setattr(module, "write_text", write_text)

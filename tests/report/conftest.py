@@ -4,7 +4,7 @@ import pytest
 
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.search.events import SearchFinished, TrialFinished
+from phaze_opt.search.events import TrialFinished
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.trial import Trial
 from phaze_opt.testing.events import example_evaluation, example_search
@@ -21,7 +21,6 @@ def trials() -> tuple[Trial[Evaluation], ...]:
 @pytest.fixture(scope="session")
 def result(trials: tuple[Trial[Evaluation], ...]) -> SearchResult:
     finished = example_search(NUM_TRIALS)[-1]
-    assert isinstance(finished, SearchFinished)
     return SearchResult(
         search_id="tpe-0123456789abcdef",
         best=finished.best,

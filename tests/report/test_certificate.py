@@ -18,7 +18,8 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report import certificate as words
 from phaze_opt.report.certificate import cause_changes, explain_runner_up
-from phaze_opt.report.certificate_page import build_document, gap_figure, write_certificate_report
+from phaze_opt.report.certificate_page import build_document, gap_figure
+from phaze_opt.report.page import render_html, write_page
 from phaze_opt.report.text import format_value
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
@@ -241,12 +242,12 @@ def test_of_several_models_the_one_that_loses_most_is_compared(tmp_path):
 
 def test_the_page_says_all_of_it(result, tmp_path):
     runner_up = explain_runner_up(result.best, goal=Goal.THROUGHPUT)
-    path = write_certificate_report(result, tmp_path / "a" / "page.html", ties=words.Ties(2, 2), runner_up=runner_up)
-    text = path.read_text()
+    document = build_document(result, ties=words.Ties(2, 2), runner_up=runner_up)
+    text = write_page(tmp_path / "a" / "page.html", document).read_text()
     for part in ("Best 10 designs", "How flat the top is", "The proof over time", "plot-gap", "plot-breakdown"):
         assert part in text
     nothing = replace(with_claim(result, is_feasible=False), best=(), flatness=(), history=())
-    text = write_certificate_report(nothing, path, ties=words.Ties(0, 0), runner_up=None).read_text()
+    text = render_html(build_document(nothing, ties=words.Ties(0, 0), runner_up=None))
     assert "none of the 16 points" in text
     assert "plot-gap" not in text
 

@@ -116,7 +116,6 @@ def test_a_report_is_self_contained(tmp_path: Path, result: SearchResult, refere
     for title in ("Design", "Performance", "What is certified, and what is not"):
         assert f"<caption><span>{title}</span></caption>" in page
     packed = re.search(r'id="plotly">([^<]+)<', page)
-    assert packed is not None
     assert b"Plotly" in unpacked(packed[1])[-3_000_000:]
     figures = [unpacked(text) for text in re.findall(r'<script type="text/plain" id="data-[^"]+">([^<]+)<', page)]
     assert len(figures) == len(paths) - 1

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.report.gantt import gantt_figure, text_gantt
+from phaze_opt.report.style import finish_figure
 from phaze_opt.schedule.problem import Cores, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
 
@@ -41,3 +42,11 @@ def test_the_lower_bounds_label_is_left_of_its_line_and_in_no_bar() -> None:
     assert label.xanchor == "right"
     tops = [bar.y[0] + bar.width[0] / 2 for bar in figure.data if bar.y is not None and bar.y[0] is not None]
     assert label.y >= max(tops)
+
+
+def test_hatched_bars_keep_their_colour() -> None:
+    """Plotly replaces the colour of a hatched bar unless told to lay the lines over it."""
+    figure = finish_figure(gantt_figure(PROBLEM, solve_schedule(PROBLEM), labels=LABELS, title=""), height=300)
+    hatched = [trace for trace in figure.data if trace.marker.pattern.shape == "/"]
+    assert hatched
+    assert all(trace.marker.pattern.fillmode == "overlay" and trace.marker.color for trace in hatched)

@@ -64,7 +64,6 @@ def test_every_software_says_where_its_gradients_are_known_from() -> None:
 
 def test_errors_are_named_by_data_set() -> None:
     rows = measured_rows("megatron-core")
-    assert rows is not None
     figures = {"train_megatron_h100": {"cross_validated_mape": 2.16}, "train_nemo_h100_fp8": {"mape": 1.0}}
     assert error_note(rows, figures) == "2.2 % (megatron_h100)"
     assert error_note(rows, {}) == ""

@@ -57,23 +57,14 @@ def _safe(cell: object) -> object:
 
 def _contenders(inputs: ReportInputs) -> Iterator[Row]:
     targets = inputs.result.config.judgement.targets
-    mappings = {"share_reached", "median_evaluations_to", "median_seconds_to"}
-    plain = [field.name for field in fields(ContenderScore) if field.name not in mappings]
-    reached = [name for target in targets for name in _target_columns(target)]
-    yield [*plain, *reached]
+    reached = ("share_reached", "median_evaluations_to", "median_seconds_to")
+    plain = [field.name for field in fields(ContenderScore) if field.name not in reached]
+    yield [*plain, *(f"{name}_{target:g}" for target in targets for name in reached)]
     for score in (*inputs.summary.contenders, *inputs.summary.by_condition):
         own: list[object] = [getattr(score, name) for name in plain]
         for target in targets:
-            own += [
-                score.share_reached.get(target, 0.0),
-                score.median_evaluations_to.get(target, ""),
-                score.median_seconds_to.get(target, ""),
-            ]
+            own += [getattr(score, name).get(target, 0.0 if name == "share_reached" else "") for name in reached]
         yield own
-
-
-def _target_columns(target: float) -> tuple[str, str, str]:
-    return (f"share_reached_{target:g}", f"median_evaluations_to_{target:g}", f"median_seconds_to_{target:g}")
 
 
 def _cells(inputs: ReportInputs) -> Iterator[Row]:

@@ -7,10 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phaze_opt.graph.operator import CoreType
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.report.gantt import gantt_figure
 from phaze_opt.report.study import inputs as winners
 from phaze_opt.report.study.cards import describe_value, metrics_table
 from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure, ranks_section
@@ -19,9 +17,7 @@ from phaze_opt.report.study.pareto import pareto_figure
 from phaze_opt.report.study.prices import describe_matrix, matrix_figure
 from phaze_opt.report.study.regret_curves import FLOOR, band_views, describe_curves, regret_figure, summarise_curves
 from phaze_opt.report.study.wording import format_mean, format_p, format_percent, format_target, mean_name
-from phaze_opt.report.style import contender_look, finish_figure, plot_text
-from phaze_opt.schedule.problem import Cores, ScheduleProblem
-from phaze_opt.schedule.solve import solve_schedule
+from phaze_opt.report.style import contender_look, plot_text
 from phaze_opt.study.scores import Ranking
 
 
@@ -116,18 +112,6 @@ def test_one_condition_has_tests_over_seeds_but_no_ranks_over_conditions(make_in
     assert kinds[-1] == "Choice"
 
 
-def test_hatched_bars_keep_their_colour(inputs) -> None:
-    """Plotly replaces the colour of a hatched bar unless told to lay the lines over it."""
-    cores = (CoreType.TC, CoreType.VC)
-    problem = ScheduleProblem(cores, one_core_s=(2.0, 1.0), spread_s=(1.0, 0.5), edges=(), cores=Cores(2, 2))
-    result = solve_schedule(problem)
-    assert any(result.is_spread)
-    figure = finish_figure(gantt_figure(problem, result, labels=("a", "b"), title=""), height=300)
-    hatched = [trace for trace in figure.data if trace.marker.pattern.shape == "/"]
-    assert hatched
-    assert all(trace.marker.pattern.fillmode == "overlay" and trace.marker.color for trace in hatched)
-
-
 def test_heat_map_carries_every_loss(inputs) -> None:
     price = inputs.summary.prices[0]
     figure = matrix_figure(price)
@@ -145,7 +129,6 @@ def test_heat_map_carries_every_loss(inputs) -> None:
 def test_winner_is_the_best_trial_of_the_better_contender(inputs) -> None:
     condition = inputs.result.conditions[0]
     best = best_of(inputs, condition)
-    assert best is not None
     values = [t.values[0] for cell in inputs.cells_of(condition) for t in cell.trials if t.values]
     assert best.values[0] == max(values)
     assert best.contender not in best.also_found_by
@@ -157,7 +140,6 @@ def test_ties_go_to_the_better_contender_and_name_the_others(make_inputs) -> Non
     cells = tuple(replace(cell, trials=first.trials) for cell in reversed(inputs.result.cells))
     tied = replace(inputs, result=replace(inputs.result, cells=cells))
     best = best_of(tied, inputs.result.conditions[0])
-    assert best is not None
     assert best.contender == inputs.summary.by_condition[0].contender == "wham"
     assert set(best.also_found_by) == {"tpe", "random"}
 
