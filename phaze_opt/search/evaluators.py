@@ -84,8 +84,8 @@ def open_evaluator(
         InputError: no scheduler answers there.
     """
     if dask:
-        with open_dask_evaluator(factory, scenario, address=dask, num_workers=jobs) as on_cluster:
-            yield on_cluster
+        with open_dask_client(dask, num_workers=jobs) as client:
+            yield DaskEvaluator(client, partial(factory, scenario))
         return
     workers = min(jobs, batch)
     if workers == 1:
@@ -222,15 +222,6 @@ def open_dask_client(address: str, *, num_workers: int) -> Iterator[Client]:
 def ignore_ctrl_c() -> None:
     """In a worker of this machine: Ctrl-C reaches all processes of a terminal, and the command ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@contextmanager
-def open_dask_evaluator(
-    factory: ObjectiveFactory, scenario: object, *, address: str, num_workers: int
-) -> Iterator[Evaluator]:
-    """An evaluator on a Dask cluster (see `open_dask_client`)."""
-    with open_dask_client(address, num_workers=num_workers) as client:
-        yield DaskEvaluator(client, partial(factory, scenario))
 
 
 @dataclass(slots=True)

@@ -127,12 +127,8 @@ class PhazeSweepRun:
         if not self.patience or best == -math.inf:
             return
         self._last_bests = [*self._last_bests, best][-self.patience :]
-        self._is_over = len(self._last_bests) == self.patience and is_non_increasing(self._last_bests)
-
-
-def is_non_increasing(values: Sequence[float]) -> bool:
-    """Whether no value is larger than the one before."""
-    return all(before >= after for before, after in pairwise(values))
+        rises = any(after > before for before, after in pairwise(self._last_bests))
+        self._is_over = len(self._last_bests) == self.patience and not rises
 
 
 def area_buckets(space: SearchSpace, *, bucket_mm2: float) -> Iterator[tuple[DesignPoint, ...]]:
