@@ -9,19 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from phaze_opt.cli import options
 from phaze_opt.cli.certify_output import print_check
 from phaze_opt.cli.endings import says_what_is_kept
-from phaze_opt.cli.options import (
-    JOBS_HELP,
-    MAX_JOBS,
-    MAX_SEED,
-    RECORDS,
-    JsonOption,
-    ModelOptions,
-    RecordOptions,
-    is_given,
-    with_options,
-)
 from phaze_opt.cli.output import check_file_to_write, print_json
 from phaze_opt.cli.progress import progress
 from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
@@ -51,7 +41,7 @@ class ProofOptions:
     tolerance: float = _proving(
         0.001, "How far above the best design the bound on all others may stay; 0 proves the exact optimum.", Kind.GAP
     )
-    jobs: int = _proving(1, JOBS_HELP, Kind.COUNT, high=MAX_JOBS)
+    jobs: int = _proving(1, options.JOBS_HELP, Kind.COUNT, high=options.MAX_JOBS)
     resume: bool = _proving(False, "Continue the same proof where it was interrupted.", Kind.SWITCH)
     check: Path | None = _proving(
         None, "Check a certificate (its directory) by independent code instead; needs no other option.", Kind.PATH
@@ -65,22 +55,23 @@ class ProofOptions:
     robust_samples: int = _proving(
         8, "Samples within the ranges of the assumptions, besides their corners.", Kind.COUNT, low=0, high=MAX_SAMPLES
     )
-    seed: int = _proving(0, "Of these samples; a proof has no randomness.", Kind.COUNT, low=0, high=MAX_SEED)
+    seed: int = _proving(0, "Of these samples; a proof has no randomness.", Kind.COUNT, low=0, high=options.MAX_SEED)
 
 
-@with_options
+@options.with_options
 def certify(
     context: typer.Context,
     *,
-    models: ModelOptions,
+    models: options.ModelOptions,
     proof: ProofOptions,
     scenario: Annotated[ScenarioOptions, OF_PROOFS],
     space: SpaceOptions,
-    records: RecordOptions,
+    records: options.RecordOptions,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=RECORDS)
+        Path | None,
+        typer.Option("--report", help="Also write a page with figures (HTML).", rich_help_panel=options.RECORDS),
     ] = None,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Prove which design of a whole space is best, within a tolerance, and write a certificate that others can check.
 
@@ -103,7 +94,7 @@ def certify(
         _refuse_without_robust(context)
     loaded = load_models(models)
     for name, what in NEEDED.items():
-        if not is_given(context, name):
+        if not options.is_given(context, name):
             message = f"is missing: give {what}; only --check goes without it"
             raise InputError(message, source=f"--{name.replace('_', '-')}")
     constants = load_constants()
@@ -111,16 +102,12 @@ def certify(
     goal = parse_word(Goal, proof.objective, source="--objective")
     runs_directory(records.work_dir)
     check_file_to_write(report, option="--report", example="certificate.html")
-    options = CertifyOptions(
-        tolerance=proof.tolerance,
-        jobs=proof.jobs,
-        directory=certificates_directory(records.work_dir),
-        is_resumed=proof.resume,
-    )
+    where = certificates_directory(records.work_dir)
+    wanted = CertifyOptions(tolerance=proof.tolerance, jobs=proof.jobs, directory=where, is_resumed=proof.resume)
     points = load_space(space, problem_scenario, is_json=json, nothing=NOTHING_FOUND)
     run = ProofRun(
         CertifyProblem(problem_scenario, points, constants, goal),
-        options,
+        wanted,
         open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
         report=report,
@@ -134,7 +121,7 @@ def _refuse_beside_check(context: typer.Context) -> None:
     extra = [
         option.opts[0]
         for option in context.command.params
-        if option.name not in CHECK_OPTIONS and is_given(context, str(option.name))
+        if option.name not in CHECK_OPTIONS and options.is_given(context, str(option.name))
     ]
     if extra:
         message = f"stands alone: the certificate holds its problem; leave out {', '.join(extra)}"
@@ -144,7 +131,7 @@ def _refuse_beside_check(context: typer.Context) -> None:
 def _refuse_without_robust(context: typer.Context) -> None:
     """Samples of the assumptions are drawn by --robust alone: without it these options would be ignored."""
     for name in ROBUST_OPTIONS:
-        if is_given(context, name):
+        if options.is_given(context, name):
             message = "is of the analysis of robustness; give --robust too, or leave it out"
             raise InputError(message, source=f"--{name.replace('_', '-')}")
 
