@@ -38,42 +38,24 @@ def make_condition(
     return Condition(made, Workload(workload, ("bert-large",), weight=weight), scenario, space, load_constants())
 
 
-def make_cell(
-    condition: Condition,
-    contender: str,
-    seed: int,
-    values: Sequence[Values],
-    *,
-    points: Sequence[DesignPoint],
-    wall_s: float = 1.0,
-    overhead_s: float = 0.0,
-    probes: int = 0,
-) -> CellResult:
+def make_cell(cell: Cell, values: Sequence[Values], *, points: Sequence[DesignPoint], probes: int = 0) -> CellResult:
+    """A search of evaluations that take a second each."""
     seen: set[DesignPoint] = set()
     trials = []
     for number, (value, point) in enumerate(zip(values, points, strict=True)):
         row = () if value is None else value if isinstance(value, tuple) else (value,)
+        status = EvaluationStatus.FEASIBLE if row else EvaluationStatus.OUT_OF_MEMORY
         is_repeat = point in seen
-        trials.append(
-            Trial(
-                number,
-                point,
-                row,
-                EvaluationStatus.FEASIBLE if row else EvaluationStatus.OUT_OF_MEMORY,
-                0.0 if is_repeat else wall_s,
-                is_repeat,
-                None,
-            )
-        )
+        trials.append(Trial(number, point, row, status, 0.0 if is_repeat else 1.0, is_repeat, None))
         seen.add(point)
     return CellResult(
-        cell=Cell(condition, Contender(contender, "random"), seed),
+        cell=cell,
         trials=tuple(trials),
         probes=probes,
         pruned=0,
         ilp_solves=0,
         placements=0,
-        overhead_s=overhead_s,
+        overhead_s=0.0,
         is_exhausted=False,
     )
 
@@ -108,11 +90,8 @@ def build_study(
             for seed, values in enumerate(searches):
                 stream = 0 if name in deterministic else seed + 1
                 points = [make_point(row, 100 * names.index(name) + stream, index) for index in range(len(values))]
-                cells.append(
-                    make_cell(
-                        conditions[workload], name, seed, values, points=points, probes=(probes or {}).get(name, 0)
-                    )
-                )
+                cell = Cell(conditions[workload], Contender(name, "random"), seed)
+                cells.append(make_cell(cell, values, points=points, probes=(probes or {}).get(name, 0)))
     num_seeds = max((len(s) for contenders in outcomes.values() for s in contenders.values()), default=1)
     config = StudyConfig(
         name="made-up",

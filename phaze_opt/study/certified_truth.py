@@ -44,7 +44,8 @@ def certified_truth(problem_digest: str, *, certificates: Path) -> TruthRecord |
         try:
             record = _read(path, problem_digest)
         except (InputError, ValueError, KeyError, TypeError, OSError) as error:
-            _LOGGER.warning("%s is no whole certificate and is left out: %s", path, _first_line(error))
+            first_line = next(iter(str(error).splitlines()), type(error).__name__)
+            _LOGGER.warning("%s is no whole certificate and is left out: %s", path, json.dumps(first_line))
             continue
         if record is not None:
             records.append(record)
@@ -121,8 +122,3 @@ def better_truth(certified: TruthRecord, enumerated: TruthRecord) -> TruthRecord
         return enumerated
     merged = sure.raised_to(found.value, found.point)
     return replace(certified, truth=merged, schedule_gap=enumerated.schedule_gap)
-
-
-def _first_line(error: Exception) -> str:
-    """An error in one line."""
-    return json.dumps(str(error).splitlines()[0] if str(error) else type(error).__name__)

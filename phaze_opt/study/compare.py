@@ -20,7 +20,7 @@ from phaze_opt.study.judging.statistics.rank_tests import holm_adjust, vargha_de
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import CellResult, StudyResult, Truth, TruthKind
 
-Grouped = Mapping[str, Mapping[str, tuple[CellResult, ...]]]
+Grouped = Mapping[str, Mapping[str, Sequence[CellResult]]]
 """Searches by key of the condition and name of the contender."""
 _PACKAGE = "phaze-opt"
 """Key of its version in the provenance of a study."""
@@ -181,13 +181,10 @@ def compare_studies(first: StudyResult, second: StudyResult) -> StudyComparison:
 
 def _matched_conditions(first: StudyResult, second: StudyResult) -> tuple[tuple[Condition, Condition], ...]:
     """Conditions of the same problem; of several in one study the first."""
-    others: dict[str, Condition] = {}
-    for condition in second.conditions:
-        others.setdefault(condition.problem_digest, condition)
+    others = {condition.problem_digest: condition for condition in reversed(second.conditions)}
     matched: dict[str, tuple[Condition, Condition]] = {}
     for condition in first.conditions:
-        digest = condition.problem_digest
-        if digest in others:
+        if (digest := condition.problem_digest) in others:
             matched.setdefault(digest, (condition, others[digest]))
     return tuple(matched.values())
 

@@ -117,13 +117,8 @@ def best_evaluation(result: StudyResult, condition: Condition) -> Evaluation | N
 
     Of equals the one of least area, then of least TDP, then the first in the study's order.
     """
-    trials = [
-        trial
-        for cell in result.cells
-        if cell.cell.condition.key == condition.key
-        for trial in cell.trials
-        if trial.values and not trial.is_repeat
-    ]
+    mine = (cell for cell in result.cells if cell.cell.condition.key == condition.key)
+    trials = [trial for cell in mine for trial in cell.trials if trial.values and not trial.is_repeat]
     if not trials:
         return None
     highest = max(trial.values[0] for trial in trials)

@@ -9,18 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy_study import CONFIG, ENGINE, table
+from toy_study import CONFIG, ENGINE, Recorder, table
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.worker_process import WorkerToldToEndError
 from phaze_opt.study.compare import compare_studies
 from phaze_opt.study.config import Contender
-from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished
+from phaze_opt.study.events import CellFinished, StudyFinished
 from phaze_opt.study.load import load_study
-from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
 from phaze_opt.study.running.contenders import contender_code
-from phaze_opt.study.scores import StudySummary
 from phaze_opt.study.summary import summarise
 
 MINE = replace(CONFIG, contenders=(*CONFIG.contenders, Contender("mine", "mine")))
@@ -76,17 +74,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return write
 
 
-def _unranked(result: StudyResult, _: StudySummary) -> tuple[str, ...]:
-    return result.unranked
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_study_goes_on_without_the_faulty_strategy(
     install: Install, undisturbed: list[object], tmp_path: Path, jobs: int
 ) -> None:
     install(ask="if self.next > 8 and self.context.seed == 1: raise ZeroDivisionError('no\\x1b[31m mean')")
-    observer = _Recorder()
-    result = run_study(MINE, work_dir=tmp_path, engine=ENGINE, jobs=jobs, observers=(observer,), describe=_unranked)
+    observer = Recorder()
+    watch = {"observers": (observer,), "describe": lambda result, _: result.unranked}
+    result = run_study(MINE, work_dir=tmp_path, engine=ENGINE, jobs=jobs, **watch)
     assert [row for row in table(result) if ".mine." not in row[0]] == undisturbed
     assert [failure.cell.key for failure in result.failures] == ["default.tiny.mine.1", "default.bert.mine.1"]
     assert result.has_ended
@@ -185,11 +180,3 @@ def test_only_a_contender_of_the_study_is_restarted(tmp_path: Path) -> None:
         run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, restart=("rando",))
     assert caught.value.source == "--restart"
     assert not list(tmp_path.iterdir())
-
-
-class _Recorder:
-    def __init__(self) -> None:
-        self.events: list[StudyEvent] = []
-
-    def observe_study(self, event: StudyEvent) -> None:
-        self.events.append(event)

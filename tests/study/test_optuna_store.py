@@ -13,31 +13,24 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
+from store_worker import DIGEST, open_store, point_with
 
 from phaze_opt.errors import InputError, PluginError, SolverError, StorageError
 from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.record.address import parse_address
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.study.running.engine import shared_engine
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.optuna_store import OptunaStore
-from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
 from phaze_opt.study.stores.store import MirroredStore, StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 WORKER = Path(__file__).parent / "outside" / "store_worker.py"
-DIGEST = "d" * 64
-POINT = DesignPoint(2, 4, 16, 16, 16, 2 << 20, 32 << 30, 1)
-OTHER = DesignPoint(4, 4, 16, 16, 16, 2 << 20, 32 << 30, 1)
+POINT = point_with(4)
+OTHER = replace(POINT, num_tc=4)
 PATIENCE_S = 120
 """For what must come, however busy the machine is."""
-
-
-def open_store(url: str, *, heartbeat_s: int = 1, grace_s: int = 2) -> OptunaStore:
-    address = parse_address(url, source="test")
-    return OptunaStore(open_rdb_storage(address, heartbeat_s=heartbeat_s, grace_s=grace_s), Insistence(address))
 
 
 def known(point: DesignPoint) -> KnownEvaluation:

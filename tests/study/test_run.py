@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import toy_study
-from toy_study import CONFIG, ENGINE, Unloadable, build_toy, die_on_bert, faulty_engine, refuse_bert, table
+from toy_study import CONFIG, ENGINE, Recorder, Unloadable, build_toy, die_on_bert, faulty_engine, refuse_bert, table
 
 from phaze_opt.errors import InputError, PluginError, SolverError
 from phaze_opt.hardware.template import DesignPoint
@@ -148,7 +148,7 @@ def test_observers_are_told_of_a_search_that_lost_an_evaluation_once_it_has_it_a
     first = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE)
     path = next(iter(sorted((first.directory / "evaluations").glob("*.jsonl"))))
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
-    told = _Recorder()
+    told = Recorder()
     assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True, observers=(told,))) == undisturbed
     cells = [event for event in told.events if isinstance(event, CellFinished)]
     assert [event.result.cell.key for event in cells] == [cell.cell.key for cell in first.cells]
@@ -254,7 +254,7 @@ def test_the_name_of_a_study_says_what_its_searches_depend_on(tmp_path: Path) ->
 
 def test_events_come_in_the_order_of_the_plan_and_again_on_resume(tmp_path: Path) -> None:
     for jobs, is_resumed in ((2, False), (1, True)):
-        observer = _Recorder()
+        observer = Recorder()
         result = run_study(
             CONFIG, work_dir=tmp_path, engine=ENGINE, jobs=jobs, is_resumed=is_resumed, observers=(observer,)
         )
@@ -439,14 +439,6 @@ def test_killed_at_twenty_random_moments_it_ends_with_the_same_table(undisturbed
         work_dir = tmp_path / str(number)
         _kill_and_resume(work_dir, [rng.uniform(0.0, 0.8) for _ in range(1)], jobs=jobs)
         assert table(run_study(CONFIG, work_dir=work_dir, engine=ENGINE, is_resumed=True)) == undisturbed
-
-
-class _Recorder:
-    def __init__(self) -> None:
-        self.events: list[StudyEvent] = []
-
-    def observe_study(self, event: StudyEvent) -> None:
-        self.events.append(event)
 
 
 class _Broken:

@@ -10,26 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from shared_worker import shared_engine_of
+from shared_worker import engine_of
 from toy_study import CONFIG, ENGINE, build_slow, table
 
 from phaze_opt.errors import InputError
 from phaze_opt.study.events import StudyProgress
 from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.run import run_study
-from phaze_opt.study.running.engine import StudyEngine, shared_engine
+from phaze_opt.study.running.engine import shared_engine
 
 OUTSIDE = Path(__file__).parent / "outside"
 
 
-def start_machine(url: str, work_dir: Path, objective: str = "slow") -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(OUTSIDE / "shared_worker.py"), url, str(work_dir), objective])
-
-
-def engine_of(url: str) -> StudyEngine:
-    engine = shared_engine_of(url, "slow")
-    assert isinstance(engine, StudyEngine)
-    return engine
+def start_machine(url: str, work_dir: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(OUTSIDE / "shared_worker.py"), url, str(work_dir)])
 
 
 def test_two_machines_share_a_study_and_both_end_with_its_table(

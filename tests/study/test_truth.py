@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -258,31 +259,22 @@ def test_a_copy_says_the_same(tmp_path):
     assert not truth_file(DIGEST, cache_dir=tmp_path, kind=ENUMERATED).exists()
 
 
-class Trial:
-    """What a yardstick reads of a trial."""
-
-    def __init__(self, value):
-        self.values, self.point = (value,), OTHER
-
-
-class Cell:
+def search_of(*values):
     """What a yardstick reads of a search."""
-
-    def __init__(self, *values):
-        self.trials = [Trial(value) for value in values]
+    return SimpleNamespace(trials=[SimpleNamespace(values=(value,), point=OTHER) for value in values])
 
 
 @pytest.mark.parametrize("value", [100.2, 100.5])
 def test_a_search_within_the_gap_keeps_the_proof(value):
     truth = Truth(TruthKind.CERTIFIED, 100.0, POINT, gap=0.005)
-    yardstick = yardstick_of(Goal.THROUGHPUT, [Cell(90.0, value)], truth)
+    yardstick = yardstick_of(Goal.THROUGHPUT, [search_of(90.0, value)], truth)
     assert yardstick.truth == Truth(TruthKind.CERTIFIED, value, OTHER, gap=pytest.approx(100.5 / value - 1, abs=1e-12))
     assert yardstick.beaten_truth is None
 
 
 def test_a_search_above_the_bound_proves_the_certificate_wrong():
     truth = Truth(TruthKind.CERTIFIED, 100.0, POINT, gap=0.005)
-    yardstick = yardstick_of(Goal.THROUGHPUT, [Cell(100.6)], truth)
+    yardstick = yardstick_of(Goal.THROUGHPUT, [search_of(100.6)], truth)
     assert yardstick.truth == Truth(TruthKind.BEST_KNOWN, 100.6, OTHER)
     assert yardstick.beaten_truth == truth
 

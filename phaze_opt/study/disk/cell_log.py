@@ -25,6 +25,8 @@ from phaze_opt.study.stores.store import EvaluationStore
 _LOGGER = logging.getLogger(__name__)
 MAX_CHARACTERS = 300
 _TRIAL = ("number", "point", "values", "status", "wall_s", "is_repeat")
+_COSTS = (*COUNTS, "overhead_s", "is_exhausted")
+"""What the last line of a finished search says of it, in this order."""
 
 
 @dataclass(slots=True)
@@ -63,14 +65,8 @@ class CellLog:
 
 def cell_result(cell: Cell, search: SearchResult) -> CellResult:
     """What a study keeps of a finished search."""
-    return CellResult(
-        cell=cell,
-        trials=tuple(trial.with_evaluation(None) for trial in search.trials),
-        **{name: getattr(search, name) for name in COUNTS},
-        overhead_s=search.overhead_s,
-        is_exhausted=search.is_exhausted,
-        search_id=search.search_id,
-    )
+    trials = tuple(trial.with_evaluation(None) for trial in search.trials)
+    return CellResult(cell, trials, **{name: getattr(search, name) for name in (*_COSTS, "search_id")})
 
 
 def write_cell(path: Path, result: CellResult) -> None:
@@ -86,9 +82,7 @@ def write_cell(path: Path, result: CellResult) -> None:
         "cell": result.cell.key,
         "search_id": result.search_id,
         "trials": len(result.trials),
-        **{name: getattr(result, name) for name in COUNTS},
-        "overhead_s": result.overhead_s,
-        "is_exhausted": result.is_exhausted,
+        **{name: getattr(result, name) for name in _COSTS},
     }
     write_journal(path, [*lines, {"summary": summary}])
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import product, starmap
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -75,12 +76,7 @@ def resolve_condition(setting: Setting, workload: Workload, origin: Origin) -> C
 
 def plan_cells(config: StudyConfig, conditions: Iterable[Condition]) -> tuple[Cell, ...]:
     """The searches of a study: by condition, then contender, then seed."""
-    return tuple(
-        Cell(condition, contender, seed)
-        for condition in conditions
-        for contender in config.contenders
-        for seed in config.seeds
-    )
+    return tuple(starmap(Cell, product(conditions, config.contenders, config.seeds)))
 
 
 def _check_names(config: StudyConfig, origin: Origin) -> None:

@@ -29,17 +29,8 @@ BoundPoints = Callable[[Condition, Sequence[DesignPoint]], Sequence[PointBound]]
 
 def candidate_chips(cells: Iterable[CellResult], setting: str) -> tuple[DesignPoint, ...]:
     """Distinct chips (points of micro-batch 1) that any search of a setting found feasible, in ascending order."""
-    return tuple(
-        sorted(
-            {
-                architecture_of(trial.point)
-                for cell in cells
-                if cell.cell.condition.setting.name == setting
-                for trial in cell.trials
-                if trial.values
-            }
-        )
-    )
+    mine = (cell for cell in cells if cell.cell.condition.setting.name == setting)
+    return tuple(sorted({architecture_of(trial.point) for cell in mine for trial in cell.trials if trial.values}))
 
 
 def build_chip_table(

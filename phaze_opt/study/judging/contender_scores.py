@@ -72,12 +72,11 @@ def _score(
         return float(np.average([quantity(cell) for cell in cells], weights=shares))
 
     # Searches of a single objective have no hypervolume; they must not count as ones that covered nothing.
-    volumes = [
-        (cell.hypervolume, weight / len(sample.scores))
-        for one, sample, weight in zip(conditions, samples, weights, strict=True)
-        for cell in sample.scores
-        if one.yardstick.box is not None
+    has_volume = [
+        one.yardstick.box is not None for one, sample in zip(conditions, samples, strict=True) for _ in sample.scores
     ]
+    volumes = [cell.hypervolume for cell, counts in zip(cells, has_volume, strict=True) if counts]
+    volume_shares = [share for share, counts in zip(shares, has_volume, strict=True) if counts]
     targets = judgement.targets
     return ContenderScore(
         contender=name,
@@ -94,21 +93,13 @@ def _score(
         median_evaluations_to=_medians([cell.evaluations_to for cell in cells], shares, targets),
         median_seconds_to=_medians([cell.seconds_to for cell in cells], shares, targets),
         mean_area_under_curve=mean(lambda cell: cell.area_under_curve),
-        mean_hypervolume=_mean_of(volumes),
+        mean_hypervolume=float(np.average(volumes, weights=volume_shares)) if volumes else 0.0,
         mean_distinct_evaluations=mean(lambda cell: cell.distinct_evaluations),
         mean_probes=mean(lambda cell: cell.probes),
         mean_pruned=mean(lambda cell: cell.pruned),
         mean_charged_s=mean(lambda cell: cell.charged_s),
         mean_rank=rank,
     )
-
-
-def _mean_of(weighted: Sequence[tuple[float, float]]) -> float:
-    """Weighted mean of (value, weight) pairs; 0 of none."""
-    if not weighted:
-        return 0.0
-    values, weights = zip(*weighted, strict=True)
-    return float(np.average(values, weights=weights))
 
 
 def _medians(

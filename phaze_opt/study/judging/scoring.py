@@ -148,20 +148,12 @@ def _charged_until_s(cell: CellResult) -> NDArray[np.float64]:
     return evaluated_s + overhead_s
 
 
-def are_one_search(cells: Sequence[CellResult]) -> bool:
-    """Whether all searches evaluated the same points in the same order: then they are one observation, not many."""
-    return len({tuple(trial.point for trial in cell.trials) for cell in cells}) == 1
-
-
-def by_condition_and_contender(cells: Iterable[CellResult]) -> Mapping[str, Mapping[str, tuple[CellResult, ...]]]:
+def by_condition_and_contender(cells: Iterable[CellResult]) -> Mapping[str, Mapping[str, Sequence[CellResult]]]:
     """Cells by key of the condition and name of the contender, both in the order in which they come."""
     grouped: dict[str, dict[str, list[CellResult]]] = {}
     for cell in cells:
         grouped.setdefault(cell.cell.condition.key, {}).setdefault(cell.cell.contender.name, []).append(cell)
-    return {
-        condition: {name: tuple(group) for name, group in contenders.items()}
-        for condition, contenders in grouped.items()
-    }
+    return grouped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,7 +235,10 @@ def judge_sample(cells: Sequence[CellResult], yardstick: Yardstick, *, budget: i
     """The searches of one contender against a yardstick."""
     scores = {cell.cell.key: score_cell(cell, yardstick, budget=budget, targets=targets) for cell in cells}
     regrets = [score.regret for score in scores.values()]
-    return Sample(tuple(scores.values()), np.array(regrets[:1] if are_one_search(cells) else regrets, dtype=np.float64))
+    # Searches that evaluated the same points in the same order are one observation, not many.
+    if len({tuple(trial.point for trial in cell.trials) for cell in cells}) == 1:
+        regrets = regrets[:1]
+    return Sample(tuple(scores.values()), np.array(regrets, dtype=np.float64))
 
 
 def budget_of(result: StudyResult, cells: Sequence[CellResult]) -> int:

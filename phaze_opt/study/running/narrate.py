@@ -14,14 +14,13 @@ from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyFinished, StudyObserver, StudyStarted
-from phaze_opt.study.judging.contender_scores import cell_metrics, contender_metrics
+from phaze_opt.study.judging.contender_scores import PERCENT, cell_metrics, contender_metrics
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.scores import StudySummary
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.summary import summarise
 
-PERCENT = 100.0
 Describe = Callable[[StudyResult, StudySummary], Sequence[str]]
 """Puts what a study found into sentences, such as `report.study.findings.describe_findings`."""
 
@@ -117,11 +116,8 @@ class Narrator:
 
 def best_number(result: CellResult, evaluations: Mapping[DesignPoint, Evaluation]) -> int:
     """The best trial as a search ranks them; -1 if none is feasible."""
-    records = [
-        trial.with_evaluation(evaluations[trial.point])
-        for trial in result.trials
-        if trial.values and not trial.is_repeat
-    ]
+    feasible = (trial for trial in result.trials if trial.values and not trial.is_repeat)
+    records = [trial.with_evaluation(evaluations[trial.point]) for trial in feasible]
     return min(records, key=rank).number if records else -1
 
 

@@ -64,9 +64,12 @@ class Bench:
             bounds.append(PointBound(value, value / 7.0, 1.0, 1.0, reason))
         return bounds
 
+    def table(self, conditions: Sequence[Condition], chips: Sequence[DesignPoint]) -> ChipTable:
+        return build_chip_table(conditions, chips, evaluate=self.evaluate, bound=self.bound)
 
-def chip(index: int) -> DesignPoint:
-    return DesignPoint(index, 1, 2, 2, 2, 2, 2, 1)
+
+def chips_up_to(count: int) -> tuple[DesignPoint, ...]:
+    return tuple(DesignPoint(index, 1, 2, 2, 2, 2, 2, 1) for index in range(1, count + 1))
 
 
 def full_table(conditions: Sequence[Condition], bench: Bench, num_chips: int) -> ChipTable:
@@ -75,14 +78,7 @@ def full_table(conditions: Sequence[Condition], bench: Bench, num_chips: int) ->
         [max(bench.values[one.workload.name, index, size] for size in (1, 2)) for index in range(1, num_chips + 1)]
         for one in conditions
     ]
-    return ChipTable(
-        setting="default",
-        models=tuple(one.workload.name for one in conditions),
-        weights=tuple(one.workload.weight for one in conditions),
-        chips=tuple(chip(index) for index in range(1, num_chips + 1)),
-        values=tuple(tuple(row) for row in rows),
-        micro_batches=tuple((1,) * num_chips for _ in conditions),
-    )
+    return table_of(rows, [one.workload.weight for one in conditions])
 
 
 @pytest.mark.parametrize("goal", [Goal.THROUGHPUT, Goal.THROUGHPUT_PER_TDP])
@@ -96,9 +92,7 @@ def test_dropped_chips_change_no_own_best_and_no_portfolio(goal: Goal, data: st.
     values = {key: data.draw(st.sampled_from([0.0, 50.0, 80.0, 90.0, 99.0, 100.0])) for key in keys}
     slack = {key: data.draw(st.sampled_from([0.0, 0.01, 0.2])) for key in keys}
     bench = Bench(values, slack)
-    table = build_chip_table(
-        conditions, [chip(index) for index in range(1, num_chips + 1)], evaluate=bench.evaluate, bound=bench.bound
-    )
+    table = bench.table(conditions, chips_up_to(num_chips))
     assert max(bench.asked.values(), default=0) <= 1, "no point is evaluated twice"
     assert table.num_candidates == num_chips
     unit = 7.0 if goal is Goal.THROUGHPUT_PER_TDP else 1.0
@@ -122,9 +116,8 @@ def test_tight_bounds_save_evaluations() -> None:
     names = "abcd"
     values = {(n, i, s): 100.0 - i - 0.1 * s for n in names for i in range(1, 41) for s in (1, 2)}
     bench = Bench(values, dict.fromkeys(values, 0.0))
-    chips = [chip(index) for index in range(1, 41)]
-    table = build_chip_table([make_condition(n) for n in names], chips, evaluate=bench.evaluate, bound=bench.bound)
-    assert chip(1) in table.chips
+    table = bench.table([make_condition(n) for n in names], chips_up_to(40))
+    assert chips_up_to(1)[0] in table.chips
     assert len(table.chips) <= 8, "the first batch only"
     assert sum(bench.asked.values()) == 4 * len(table.chips)
     assert {key[2] for key in bench.asked} == {1}
@@ -133,37 +126,27 @@ def test_tight_bounds_save_evaluations() -> None:
 def test_without_bounds_every_chip_is_evaluated() -> None:
     values = {(n, i, s): 100.0 - i for n in "ab" for i in range(1, 21) for s in (1, 2)}
     bench = Bench(values, dict.fromkeys(values, math.inf))
-    chips = [chip(index) for index in range(1, 21)]
-    table = build_chip_table([make_condition(n) for n in "ab"], chips, evaluate=bench.evaluate, bound=bench.bound)
-    assert table.chips == tuple(chips)
+    table = bench.table([make_condition(n) for n in "ab"], chips_up_to(20))
+    assert table.chips == chips_up_to(20)
     assert set(bench.asked) == set(values)
 
 
 def test_order_and_repeats_of_candidates_do_not_matter() -> None:
     rng = np.random.default_rng(0)
     values = {(n, i, s): float(rng.uniform(50, 100)) for n in "ab" for i in range(1, 31) for s in (1, 2)}
-    slack = dict.fromkeys(values, 0.05)
-    chips = [chip(index) for index in range(1, 31)]
-    shuffled = [replace(chips[index], micro_batch=2) for index in rng.permutation(30)] + chips[:3]
-    tables = [
-        build_chip_table(
-            [make_condition("a"), make_condition("b")],
-            order,
-            evaluate=Bench(values, slack).evaluate,
-            bound=Bench(values, slack).bound,
-        )
-        for order in (chips, shuffled)
-    ]
-    assert tables[0] == tables[1]
+    chips, conditions = chips_up_to(30), [make_condition("a"), make_condition("b")]
+    shuffled = [replace(chips[index], micro_batch=2) for index in rng.permutation(30)] + list(chips[:3])
+    one, other = (Bench(values, dict.fromkeys(values, 0.05)).table(conditions, order) for order in (chips, shuffled))
+    assert one == other
 
 
 def test_no_candidate_and_several_objectives() -> None:
     bench = Bench({}, {})
-    empty = build_chip_table([make_condition("a")], [], evaluate=bench.evaluate, bound=bench.bound)
+    empty = bench.table([make_condition("a")], [])
     assert empty.chips == ()
     assert empty.values == ((),)
     with pytest.raises(InputError, match="goal 'pareto'"):
-        build_chip_table([make_condition("a", goal=Goal.PARETO)], [], evaluate=bench.evaluate, bound=bench.bound)
+        bench.table([make_condition("a", goal=Goal.PARETO)], [])
 
 
 def test_candidates_are_the_feasible_chips_of_a_setting() -> None:
@@ -279,7 +262,7 @@ def table_of(values: list[list[float]], weights: list[float] | None = None) -> C
         setting="default",
         models=tuple("abcdefgh"[: len(values)]),
         weights=tuple(weights or [1.0] * len(values)),
-        chips=tuple(DesignPoint(index + 1, 1, 2, 2, 2, 2, 2, 1) for index in range(num_chips)),
+        chips=chips_up_to(num_chips),
         values=tuple(tuple(row) for row in values),
         micro_batches=tuple((1,) * num_chips for _ in values),
     )

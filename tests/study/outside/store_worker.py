@@ -20,6 +20,11 @@ def point_with(num_vc: int) -> DesignPoint:
     return DesignPoint(2, num_vc, 16, 16, 16, 2 << 20, 32 << 30, 1)
 
 
+def open_store(url: str, *, heartbeat_s: int = 1, grace_s: int = 2) -> OptunaStore:
+    address = parse_address(url, source="test")
+    return OptunaStore(open_rdb_storage(address, heartbeat_s=heartbeat_s, grace_s=grace_s), Insistence(address))
+
+
 def hang(store: OptunaStore) -> None:
     sys.stdout.write(f"{store.claim(DIGEST, point_with(4))}\n")
     sys.stdout.flush()
@@ -37,6 +42,4 @@ def race(store: OptunaStore) -> None:
 
 
 if __name__ == "__main__":
-    address = parse_address(sys.argv[2], source="test")
-    opened = OptunaStore(open_rdb_storage(address, heartbeat_s=1, grace_s=2), Insistence(address))
-    {"hang": hang, "race": race}[sys.argv[1]](opened)
+    {"hang": hang, "race": race}[sys.argv[1]](open_store(sys.argv[2]))

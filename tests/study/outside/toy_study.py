@@ -15,6 +15,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.study.config import Budget, Contender, StudyConfig, Workload
+from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
@@ -108,6 +109,16 @@ def table(result: StudyResult) -> list[object]:
 
 
 PER_TDP = Goal.THROUGHPUT_PER_TDP
+
+
+class Recorder:
+    """Keeps the events that it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[StudyEvent] = []
+
+    def observe_study(self, event: StudyEvent) -> None:
+        self.events.append(event)
 
 
 @dataclass(slots=True)
