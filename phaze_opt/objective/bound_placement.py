@@ -120,7 +120,10 @@ def build_relaxation(
     tables = build_network_tables(cluster, degrees, len(chain))
     entry, data = _data_degrees(tables, degrees, len(chain), num_devices=cluster.num_devices, parts=parts)
     transfer_s = np.array([_transfers(cost, tables.transfer[row]) for row, cost in enumerate(costs)])
-    sums, least = _over_boundaries(transfer_s)
+    # Over the boundaries 1 .. s - 1 of s stages: zero for one stage, column 0 unused.
+    sums, least = np.zeros_like(transfer_s), np.zeros_like(transfer_s)
+    sums[:, 2:] = np.cumsum(transfer_s[:, 1:-1], axis=1)
+    least[:, 2:] = np.minimum.accumulate(transfer_s[:, 1:-1], axis=1)
     tied = [(c.tied_state_bytes, c.tied_gradient_bytes, c.tied_update_s / (c.update_s[-1] or 1.0)) for c in costs]
     return Relaxation(
         degrees=np.array(degrees, dtype=np.int64),
@@ -151,14 +154,6 @@ def _transfers(cost: LayerCosts, coefficients: Floats) -> Floats:
     least_bytes = float(cost.output_bytes[:-1].min()) if cost.num_layers > 1 else 0.0
     seconds: Floats = coefficients[:, 0] + coefficients[:, 1] * least_bytes
     return seconds
-
-
-def _over_boundaries(transfer_s: Floats) -> tuple[Floats, Floats]:
-    """Sum and least of the boundaries 1 .. s - 1 of s stages, same shape; zero for one stage, column 0 unused."""
-    sums, least = np.zeros_like(transfer_s), np.zeros_like(transfer_s)
-    sums[:, 2:] = np.cumsum(transfer_s[:, 1:-1], axis=1)
-    least[:, 2:] = np.minimum.accumulate(transfer_s[:, 1:-1], axis=1)
-    return sums, least
 
 
 def _data_degrees(

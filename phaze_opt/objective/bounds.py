@@ -126,7 +126,7 @@ class ThroughputBounder:
     def _broken_budgets(self, table: AcceleratorTable) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Area, mm2, TDP, W, and the budget that each chip breaks, 0 for none; by the comparisons of `Objective`."""
         scenario = self.objective.scenario
-        area = _areas_mm2(table)
+        area = np.array([um2_to_mm2(area) for area in area_um2_table(table).tolist()])
         power = tdp_w_table(table, scenario.cluster.network, self.objective.constants)
         reason = np.zeros(len(table), dtype=np.int64)
         if scenario.max_tdp_w is not None:
@@ -210,21 +210,8 @@ def bound_points(objective: Objective, points: Sequence[DesignPoint]) -> tuple[T
 
 def grow_pools(pools: PhasePools, objective: Objective, *, index: int) -> None:
     """Add the vectors of the fixed designs of `POOL_DESIGNS` for one model of the objective's scenario."""
-    table = _pool_table(objective)
+    points = [DesignPoint(tc, vc, w, depth, w, glb * MEBI, POOL_HBM_BYTES, 1) for tc, vc, w, depth, glb in POOL_DESIGNS]
+    table = chips_of(PointColumns.of(points), objective.constants)
     for micro_batch in POOL_MICRO_BATCHES:
         estimates = objective.estimate_table(table, micro_batch, index=index)
         pools.grow(objective.compiled(index, micro_batch), estimates, table)
-
-
-def _areas_mm2(table: AcceleratorTable) -> Floats:
-    """Area of every chip, mm^2, as `area_mm2` gives it."""
-    return np.array([um2_to_mm2(area) for area in area_um2_table(table).tolist()])
-
-
-def _pool_table(objective: Objective) -> AcceleratorTable:
-    """`POOL_DESIGNS` as accelerators."""
-    points = [
-        DesignPoint(tc, vc, width, depth, width, glb * MEBI, POOL_HBM_BYTES, 1)
-        for tc, vc, width, depth, glb in POOL_DESIGNS
-    ]
-    return chips_of(PointColumns.of(points), objective.constants)

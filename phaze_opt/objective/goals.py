@@ -77,10 +77,9 @@ def front_indices(values: Sequence[Sequence[float]], directions: Sequence[str]) 
     gains: NDArray[np.float64] = np.asarray(values, dtype=np.float64) * signs
     kept = []
     for row, gain in enumerate(gains):
-        no_worse = (gains >= gain).all(axis=1)
-        better = (gains > gain).any(axis=1)
+        is_dominated = ((gains >= gain).all(axis=1) & (gains > gain).any(axis=1)).any()
         is_twin = (gains[:row] == gain).all(axis=1).any()
-        if not (no_worse & better).any() and not is_twin:
+        if not is_dominated and not is_twin:
             kept.append(row)
     return tuple(kept)
 

@@ -174,13 +174,8 @@ def _solve(objective: Objective, chips: Sequence[_Chip], micro_batch: int) -> He
             verify_heterogeneous(problems, found)
             return found
         for chip in unsolved:
-            solve_option(
-                compiled.options[option],
-                chip.times[option],
-                chip.estimates,
-                chip.accelerator,
-                scenario=objective.scenario,
-            )
+            sharded, times = compiled.options[option], chip.times[option]
+            solve_option(sharded, times, chip.estimates, chip.accelerator, scenario=objective.scenario)
 
 
 def _problem(objective: Objective, chip: _Chip, compiled: CompiledModel) -> PlacementProblem:

@@ -199,17 +199,13 @@ def energy_j(
         for column, phase in enumerate(layer):
             dynamic += runs[row, column] * float(estimates.energy_j[0, phase.columns].sum())
             link_bytes += runs[row, column] * phase.collective_bytes
-    link_bytes += _boundary_bytes(placed) + _gradient_bytes(placed, training)
+    # Across every boundary activations go forward and their gradients back.
+    layers, chain = placed.option.graph.layers, placed.option.graph.chain
+    crossed = sum(layers[chain[stage.last]].output_bytes for stage in placement.stages[:-1])
+    link_bytes += 2.0 * placement.num_micro_batches * crossed + _gradient_bytes(placed, training)
     link_j = link_bytes * BITS_PER_BYTE * constants.value("energy.link_pj_per_bit") * PICO
     static_w = constants.value("energy.static_w_per_mm2") * accelerator_area_mm2
     return devices * (dynamic + link_j) + placement.devices_used * static_w * placement.batch_time_s
-
-
-def _boundary_bytes(placed: PlacedModel) -> float:
-    """Bytes across all stage boundaries of one replica and tensor rank in one iteration, both directions."""
-    graph = placed.option.graph
-    crossed = [graph.layers[graph.chain[stage.last]].output_bytes for stage in placed.placement.stages[:-1]]
-    return 2.0 * placed.placement.num_micro_batches * sum(crossed)
 
 
 def _gradient_bytes(placed: PlacedModel, training: TrainingSpec) -> float:

@@ -113,7 +113,7 @@ def analyse_sensitivity(case: SensitivityCase, *, constants: Constants | None = 
     pricer = _Pricer(case, Objective(replace(case.scenario, max_area_mm2=None, max_tdp_w=None), constants=nominal))
     yield pricer.row(nominal, assumption="", setting="", origin="nominal")
     for key in nominal.uncertain:
-        if key.startswith("network.") and not key.startswith(_network_prefix(case.network_name)):
+        if key.startswith("network.") and not key.startswith(f"network.{case.network_name.replace('-', '_')}."):
             continue
         entry = nominal.entries[key]
         for origin, value in (("low", entry.low), ("high", entry.high)):
@@ -124,11 +124,6 @@ def analyse_sensitivity(case: SensitivityCase, *, constants: Constants | None = 
             if choice != option.choice:
                 varied = nominal.with_options({name: choice})
                 yield pricer.row(varied, assumption=name, setting=choice, origin="option")
-
-
-def _network_prefix(name: str) -> str:
-    """Prefix of the constants of a named network."""
-    return f"network.{name.replace('-', '_')}."
 
 
 def _under(case: SensitivityCase, constants: Constants) -> Scenario:

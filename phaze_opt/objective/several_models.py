@@ -20,7 +20,8 @@ def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) ->
     broken = next((member for member in members if not member.is_feasible), None)
     if broken is not None:
         return replace(blank, status=broken.status, reason=f"{broken.model}: {broken.reason}")
-    weights = [_ideal_throughput(member) for member in members]
+    # Samples/s of a FLOP/s of each device: the same for every design, as throughput / (MFU x peak) is.
+    weights = [m.throughput_samples_per_s / (m.mfu * m.accelerator.peak_flops_per_s) for m in members]
     throughput = combine_rates([m.throughput_samples_per_s for m in members], weights, common=scenario.common)
     bound = combine_rates([m.throughput_bound_samples_per_s for m in members], weights, common=scenario.common)
     token_weights = [weight * m.sequence_length for weight, m in zip(weights, members, strict=True)]
@@ -60,11 +61,6 @@ def _blank(members: Sequence[Evaluation]) -> Evaluation:
         constraints=_worst_constraints(members),
         members=tuple(members),
     )
-
-
-def _ideal_throughput(member: Evaluation) -> float:
-    """Samples/s of a FLOP/s of each device: the same for every design, as throughput / (MFU x peak) is."""
-    return member.throughput_samples_per_s / (member.mfu * member.accelerator.peak_flops_per_s)
 
 
 def combine_rates(rates: Sequence[float], ideals: Sequence[float], *, common: CommonMean) -> float:

@@ -34,6 +34,9 @@ from phaze_opt.placement.problem import PlacementProblem, RecomputePolicy, Short
 from phaze_opt.record.compiled import compiled
 from phaze_opt.units import bytes_to_gib
 
+ACTIVATION_FIELDS = ("stash_bytes", "input_bytes", "working_set_bytes")
+"""Costs of a layer that shrink with the micro-batch."""
+
 
 def explain_shortfall(problem: PlacementProblem, options: Options) -> Shortfall:
     """The certificate of infeasibility: no placement on these devices needs less than ``needed_bytes`` a device.
@@ -117,9 +120,8 @@ def _lone_bytes(options: Options, option: int, layer: int) -> float:
 def _remedies(problem: PlacementProblem, options: Options, needed: float, degree: int) -> list[str]:
     """Single changes that would make it fit, the surest first."""
     remedies = [f"{_gib(needed)} of memory a device ({int(np.ceil(needed))} bytes)"]
-    if problem.recompute is not RecomputePolicy.AUTO and _fits(
-        options._replace(policy=POLICY_CODE[RecomputePolicy.AUTO])
-    ):
+    eased = options._replace(policy=POLICY_CODE[RecomputePolicy.AUTO])
+    if problem.recompute is not RecomputePolicy.AUTO and _fits(eased):
         remedies.append("recompute auto")
     micro_batch = _fitting_micro_batch(problem)
     if micro_batch:
@@ -143,12 +145,7 @@ def _fitting_micro_batch(problem: PlacementProblem) -> int:
     while micro_batch >= 1:
         share = micro_batch / problem.micro_batch
         shrunk = tuple(
-            replace(
-                option,
-                stash_bytes=option.stash_bytes * share,
-                input_bytes=option.input_bytes * share,
-                working_set_bytes=option.working_set_bytes * share,
-            )
+            replace(option, **{name: getattr(option, name) * share for name in ACTIVATION_FIELDS})
             for option in problem.options
         )
         if _fits(pack_options(replace(problem, options=shrunk, micro_batch=micro_batch))):

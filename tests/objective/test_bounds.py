@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenarios import make_point, make_scenario
+from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.hardware.constants import load_constants

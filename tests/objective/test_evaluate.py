@@ -5,7 +5,7 @@ import json
 import math
 
 import pytest
-from scenarios import make_point, make_scenario
+from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.estimate.analytic import AnalyticEstimator

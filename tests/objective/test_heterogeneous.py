@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from scenarios import make_point, make_scenario
+from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.area import area_mm2

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from scenarios import make_point, make_scenario
+from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.estimate.collectives import transfer_s
 from phaze_opt.graph.build import build_model_graph

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scenarios import make_point, make_scenario
+from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.space.search_space import phaze_space

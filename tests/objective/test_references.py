@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scenarios import make_scenario
+from kits.scenarios import make_scenario
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants

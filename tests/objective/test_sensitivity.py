@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from scenarios import make_scenario
+from kits.scenarios import make_scenario
 
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.power import tdp_w

@@ -13,10 +13,9 @@ from kits.placers import random_problem
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import PlacementProblem, PlacementStatus, RecomputePolicy
+from phaze_opt.placement.shortfall import ACTIVATION_FIELDS
 from phaze_opt.placement.solve import evaluate_placement, solve_placement
 from phaze_opt.placement.verify import verify_placement
-
-ACTIVATIONS = ("stash_bytes", "input_bytes", "working_set_bytes")
 
 
 def fits(problem: PlacementProblem, **changes: object) -> bool:
@@ -102,7 +101,7 @@ def test_remedies_work_when_followed() -> None:
             assert fits(problem, recompute=RecomputePolicy.AUTO)
         if "micro-batch 2" in reason:
             seen.add("micro-batch")
-            halves = [{name: getattr(option, name) / 2 for name in ACTIVATIONS} for option in problem.options]
+            halves = [{name: getattr(option, name) / 2 for name in ACTIVATION_FIELDS} for option in problem.options]
             options = tuple(replace(option, **half) for option, half in zip(problem.options, halves, strict=True))
             assert fits(problem, options=options, micro_batch=2)
         if "devices instead of" in reason:

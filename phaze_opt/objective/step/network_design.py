@@ -20,7 +20,7 @@ from phaze_opt.estimate.bandwidth_allocation import (
 )
 from phaze_opt.estimate.collectives import exchange_level
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
-from phaze_opt.hardware.network import Chunking, Network, NetworkDimension
+from phaze_opt.hardware.network import Chunking, Network
 from phaze_opt.objective.step.compiled_step import BLOCK, CompiledStep
 from phaze_opt.objective.step.step_traffic import group_members, held_parameters, stage_counts, stage_width
 from phaze_opt.workload.plan import Recompute
@@ -169,11 +169,7 @@ def _transfers(step: CompiledStep, network: Network) -> Iterator[GroupCollective
         return
     width = stage_width(step)
     level = exchange_level(network, first=0, width=width)
-    pair = tuple(_pair(dimension, index == level) for index, dimension in enumerate(network.dimensions))
+    pair = tuple(replace(dimension, size=1 + (index == level)) for index, dimension in enumerate(network.dimensions))
     payload = 2.0 * step.layers[BLOCK].graph.output_bytes
     count = 2.0 * plan.interleave * step.num_micro_batches
     yield GroupCollective("stage boundary", CollectiveKind.ALL_GATHER, payload, pair, count)
-
-
-def _pair(dimension: NetworkDimension, is_crossed: bool) -> NetworkDimension:
-    return replace(dimension, size=2 if is_crossed else 1)

@@ -88,9 +88,8 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
     classes_s = _with_software(classes_s, batch, stack)
     compute_s = classes_s[:, :, :2].sum(axis=-1)
     tensor_s = _tensor_s(batch, compute_s, stack)
-    host_s = batch.launches * stack.host_s_per_operator[:, None, None]
     slowest = stack.host_s_per_collective * batch.waits
-    host_s = host_s + batch.tensor.count * slowest[:, None, None]
+    host_s = batch.launches * stack.host_s_per_operator[:, None, None] + batch.tensor.count * slowest[:, None, None]
     # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
     launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s
@@ -98,14 +97,12 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
     again_s = attention_s * batch.is_selective[:, None]
 
     def of_stages(forward: Floats, backward: Floats) -> Floats:
-        layers = batch.forwards * forward + backward
-        return _added_up(batch, layers)
+        return _added_up(batch, batch.forwards * forward + backward)
 
     def per_class(number: int) -> Floats:
         extra = again_s if number == ATTENTION else 0.0
         return of_stages(classes_s[:, :, 0, number], classes_s[:, :, 1, number] + extra)
 
-    transfer_s = (1.0 - stack.transfer_overlap)[:, None] * _traffic_s(batch.transfers, stack)
     one_forward = _added_up(batch, (busy_s + launch_s)[:, :, 0])
     stages = StageLoads(
         matmul_s=per_class(MATMUL),
@@ -114,17 +111,13 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         launch_s=of_stages(launch_s[:, :, 0], launch_s[:, :, 1]),
         tensor_s=of_stages(tensor_s[:, :, 0], tensor_s[:, :, 1]),
         backward_s=np.zeros_like(one_forward),
-        transfer_s=transfer_s,
+        transfer_s=(1.0 - stack.transfer_overlap)[:, None] * _traffic_s(batch.transfers, stack),
         parameter_s=_parameters_s(batch, one_forward, stack),
         reduction_s=_traffic_s(batch.reductions, stack),
         gradient_s=_traffic_s(batch.gradients, stack),
         update_s=_updates_s(batch, classes_s[:, :, 2].sum(axis=-1)),
     )
-    return step_times(replace(stages, backward_s=stages.busy_s - one_forward), _rules(batch, stack))
-
-
-def _rules(batch: StepBatch, stack: StackColumns) -> StepRules:
-    return StepRules(
+    rules = StepRules(
         num_micro_batches=batch.num_micro_batches,
         interleave=batch.interleave,
         data_overlap=stack.data_overlap,
@@ -132,6 +125,7 @@ def _rules(batch: StepBatch, stack: StackColumns) -> StepRules:
         overhead_s=stack.step_overhead_s,
         waiting=stack.waiting_share * np.log2(batch.islands),
     )
+    return step_times(replace(stages, backward_s=stages.busy_s - one_forward), rules)
 
 
 def _tensor_s(batch: StepBatch, compute_s: Floats, stack: StackColumns) -> Floats:
