@@ -46,7 +46,7 @@ def measure(model: str, attention: AttentionForm, *, count: int) -> dict[str, ob
     rng = np.random.default_rng(0)
     indices = rng.choice(space.size, size=count + 8, replace=False)
     objective = make_objective(model, attention)
-    for micro_batch in AXIS["micro_batch"].searched:
+    for micro_batch in AXIS["micro_batch"].default_values:
         objective.compiled(0, micro_batch)
     for index in indices[:8]:
         objective.evaluate(space.point(int(index)))

@@ -169,7 +169,7 @@ def _write_points(state: ProofState, numbers: NDArray[np.int32], path: Path) -> 
         attained[index], is_solved[index] = solved.evaluation.throughput_samples_per_s, 1
     bound = np.where(numbers == NO_MULTIPLIERS, 2, state.is_exact.astype(np.int8))
     # Narrow columns stand before wide ones, and what a space leaves at a number by default is no column.
-    axes = [axis for axis in AXES if axis.name in state.problem.space.axes.stated or not isinstance(axis.default, int)]
+    axes = [axis for axis in AXES if axis.name in state.problem.space.axes.stated or axis.default is None]
     points = {
         axis.name: getattr(columns, axis.name).astype(axis.parquet)
         for axis in sorted(axes, key=lambda axis: axis.parquet != "int32")

@@ -30,7 +30,7 @@ class _Key:
 
 _KEYS: Mapping[str, _Key] = MappingProxyType(
     {
-        **{a.key: _Key(is_required=a.default is None, is_integer=a.unit is None, most=a.most) for a in CHIP_AXES},
+        **{a.key: _Key(is_required=not a.is_optional, is_integer=a.unit is None, most=a.most) for a in CHIP_AXES},
         "hbm_gb_per_s": _Key(is_required=False, is_integer=False, most=1e9),
         "clock_ghz": _Key(is_required=False, is_integer=False, most=1e3),
         "glb_bytes_per_cycle": _Key(is_required=False, is_integer=False, most=1e9),

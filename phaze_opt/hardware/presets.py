@@ -120,7 +120,7 @@ def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None
     glb_rate, l2_bytes, dtype_bytes = (
         numbers.get(key) for key in ("glb_bandwidth_bytes_per_s", "l2_bytes", "dtype_bytes")
     )
-    sizes = {axis.name: numbers.get(axis.name, numbers.get(str(axis.default))) for axis in AXES}
+    sizes = {axis.name: numbers.get(axis.name, numbers.get(axis.follows)) for axis in AXES}
     built = build_accelerator(
         DesignPoint(**{name: int(size) for name, size in sizes.items() if size is not None}, micro_batch=1),
         constants=constants,

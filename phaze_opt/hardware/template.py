@@ -54,8 +54,9 @@ class Axis:
         unit: base units in one unit of ``key``; None where it is a whole number that has no unit.
         is_monotone: whether area and TDP never fall where it grows.
         most: largest value in units of ``key``; keeps areas and counts inside 64-bit integers.
-        searched: values that a space without any of its own takes.
-        default: value of a design that does not state it, or the axis whose value it takes; None: it must be stated.
+        default_values: values that a space without any of its own takes.
+        default: value of a design that does not state it; None: it must be stated, or follows another.
+        follows: the axis whose value it takes where a space gives it none of its own.
         parquet: its type in the points of a certificate.
     """
 
@@ -67,9 +68,15 @@ class Axis:
     unit: int | None = None
     is_monotone: bool = True
     most: int = 1 << 20
-    searched: tuple[int, ...] = ()
-    default: int | str | None = None
+    default_values: tuple[int, ...] = ()
+    default: int | None = None
+    follows: str = ""
     parquet: str = "int32"
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a design need not state it."""
+        return self.default is not None or bool(self.follows)
 
     def printed(self, value: int) -> float:
         """A value in units of ``key``; whole numbers stay integers."""
@@ -86,13 +93,13 @@ class Axis:
         return self.words.format(text)
 
 
-def axis(role: AxisRole, words: str, *, plural: str, default: int | str | None = None, **declared: Any) -> Any:
+def axis(role: AxisRole, words: str, *, plural: str, default: int | None = None, **declared: Any) -> Any:
     """A field of `Design` with its declaration; see `Axis`.
 
     An integer default makes the field optional, so it must come last: points kept as lists stay readable.
     """
     metadata = {"axis": {"role": role, "words": words, "plural": plural, "default": default, **declared}}
-    if isinstance(default, int):
+    if default is not None:
         return field(default=None, metadata=metadata)
     return field(metadata=metadata)
 
@@ -105,13 +112,13 @@ class Design(Generic[T]):
     num_vc: T = axis(AxisRole.RANGE, "{} vector cores", plural="vector cores")
     tc_width: T = axis(AxisRole.SIZE, "an array width of {}", plural="widths", most=1 << 16)
     tc_depth: T = axis(AxisRole.SIZE, "an array depth of {}", plural="depths", most=1 << 16)
-    vc_width: T = axis(AxisRole.SIZE, "{} lanes a vector core", plural="lanes", most=1 << 16, default="tc_width")
+    vc_width: T = axis(AxisRole.SIZE, "{} lanes a vector core", plural="lanes", most=1 << 16, follows="tc_width")
     glb_bytes: T = axis(AxisRole.SIZE, "a GLB of {}", plural="MiB of GLB", key="glb_mb", unit=MEBI, parquet="int64")
     hbm_bytes: T = axis(
         AxisRole.JOINED, "an HBM of {}", plural="GiB of HBM", key="hbm_gb", unit=GIBI, parquet="int64",
-        searched=(32 * GIBI, 64 * GIBI, 80 * GIBI),
+        default_values=(32 * GIBI, 64 * GIBI, 80 * GIBI),
     )  # fmt: skip
-    micro_batch: T = axis(AxisRole.PLAN, "a micro-batch of {}", plural="micro-batches", searched=(1, 2, 4, 8))
+    micro_batch: T = axis(AxisRole.PLAN, "a micro-batch of {}", plural="micro-batches", default_values=(1, 2, 4, 8))
 
 
 AXES = tuple(Axis(**{"name": known.name, "key": known.name, **known.metadata["axis"]}) for known in fields(Design))
@@ -159,8 +166,8 @@ class DesignPoint(Design[int]):
         """The chip as ``--arch`` takes it: ``key=value,key=value``, without what is at its default."""
         parts = []
         for known in CHIP_AXES:
-            value, default = getattr(self, known.name), known.default
-            if value != (getattr(self, default) if isinstance(default, str) else default):
+            value = getattr(self, known.name)
+            if value != (getattr(self, known.follows) if known.follows else known.default):
                 parts.append(f"{known.key}={known.printed(value)}")
         return ",".join(parts)
 
@@ -176,7 +183,7 @@ class DesignPoint(Design[int]):
         return handler(source) | {"serialization": as_dict}
 
 
-_OPTIONAL = tuple(known for known in AXES if isinstance(known.default, int))
+_OPTIONAL = tuple(known for known in AXES if known.default is not None)
 values_of: Callable[[Design[int]], tuple[int, ...]] = attrgetter(*(known.name for known in AXES))
 """The parameters of a point in the order of `AXES`; ten times as fast as `dataclasses.astuple`."""
 

@@ -13,7 +13,7 @@ from phaze_opt.estimate.protocol import FittedEstimator
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster, Network
-from phaze_opt.objective.scenario_options import DEFAULT_HBM_GB, DEFAULT_MICRO_BATCHES, ScenarioOptions, SpaceOptions
+from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.record.spelling import parse_word, suggest
@@ -226,5 +226,4 @@ def build_space(options: SpaceOptions) -> SearchSpace:
     capacities = tuple(gib_to_bytes(size) for size in options.hbm_gb)
     if options.space:
         return load_space(Path(options.space), hbm_bytes=capacities, micro_batches=batches)
-    own = tuple(gib_to_bytes(size) for size in DEFAULT_HBM_GB)
-    return phaze_space(hbm_bytes=capacities or own, micro_batches=batches or DEFAULT_MICRO_BATCHES)
+    return phaze_space(hbm_bytes=capacities, micro_batches=batches)

@@ -29,8 +29,8 @@ MAX_COUNT = 10**9
 """Largest count an option takes unless it says otherwise; products of such counts stay within 64 bits."""
 MAX_MICRO_BATCH = 1 << 16
 MAX_HBM_GB = 1 << 20
-DEFAULT_MICRO_BATCHES = (1, 2, 4, 8)
-DEFAULT_HBM_GB = (32, 64, 80)
+USUAL_MICRO_BATCHES, USUAL_HBM_GB = "1,2,4,8", "32,64,80"
+"""The default values of the axes of `hardware.template`, as ``--help`` shows them: importing that takes numpy."""
 _DECLARATION = "declaration"
 
 
@@ -172,7 +172,7 @@ class SpaceOptions:
         "Micro-batches to search, samples.",
         Kind.COUNTS,
         high=MAX_MICRO_BATCH,
-        shown=f"{','.join(map(str, DEFAULT_MICRO_BATCHES))}, or those of --space",
+        shown=f"{USUAL_MICRO_BATCHES}, or those of --space",
     )
     hbm_gb: tuple[int, ...] = _of_space(
         (),
@@ -180,6 +180,6 @@ class SpaceOptions:
         Kind.COUNTS,
         flag="--hbm",
         high=MAX_HBM_GB,
-        shown=f"{','.join(map(str, DEFAULT_HBM_GB))}, or those of --space",
+        shown=f"{USUAL_HBM_GB}, or those of --space",
     )
     space: str = _of_space("", "A space of your own (TOML) in place of Phaze's.", Kind.TEXT, flag="--space")

@@ -15,7 +15,7 @@ from phaze_opt.report.text import format_gib, format_mib
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 T = TypeVar("T")
-OTHER_AXES = tuple(axis for axis in template.AXES if isinstance(axis.default, int))
+OTHER_AXES = tuple(axis for axis in template.AXES if axis.default is not None)
 """Parameters beyond those that the sentences and columns below name: each gets a column and a phrase of its own."""
 
 

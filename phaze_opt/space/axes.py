@@ -17,7 +17,7 @@ MAX_AXIS_VALUES = 4096
 """Most values an axis may have; finer steps than this say nothing about a chip."""
 ROW_AXES = (*SIZE_AXES, *(axis.name for axis in AXES if axis.role is AxisRole.COUNT))
 """Axes of a row of `kept.KeptRows`, the slowest first: all that enters the area but the number of vector cores."""
-_FOLLOWING = {axis.name: axis.default for axis in AXES if isinstance(axis.default, str)}
+_FOLLOWING = {axis.name: axis.follows for axis in AXES if axis.follows}
 
 
 @bind_fields(tuple[int, ...])
@@ -31,7 +31,7 @@ class Axes(Design[tuple[int, ...]]):
             values = getattr(self, axis.name)
             if values is None:
                 object.__setattr__(self, axis.name, ())
-            if not values and axis.default is not None:
+            if not values and axis.is_optional:
                 continue
             if not 1 <= len(values) <= MAX_AXIS_VALUES:
                 message = f"axis {axis.name} has {len(values)} values; give 1 to {MAX_AXIS_VALUES}"
@@ -80,7 +80,7 @@ class Axes(Design[tuple[int, ...]]):
         """As JSON: axes without values of their own are left out, so that files of fewer axes stay as they are."""
         from pydantic_core import core_schema
 
-        optional: dict[str, list[int]] = {axis.name: [] for axis in AXES if axis.default is not None}
+        optional: dict[str, list[int]] = {axis.name: [] for axis in AXES if axis.is_optional}
         return core_schema.no_info_before_validator_function(
             lambda given: optional | given if isinstance(given, dict) else given,
             handler(source),

@@ -3,7 +3,7 @@
 The distributions are fixed, never conditional, so that samplers that model all parameters jointly (TPE with
 multivariate kernels, CMA-ES, Gaussian processes, QMC, NSGA-II) see one space.
 
-Inner half: for a block (a GLB size, a width and a depth): ``vc_halvings`` at its last value means one vector core,
+Inner half: for a block (one value of each of `SIZE_AXES`): ``vc_halvings`` at its last value means one vector core,
 and ``tc_halvings`` then shares its range equally among all numbers of tensor cores that fit. Otherwise ``tc_halvings``
 shares it among those with any design of two or more vector cores in the area band, and ``vc_halvings`` shares the
 rest of its range among those numbers of vector cores; both count down from the largest. Where the axis of vector cores
@@ -47,7 +47,7 @@ class Parameter:
 class Codec:
     """Encodes points of a space as Optuna parameters and decodes proposals into points.
 
-    Parameters: log2 (or index) of GLB, width and depth, ``tc_halvings``, ``vc_halvings``, and log2 (or index) of HBM
+    Parameters: log2 (or index) of the sizes, ``tc_halvings``, ``vc_halvings``, and log2 (or index) of HBM
     capacity and micro-batch. An axis with a single value has no parameter.
 
     Attributes:
@@ -178,7 +178,7 @@ def decode_architectures(
 
     Args:
         space: the space.
-        block: indices over (GLB, width, depth), flattened; shape (n,) as all arguments.
+        block: indices over `SIZE_AXES`, flattened; shape (n,) as all arguments.
         tc_halvings: steps below the largest num_tc, in 0..num_tc_halvings-1.
         vc_halvings: steps below the largest num_vc, in 0..num_vc_halvings-1.
     """

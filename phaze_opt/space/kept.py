@@ -1,4 +1,4 @@
-"""Which architectures of a space are kept, held as ranges: one row per (GLB, width, depth, tensor cores).
+"""Which architectures of a space are kept, held as ranges: one row of `axes.ROW_AXES` (sizes, tensor cores).
 
 Area rises with the number of vector cores, so the kept numbers of vector cores of a row are one range, plus a single
 vector core where that is kept although it lies under the band. Counting, indexing and decoding work on the rows;
@@ -25,7 +25,7 @@ MAX_ROWS = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Kept architectures by row; arrays have shape (num_rows,) in row order (GLB, width, depth, tensor cores).
+    """Kept architectures by row; arrays have shape (num_rows,) in the order of `axes.ROW_AXES`.
 
     Attributes:
         low: first index on the num_vc axis that lies in the area band.

@@ -250,9 +250,10 @@ class SearchSpace:
         for axis in AXES:
             values, value = getattr(self.axes, axis.name), getattr(point, axis.name)
             if not values:
-                followed = axis.default if isinstance(axis.default, int) else getattr(point, str(axis.default))
+                followed = getattr(point, axis.follows) if axis.follows else axis.default
                 if value != followed:
-                    message = f"{axis.name} = {value} must equal {axis.default} = {followed} in the space {self.name}"
+                    other = axis.follows or "its default"
+                    message = f"{axis.name} = {value} must equal {other} = {followed} in the space {self.name}"
                     raise InputError(message, key=axis.name)
                 values = (value,)
             if value not in values:
@@ -306,11 +307,11 @@ def phaze_space(
     """The Phaze space (semantics 2): 75,712 candidate architectures of which 29,360 are kept.
 
     Args:
-        hbm_bytes: HBM capacities to join, in any order; 32, 64 and 80 GiB by default.
-        micro_batches: micro-batches to join, in any order; 1, 2, 4 and 8 by default.
+        hbm_bytes: HBM capacities to join, in any order; those of the axis where none are given.
+        micro_batches: micro-batches to join, in any order; likewise.
     """
-    capacities = AXIS["hbm_bytes"].searched if hbm_bytes is None else hbm_bytes
-    batches = AXIS["micro_batch"].searched if micro_batches is None else micro_batches
+    capacities = hbm_bytes or AXIS["hbm_bytes"].default_values
+    batches = micro_batches or AXIS["micro_batch"].default_values
     axes = Axes(
         vc_width=(),
         num_tc=powers_of_two(1, 4096),
@@ -349,7 +350,7 @@ def load_space(
     """
     described = read_space_file(Path(path))
     replaced = {"hbm_bytes": hbm_bytes, "micro_batch": micro_batches}
-    values = {axis.name: replaced.get(axis.name) or described.axes[axis.name] or axis.searched for axis in AXES}
+    values = {axis.name: replaced.get(axis.name) or described.axes[axis.name] or axis.default_values for axis in AXES}
     axes = Axes(**{name: tuple(sorted(set(given))) for name, given in values.items()})
     _check_covered(axes, source=str(path))
     budget_mm2, fraction = described.area_budget_mm2, described.min_area_fraction

@@ -101,7 +101,7 @@ def _read_axis(document: Document, axes: Mapping[str, Any], axis: Axis) -> tuple
 
 
 def _is_required(axis: Axis) -> bool:
-    return axis.default is None and not axis.searched
+    return not axis.is_optional and not axis.default_values
 
 
 def _is_allowed(value: object, axis: Axis) -> bool:

@@ -8,8 +8,16 @@ import pytest
 
 from phaze_opt.cli.options import with_options
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.template import AXIS
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, declarations, declared
+from phaze_opt.objective.scenario_options import (
+    USUAL_HBM_GB,
+    USUAL_MICRO_BATCHES,
+    Kind,
+    ScenarioOptions,
+    declarations,
+    declared,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +62,9 @@ def test_words_of_a_scenario_are_those_of_its_types():
     for name, option in declarations(ScenarioOptions).items():
         if option.enumeration:
             assert option.words()(option.default) is Scenario.__dataclass_fields__[name].default
+
+
+def test_the_usual_values_in_the_help_are_those_of_the_axes():
+    for shown, name in ((USUAL_MICRO_BATCHES, "micro_batch"), (USUAL_HBM_GB, "hbm_bytes")):
+        axis = AXIS[name]
+        assert shown == ",".join(f"{axis.printed(value)}" for value in axis.default_values)

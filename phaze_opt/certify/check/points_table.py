@@ -123,7 +123,7 @@ def _check_footer(file: Any, num_rows: int) -> None:
     """Columns, types, sizes and compression as they are written, and not many more rows than points."""
     metadata = file.metadata
     found = {field.name: str(getattr(field.type, "value_type", field.type)) for field in file.schema_arrow}
-    missing = {name for name, axis in AXIS.items() if isinstance(axis.default, int) and name not in found}
+    missing = {name for name, axis in AXIS.items() if axis.default is not None and name not in found}
     for name, kind in _ARROW_TYPES.items():
         if found.get(name) != kind and name not in missing:
             message = f"column {name} is {found.get(name, 'missing')}, not {kind}"
@@ -212,7 +212,7 @@ def enumerate_architectures(space: SearchSpace, constants: Constants) -> PointCo
 
 def _followed(columns: dict[str, Ints]) -> dict[str, Ints]:
     """The columns with those that are equal to another."""
-    follow = {axis.name: axis.default for axis in AXES if isinstance(axis.default, str)}
+    follow = {axis.name: axis.follows for axis in AXES if axis.follows}
     return {name: columns[other] for name, other in follow.items()} | columns
 
 
