@@ -103,11 +103,11 @@ class LazyGroup(TyperGroup):
             return TyperCommand(cmd_name, help=entry.summary, short_help=entry.summary)
         with endings.says_what_is_kept(entry.kept):
             function = entry.load(cmd_name)
-        if isinstance(function, typer.Typer):
-            return get_command(function)
-        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        app.command(name=cmd_name, help=_paragraphs(function.__doc__ or ""))(function)
-        return get_command(app)
+            if isinstance(function, typer.Typer):
+                return get_command(function)
+            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            app.command(name=cmd_name, help=_paragraphs(function.__doc__ or ""))(function)
+            return get_command(app)
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the arguments; Ctrl-C while at it is Ctrl-C of a command."""
