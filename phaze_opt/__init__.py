@@ -12,7 +12,7 @@ _HOMES = {
     "AttentionForm": "phaze_opt.workload.training",
     "Cluster": "phaze_opt.hardware.network",
     "CommonMean": "phaze_opt.objective.scenario",
-    "DesignPoint": "phaze_opt.hardware.template",
+    "DesignPoint": "phaze_opt.hardware.chip_template",
     "Evaluation": "phaze_opt.objective.evaluation",
     "Exclusivity": "phaze_opt.schedule.problem",
     "Goal": "phaze_opt.objective.goals",

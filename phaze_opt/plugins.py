@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from phaze_opt.errors import PluginError
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 _PACKAGE = "phaze_opt"
 _SOURCES = (".py", ".so", ".pyd")

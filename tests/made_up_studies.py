@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import EvaluationStatus
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search

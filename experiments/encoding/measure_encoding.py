@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, IntDistribution
 
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import chips_of
-from phaze_opt.hardware.template import PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.search.encodings import clamped, decode_lifted
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace, phaze_space

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 import phaze_opt
+from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.template import AXIS
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import phaze_space

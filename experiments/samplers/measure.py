@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig

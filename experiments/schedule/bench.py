@@ -27,9 +27,9 @@ from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import build_accelerator
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.solve import ScheduleOptions, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure

@@ -15,9 +15,9 @@ from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorGraph, VectorWork
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import build_accelerator
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.units import GIBI, MEBI
 from phaze_opt.workload.config import load_model

@@ -27,14 +27,14 @@ from phaze_opt import Cluster, Scenario, load_model, load_network
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective import evaluate as evaluate_module
 from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.references import REFERENCES, evaluate_references
+from phaze_opt.objective.reference_machines import REFERENCES, evaluate_references
 from phaze_opt.space.search_space import phaze_space
 from phaze_opt.units import GIBI, MEBI
 

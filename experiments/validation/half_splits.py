@@ -25,9 +25,9 @@ from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.goals import BY_CELL, ERROR_GOALS, ErrorGoal, group_labels
 from phaze_opt.validation.held_out import Fold, cells_of, fold_by_cell, predict_held_out, with_starts
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.row import Row
 from phaze_opt.validation.scores import mape, mape_by_cell, rank_correlations
 
 OUT = Path(__file__).with_name("half_splits.json")

@@ -28,7 +28,7 @@ from phaze_opt.hardware.energy import ELEMENT_BYTES, access_energies, load_energ
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.units import MEGA, MILLI, PICO, um2_to_mm2
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.silicon.convolution_chips import (
     eyeriss_chip,
     eyeriss_layer,

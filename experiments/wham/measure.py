@@ -26,7 +26,7 @@ from pathlib import Path
 from truth import GOALS, joined_space, scenario_of
 
 from phaze_opt import Objective, __version__
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, Slot
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.objective.best_placement import placement_problem
 from phaze_opt.objective.bound_phases import PhasePools, PoolKey, phase_slots, pool_key
 from phaze_opt.objective.bounds import CHUNK_ROWS, OUT_OF_MEMORY, ThroughputBounder, grow_pools
 from phaze_opt.objective.compile import PHASES, CompiledModel
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.placing import placement_problem
 from phaze_opt.placement.problem import PlacementResult, PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.dual_pool import DualPool

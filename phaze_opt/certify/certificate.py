@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from phaze_opt.graph.operator import CoreType, Phase
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace

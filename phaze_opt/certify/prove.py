@@ -20,12 +20,12 @@ from phaze_opt.certify.certificate import (
     PointStatus,
 )
 from phaze_opt.certify.check.files import read_claimed
-from phaze_opt.certify.pieces import ProofPieces, open_pieces
+from phaze_opt.certify.exact_solution import NUM_EFFORTS, SolvedPoint, solve_point
+from phaze_opt.certify.finished_tasks import ProofPieces, open_pieces
+from phaze_opt.certify.point_table import flatness_of, rank_solved, solved_value
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.proving import CHUNK_POINTS, OnProgress, prove_problem
+from phaze_opt.certify.proof import CHUNK_POINTS, OnProgress, prove_problem
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage
-from phaze_opt.certify.solving import NUM_EFFORTS, SolvedPoint, solve_point
-from phaze_opt.certify.state import flatness_of, rank_solved, solved_value
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from phaze_opt.certify.certificate import Certificate
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 
 

@@ -34,11 +34,11 @@ from phaze_opt.certify.certificate import (
     SolutionsFile,
     content_digest,
 )
+from phaze_opt.certify.point_table import ProofState
 from phaze_opt.certify.pool_entries import pool_file
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.proving import Proof
-from phaze_opt.certify.state import ProofState
-from phaze_opt.hardware.template import AXES
+from phaze_opt.certify.proof import Proof
+from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.record.whole_file import sync_directory as sync_path
 from phaze_opt.record.whole_file import unwritable

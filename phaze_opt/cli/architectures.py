@@ -11,8 +11,8 @@ from phaze_opt.cli.output import print_json, print_tables
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
+    from phaze_opt.hardware.chip_template import DesignPoint
     from phaze_opt.hardware.device import Device
-    from phaze_opt.hardware.template import DesignPoint
     from phaze_opt.report.table import TableContent
 
 NOTE = (

@@ -11,14 +11,14 @@ import typer
 
 from phaze_opt.cli import options
 from phaze_opt.cli.certify_output import print_check
-from phaze_opt.cli.endings import says_what_is_kept
+from phaze_opt.cli.exit_codes import says_what_is_kept
 from phaze_opt.cli.output import check_file_to_write, print_json
 from phaze_opt.cli.progress import progress
 from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
 from phaze_opt.record.input_files import is_there
-from phaze_opt.record.spelling import parse_word
+from phaze_opt.record.suggestions import parse_word
 
 PROOF = "Proof"
 MAX_SAMPLES = 1000

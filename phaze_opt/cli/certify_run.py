@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from phaze_opt.cli import certify_output, output
-from phaze_opt.cli.endings import EXIT_INTERRUPTED, PROOF_KEPT
+from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
 from phaze_opt.record.interrupts import kernels_interruptible
 
@@ -122,7 +122,7 @@ class ProofRun:
         self._deliver()
 
     def _conclude(self, result: CertifyResult, robust: RobustResult | None) -> None:
-        from phaze_opt.objective.notes import notes_about, notes_to_json
+        from phaze_opt.objective.caveats import notes_about, notes_to_json
         from phaze_opt.report.certificate import count_ties
         from phaze_opt.report.certificate_page import build_document
         from phaze_opt.report.page import write_page

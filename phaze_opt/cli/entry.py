@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from phaze_opt.cli.endings import EXIT_INTERRUPTED, NOTHING_KEPT
+from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, NOTHING_KEPT
 from phaze_opt.cli.stop_signals import StopSignals
 
 

@@ -100,9 +100,9 @@ def _evaluate_chip(request: EvaluateRequest, *, json: bool) -> None:
     """One accelerator with its best placement, as in every search."""
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.presets import load_architecture
+    from phaze_opt.objective.caveats import notes_about, notes_to_json
     from phaze_opt.objective.evaluate import Objective
     from phaze_opt.objective.evaluation import evaluation_to_json
-    from phaze_opt.objective.notes import notes_about, notes_to_json
 
     known = load_constants()
     scenario = load_scenario(request.scenario, request.models, common="arithmetic", constants=known)
@@ -178,7 +178,7 @@ def _sensitivity_rows(scenario: Scenario, arch: str, micro_batch: int, network: 
 
 def _print_tables(evaluation: Evaluation, scenario: Scenario, rows: list[SensitivityRow], constants: Constants) -> None:
     """What a person sees: tables, then one sentence on what limits the design."""
-    from phaze_opt.objective.references import evaluate_references
+    from phaze_opt.objective.reference_machines import evaluate_references
     from phaze_opt.report.design import evaluation_contents, limits_sentence, sensitivity_content
 
     references = evaluate_references(scenario, (evaluation.micro_batch,), constants=constants)

@@ -10,7 +10,7 @@ from phaze_opt.cli import plan_options
 from phaze_opt.cli.output import end_infeasible, out, print_json, print_tables
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
-from phaze_opt.record.spelling import parse_word
+from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.device import ComputePath, Device
@@ -123,7 +123,7 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     from phaze_opt.objective.step.clocks import MachineClock
     from phaze_opt.objective.step.plan_search import Machine
     from phaze_opt.report.plans import PlanSetting, software_notes
-    from phaze_opt.workload.stack import IDEAL_STACK
+    from phaze_opt.workload.software import IDEAL_STACK
 
     plan, scenario, model = request.plan, request.scenario, request.model
     fitted = load_fitted(plan.constants)
@@ -184,7 +184,7 @@ def _chip_notes(request: EvaluateRequest) -> tuple[str, ...]:
     """What is to be known of a designed chip, as of any answer."""
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.hardware.presets import load_architecture
-    from phaze_opt.objective.notes import Answer, apply_rules
+    from phaze_opt.objective.caveats import Answer, apply_rules
 
     notes = apply_rules(Answer(load_constants(), load_architecture(request.arch)))
     return tuple(note.sentence.rstrip(".") for note in notes)
@@ -229,8 +229,8 @@ def _path(dtype: str) -> ComputePath:
 def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, str]:
     """Clock, peak, memory and name of an accelerator that is no real machine."""
     from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.hardware.coverage import check_covered
     from phaze_opt.hardware.presets import load_architecture
+    from phaze_opt.hardware.table_coverage import check_covered
     from phaze_opt.objective.evaluate import load_estimator
     from phaze_opt.objective.step.clocks import ScheduleClock
     from phaze_opt.schedule.options import ScheduleOptions

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from phaze_opt import __version__
-from phaze_opt.cli.endings import EXIT_BAD_INPUT, EXIT_FAULT
+from phaze_opt.cli.exit_codes import EXIT_BAD_INPUT, EXIT_FAULT
 from phaze_opt.errors import InputError, PhazeOptError, PluginError
 
 USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]

@@ -14,9 +14,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from phaze_opt import __version__
-from phaze_opt.cli import endings
+from phaze_opt.cli import exit_codes
 from phaze_opt.cli.faults import USAGE_ERRORS, describe_failure
-from phaze_opt.cli.logged import escape_logged_names, say_compilation
+from phaze_opt.cli.log_output import escape_logged_names, say_compilation
 from phaze_opt.errors import InputError
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.record.printable import printable
@@ -42,7 +42,7 @@ class LazyCommand:
     summary: str
     module: str = ""
     function: str = ""
-    kept: str = endings.NOTHING_KEPT
+    kept: str = exit_codes.NOTHING_KEPT
 
     def load(self, name: str) -> Any:
         """The function, or the group of commands, that goes by a name."""
@@ -51,8 +51,10 @@ class LazyCommand:
 
 
 COMMANDS = {
-    "search": LazyCommand("Search for the best accelerator and placement of a model.", kept=endings.TRIALS_KEPT),
-    "certify": LazyCommand("Prove the best design of a whole space, or check such a proof.", kept=endings.PROOF_KEPT),
+    "search": LazyCommand("Search for the best accelerator and placement of a model.", kept=exit_codes.TRIALS_KEPT),
+    "certify": LazyCommand(
+        "Prove the best design of a whole space, or check such a proof.", kept=exit_codes.PROOF_KEPT
+    ),
     "evaluate": LazyCommand("Evaluate one accelerator on a model."),
     "validate": LazyCommand("Score the models on measurements of real machines, or on your own."),
     "calibrate": LazyCommand(
@@ -95,13 +97,13 @@ class LazyGroup(TyperGroup):
         if entry is None:
             if ctx.resilient_parsing:
                 return None
-            from phaze_opt.record.spelling import suggest
+            from phaze_opt.record.suggestions import suggest
 
             message = f"'{cmd_name[:MAX_NAME_CHARACTERS]}' is not a command; {suggest(cmd_name, COMMANDS)}"
             raise InputError(message)
         if getattr(ctx, "is_listing", False):
             return TyperCommand(cmd_name, help=entry.summary, short_help=entry.summary)
-        with endings.says_what_is_kept(entry.kept):
+        with exit_codes.says_what_is_kept(entry.kept):
             function = entry.load(cmd_name)
             if isinstance(function, typer.Typer):
                 return get_command(function)
@@ -111,7 +113,7 @@ class LazyGroup(TyperGroup):
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the arguments; Ctrl-C while at it is Ctrl-C of a command."""
-        with endings.says_what_is_kept(endings.NOTHING_KEPT):
+        with exit_codes.says_what_is_kept(exit_codes.NOTHING_KEPT):
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
@@ -121,7 +123,8 @@ class LazyGroup(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             entry = COMMANDS.get(ctx.invoked_subcommand or "")
-            raise endings.CommandInterruptedError(endings.NOTHING_KEPT if entry is None else entry.kept) from interrupt
+            kept = exit_codes.NOTHING_KEPT if entry is None else entry.kept
+            raise exit_codes.CommandInterruptedError(kept) from interrupt
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Format the group's help from the summaries alone."""
@@ -164,27 +167,27 @@ def main(arguments: list[str] | None = None, *, signals: StopSignals | None = No
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     command = COMMANDS.get(arguments[0] if arguments else "")
-    kept = endings.NOTHING_KEPT if command is None else command.kept
+    kept = exit_codes.NOTHING_KEPT if command is None else command.kept
     escape_logged_names()
     say_compilation()
     try:
         code = app(args=arguments or ["--help"], prog_name="phaze-opt", standalone_mode=False)
     except typer.Exit as stop:
         _exit(stop.exit_code)
-    except endings.CommandInterruptedError as interruption:
-        _fail(f"interrupted; {interruption}", endings.EXIT_INTERRUPTED)
+    except exit_codes.CommandInterruptedError as interruption:
+        _fail(f"interrupted; {interruption}", exit_codes.EXIT_INTERRUPTED)
     except (typer.Abort, KeyboardInterrupt):
-        _fail(f"interrupted; {kept}", endings.EXIT_INTERRUPTED)
+        _fail(f"interrupted; {kept}", exit_codes.EXIT_INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(endings.EXIT_FAULT)
+        sys.exit(exit_codes.EXIT_FAULT)
     except Exception as error:
         if signals is not None and signals.received:
             # Libraries made another error of the interruption.
-            _fail(f"interrupted; {kept}", endings.EXIT_INTERRUPTED)
+            _fail(f"interrupted; {kept}", exit_codes.EXIT_INTERRUPTED)
         if isinstance(error, USAGE_ERRORS) and not error.format_message():
             # A group without a command: click has printed the help.
-            _exit(endings.EXIT_BAD_INPUT)
+            _exit(exit_codes.EXIT_BAD_INPUT)
         _fail(*describe_failure(error))
     else:
         _exit(code if isinstance(code, int) else 0)
@@ -207,7 +210,7 @@ def _exit(code: int) -> NoReturn:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError) and code == 0:
-            _fail(f"standard output cannot be written: {error.strerror}", endings.EXIT_BAD_INPUT)
+            _fail(f"standard output cannot be written: {error.strerror}", exit_codes.EXIT_BAD_INPUT)
     except ValueError:  # closed
         pass
     sys.exit(code)

@@ -23,7 +23,7 @@ from phaze_opt.objective.scenario_options import (
     same,
 )
 from phaze_opt.record.input_files import shorten
-from phaze_opt.record.spelling import parse_word
+from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.network import Network
@@ -162,7 +162,7 @@ def _compile(options: SplitOptions) -> CompiledStep:
     from phaze_opt.objective.step.plan_space import plan_obstacle
     from phaze_opt.workload.config import load_model
     from phaze_opt.workload.plan import ParallelPlan
-    from phaze_opt.workload.stack import IDEAL_STACK
+    from phaze_opt.workload.software import IDEAL_STACK
     from phaze_opt.workload.training import Optimizer, TrainingSpec
 
     model = load_model(options.model)

@@ -16,13 +16,13 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from phaze_opt.cli.endings import EXIT_INFEASIBLE
+from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import check_path, is_directory, is_file, is_there
 from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
-    from phaze_opt.objective.notes import Note
+    from phaze_opt.objective.caveats import Note
     from phaze_opt.report.table import TableContent
     from phaze_opt.track.protocol import Delivery, RecordingSession
 

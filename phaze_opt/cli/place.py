@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.endings import EXIT_INFEASIBLE
+from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
 from phaze_opt.cli.output import out, print_json, say
 from phaze_opt.errors import InputError
 

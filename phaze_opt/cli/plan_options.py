@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from phaze_opt.objective.step.plan_space import PlanChoices
     from phaze_opt.workload.model import ModelSpec
     from phaze_opt.workload.plan import Recompute
-    from phaze_opt.workload.stack import TrainingStack
+    from phaze_opt.workload.software import TrainingStack
 
 GRADIENT_BYTES = MappingProxyType({"16": 2, "32": 4})
 """Words of ``--gradient-bits``."""
@@ -129,7 +129,7 @@ def _stages(text: str | None) -> tuple[int, ...]:
 
 def _recompute(text: str) -> tuple[Recompute, ...]:
     """``auto`` tries all; never and always are other words for none and full."""
-    from phaze_opt.record.spelling import suggest
+    from phaze_opt.record.suggestions import suggest
     from phaze_opt.workload.plan import Recompute
 
     if text == "auto":
@@ -173,8 +173,8 @@ def choose_software(
     """
     from phaze_opt.objective.step.measured_software import software_measured_on
     from phaze_opt.objective.step.stacks import list_stacks, load_stack
-    from phaze_opt.record.spelling import parse_word, suggest
-    from phaze_opt.workload.stack import IDEAL_STACK
+    from phaze_opt.record.suggestions import parse_word, suggest
+    from phaze_opt.workload.software import IDEAL_STACK
     from phaze_opt.workload.training import AttentionForm
 
     named = plan.software

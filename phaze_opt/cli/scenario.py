@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from phaze_opt.cli.output import end_infeasible, print_json
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import check_directory
-from phaze_opt.record.spelling import parse_word
+from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.cli.options import ModelOptions

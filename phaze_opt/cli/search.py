@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from phaze_opt.cli.endings import EXIT_INTERRUPTED
+from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED
 from phaze_opt.cli.options import (
     DASK_HELP,
     JOBS_HELP,
@@ -27,7 +27,7 @@ from phaze_opt.cli.search_answer import find_answer
 from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
-from phaze_opt.record.spelling import parse_word
+from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.objective.scenario import Scenario

@@ -11,9 +11,9 @@ from phaze_opt.cli.output import say, working
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
+    from phaze_opt.objective.caveats import Note
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
-    from phaze_opt.objective.notes import Note
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.config import SearchConfig
     from phaze_opt.search.result import SearchResult
@@ -63,8 +63,8 @@ def find_answer(
     is_heterogeneous: bool,
 ) -> SearchAnswer:
     """Everything that is printed and recorded of a search."""
-    from phaze_opt.objective.notes import notes_about
-    from phaze_opt.objective.references import evaluate_references
+    from phaze_opt.objective.caveats import notes_about
+    from phaze_opt.objective.reference_machines import evaluate_references
 
     answer = SearchAnswer(
         result=result,

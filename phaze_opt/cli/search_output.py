@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli import output
 from phaze_opt.cli.architectures import inline_architecture
-from phaze_opt.cli.endings import TRIALS_KEPT
+from phaze_opt.cli.exit_codes import TRIALS_KEPT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, Any]:
     """The line that ``--json`` prints."""
+    from phaze_opt.objective.caveats import notes_to_json
     from phaze_opt.objective.evaluation import evaluation_to_json
-    from phaze_opt.objective.notes import notes_to_json
 
     result = answer.result
     return {

@@ -13,7 +13,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.endings import EXIT_INTERRUPTED, FIRST_SIGNAL, NOTHING_KEPT
+from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, FIRST_SIGNAL, NOTHING_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli import options
-from phaze_opt.cli.endings import EXIT_FAULT, EXIT_INTERRUPTED
+from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INTERRUPTED
 from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered, spared, working
 from phaze_opt.cli.progress import study_progress
 from phaze_opt.objective.scenario_options import Declaration, Kind
-from phaze_opt.record.spelling import parse_word
+from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.study.result import StudyResult
@@ -91,9 +91,9 @@ def run(
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
     from phaze_opt.cli.study_output import print_record, print_study, study_to_json
     from phaze_opt.report.study.findings import describe_findings
+    from phaze_opt.study.execution.engine import shared_engine
     from phaze_opt.study.files.study_file import read_study
     from phaze_opt.study.run import run_study
-    from phaze_opt.study.running.engine import shared_engine
     from phaze_opt.track.guard import open_study_tracker
     from phaze_opt.track.protocol import TrialRuns
 

@@ -12,7 +12,7 @@ from phaze_opt.graph.lowering import lower
 from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding import PLAIN_SHARDING, Sharding, ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.stack import FusionLevel
+from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
 
 

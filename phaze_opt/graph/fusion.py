@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from phaze_opt.graph.operator import OperatorKind, Phase, VectorKind
 from phaze_opt.graph.program import Fusibility, Node, Program, TensorRole
-from phaze_opt.workload.stack import FusionLevel
+from phaze_opt.workload.software import FusionLevel
 
 _NORMS = (VectorKind.NORM_FORWARD, VectorKind.NORM_BACKWARD)
 

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import CHIP_AXES
+from phaze_opt.hardware.chip_template import CHIP_AXES
 from phaze_opt.record.document import Document, parse_json_object, parse_toml
 from phaze_opt.record.input_files import is_number, read_text_file, shorten, shorten_path
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import GIGA, KIBI
 
 _FILE_KIND = "an architecture file (TOML or JSON)"

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from phaze_opt.errors import InputError
 from phaze_opt.record.document import Document, parse_toml, read_toml
 from phaze_opt.record.input_files import is_number, shorten
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 _OPTIONS_TABLE = "estimator_options"
 _OPTION = "estimator option"

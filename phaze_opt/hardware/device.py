@@ -9,7 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 
 class ComputePath(StrEnum):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.design import build_accelerator
+from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.device import Device, MatrixStyle
-from phaze_opt.hardware.template import DesignPoint
 
 CACHE_BYTES_PER_CYCLE = 64.0
 """Bytes a multiprocessor takes from its chip's cache in a cycle, where a cache's rate is not published (assumed)."""

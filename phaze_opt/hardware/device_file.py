@@ -16,7 +16,7 @@ from phaze_opt.hardware.device_table import DeviceTable
 from phaze_opt.hardware.networks import list_networks
 from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import is_file, shorten
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 LAYOUT_KEYS = tuple(each.name for each in fields(ChipLayout) if each.default is MISSING)
 """Given all or not at all; an architecture needs them, plans and measurements do not."""

@@ -16,7 +16,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.link_rings import ring_shares, torus_shares
 from phaze_opt.hardware.network import CollectiveCurve
 from phaze_opt.record.document import parse_toml
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import gb_per_s_to_bytes_per_s
 
 GROUP_PREFIX = "collectives/"

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from phaze_opt.errors import InputError
 from phaze_opt.record.document import parse_json_object
 from phaze_opt.record.input_files import read_text_file
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 FORMAT = 1
 ROUNDING = 1e-5

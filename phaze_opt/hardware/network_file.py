@@ -23,7 +23,7 @@ from phaze_opt.hardware.network import (
 )
 from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import shorten
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import GIGA, MICRO, gb_per_s_to_bytes_per_s
 
 

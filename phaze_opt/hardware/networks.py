@@ -17,7 +17,7 @@ from phaze_opt.hardware.network import MAX_DEVICES, Network, NetworkDimension, T
 from phaze_opt.hardware.network_file import RealNetworkTable, parse_network
 from phaze_opt.record.document import parse_toml, read_toml
 from phaze_opt.record.input_files import is_there, shorten
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 DEFAULT_NETWORK = "two-level"
 """Assumed where a machine's own network is not known."""

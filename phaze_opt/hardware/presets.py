@@ -9,16 +9,16 @@ from pathlib import Path
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.architecture_file import check_architecture, parse_inline, read_architecture_file
+from phaze_opt.hardware.chip_template import AXES, DesignPoint
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.design import HbmForm, build_accelerator
+from phaze_opt.hardware.designed_chip import HbmForm, build_accelerator
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.device_catalogue import find_device, list_data_names, list_devices, load_device, shipped_devices
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.device_file import device_of, is_device_document
-from phaze_opt.hardware.template import AXES, DesignPoint
 from phaze_opt.record.document import Document, parse_toml
 from phaze_opt.record.input_files import is_there, shorten
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 
 def list_architectures() -> tuple[str, ...]:

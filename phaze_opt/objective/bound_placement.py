@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.objective import bound_kernels
+from phaze_opt.objective.best_placement import layer_costs
 from phaze_opt.objective.bound_kernels import Relaxation
 from phaze_opt.objective.compile import CompiledModel
-from phaze_opt.objective.placing import layer_costs
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.options import POLICY_CODE, NetworkTables, build_network_tables
 from phaze_opt.placement.problem import LayerCosts, RecomputePolicy

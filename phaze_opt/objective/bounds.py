@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
-from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.power import tdp_w_table
-from phaze_opt.hardware.template import DesignPoint, PointColumns
 from phaze_opt.objective.bound_phases import Choices, MakespanBounds, PhasePools
 from phaze_opt.objective.bound_placement import RelaxedPlacement, relax_placement
 from phaze_opt.objective.compile import CompiledModel

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import Phase
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.best_placement import PlacedModel, phase_costs, schedule_problem
 from phaze_opt.objective.compile import PHASES
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.placing import PlacedModel, phase_costs, schedule_problem
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult

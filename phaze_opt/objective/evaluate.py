@@ -10,11 +10,12 @@ from phaze_opt.errors import InputError, PluginError
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.coverage import check_covered
-from phaze_opt.hardware.design import build_accelerator
+from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.power import tdp_w
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.table_coverage import check_covered
+from phaze_opt.objective.best_placement import PlacedModel, place_model, verify_placed
 from phaze_opt.objective.compile import PHASES, CompiledModel, compile_model
 from phaze_opt.objective.evaluation import (
     Effort,
@@ -25,7 +26,6 @@ from phaze_opt.objective.evaluation import (
     ScheduleQuality,
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
-from phaze_opt.objective.placing import PlacedModel, place_model, verify_placed
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.placement.problem import PlacementStatus

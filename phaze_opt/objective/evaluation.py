@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.template import AXES
+from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.schedule.problem import ScheduleStatus

@@ -10,11 +10,11 @@ from itertools import groupby
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.objective.best_placement import OptionTimes, bound_option, placement_problem, solve_option
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
-from phaze_opt.objective.placing import OptionTimes, bound_option, placement_problem, solve_option
 from phaze_opt.placement.heterogeneous import HeterogeneousPlacement, solve_heterogeneous
 from phaze_opt.placement.problem import PlacementProblem, PlacementResult, Stage
 from phaze_opt.placement.verify import verify_heterogeneous
@@ -160,7 +160,7 @@ def _open_chips(objective: Objective, points: Sequence[DesignPoint], micro_batch
 
 
 def _solve(objective: Objective, chips: Sequence[_Chip], micro_batch: int) -> HeterogeneousPlacement | None:
-    """The best placement; schedules are solved where it uses them, until all that it uses are (see `placing`)."""
+    """The best placement; schedules are solved until all that it uses are (see `best_placement`)."""
     compiled = objective.compiled(0, micro_batch)
     while True:
         problems = [_problem(objective, chip, compiled) for chip in chips]

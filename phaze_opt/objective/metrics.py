@@ -12,9 +12,9 @@ from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
 from phaze_opt.graph.operator import Phase
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.best_placement import PlacedModel
 from phaze_opt.objective.compile import PHASES, CompiledModel
 from phaze_opt.objective.evaluation import TimeBreakdown
-from phaze_opt.objective.placing import PlacedModel
 from phaze_opt.placement.problem import Stage
 from phaze_opt.units import BITS_PER_BYTE, PICO
 from phaze_opt.workload.training import TrainingSpec

@@ -16,7 +16,7 @@ from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
-from phaze_opt.record.spelling import parse_word, suggest
+from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
 from phaze_opt.units import gib_to_bytes

@@ -14,7 +14,7 @@ from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.references import REFERENCES
+from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.objective.scenario import Scenario
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from phaze_opt.record.document import Document, read_json
 from phaze_opt.record.input_files import shorten
-from phaze_opt.record.places import KeyPath
+from phaze_opt.record.line_numbers import KeyPath
 
 MAX_DEVICES = 1_000_000
 """More devices than any cluster has: a larger number is a mistake in the file."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import IDEAL_STACK, TrainingStack
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import Optimizer
 
 LOGITS, LOGIT_BYTES = "logits", 2

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import parse_json, read_text_file, shorten, shorten_path
+from phaze_opt.record.line_numbers import dotted, line_of
 from phaze_opt.record.model_faults import adapter, explain
-from phaze_opt.record.places import dotted, line_of
 
 MAX_NESTING = 64
 """Tables within tables that a user's file may have; deeper ones are a mistake."""

@@ -12,8 +12,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from phaze_opt.record.input_files import shorten
-from phaze_opt.record.places import KeyPath
-from phaze_opt.record.spelling import near, suggest
+from phaze_opt.record.line_numbers import KeyPath
+from phaze_opt.record.suggestions import near, suggest
 
 _TYPES = {
     "int": "an integer",

@@ -15,7 +15,7 @@ from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Claim
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.prove import read_values
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, Flatness, RankedDesign
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean, Scenario

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from phaze_opt import __version__
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import RobustResult
+from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
-from phaze_opt.objective.notes import Note
 from phaze_opt.report.certificate import (
     RunnerUp,
     Ties,

@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from phaze_opt.hardware import template
+from phaze_opt.hardware import chip_template
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.device import Device
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.report.table import Fields, number
 from phaze_opt.report.text import format_gib, format_mib
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 T = TypeVar("T")
-OTHER_AXES = tuple(axis for axis in template.AXES if axis.default is not None)
+OTHER_AXES = tuple(axis for axis in chip_template.AXES if axis.default is not None)
 """Parameters beyond those that the sentences and columns below name: each gets a column and a phrase of its own."""
 
 
-def _printed(axis: template.Axis, point: DesignPoint) -> float:
+def _printed(axis: chip_template.Axis, point: DesignPoint) -> float:
     return axis.printed(getattr(point, axis.name))
 
 
@@ -110,7 +110,7 @@ def _vector_cores(point: DesignPoint) -> str:
     return f"{point.num_vc}x{point.vc_width}"
 
 
-def _cell(axis: template.Axis, point_of: Callable[[T], DesignPoint], item: T) -> str:
+def _cell(axis: chip_template.Axis, point_of: Callable[[T], DesignPoint], item: T) -> str:
     return f"{_printed(axis, point_of(item)):g}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown
-from phaze_opt.objective.references import EXPERT_PREFIX, is_expert
+from phaze_opt.objective.reference_machines import EXPERT_PREFIX, is_expert
 from phaze_opt.placement.problem import PlacementResult, Stage
 from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words

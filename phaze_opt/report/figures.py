@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.references import is_expert
+from phaze_opt.objective.reference_machines import is_expert
 from phaze_opt.report.chip import AXES, describe_cores, describe_memories
 from phaze_opt.report.design import CAUSES
 from phaze_opt.report.style import BEST_COLOUR, COLOURS, MUTED_COLOUR, REFERENCE_COLOUR, SCALE, apply_style

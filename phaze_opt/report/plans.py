@@ -24,7 +24,7 @@ from phaze_opt.report.table import Column, Field, Fields, TableContent, number, 
 from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.units import bytes_to_gib
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.software import TrainingStack
 
 ERROR = "cross_validated_mape"
 """Figure of a data set in the file of constants: mean error of rows that were kept out of the fit, per cent."""

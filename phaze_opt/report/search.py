@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
+from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
-from phaze_opt.objective.notes import Note
 from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.chip import CHIP_NOTE, POINT_NOTE, chip_fields, point_fields
 from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span

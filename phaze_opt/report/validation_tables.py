@@ -11,8 +11,8 @@ from phaze_opt.report.table import Column, Fields, TableContent, number, numbers
 from phaze_opt.report.text import format_time
 from phaze_opt.validation.calibrate import Calibration, FamilyFit, SetFit
 from phaze_opt.validation.goals import BY_CELL
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation
-from phaze_opt.validation.row import Row
 
 OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "median", "p90", "bias", "rank"))
 OVERVIEW_NOTE = (

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import parse_json, read_text_file, shorten, shorten_path
-from phaze_opt.record.places import KeyPath
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.line_numbers import KeyPath
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.schedule.precedence import order_or_cycle
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 

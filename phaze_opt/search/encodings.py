@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.chip_template import JOINED_AXES, SIZE_AXES, DesignPoint, Ints, PointColumns
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import chips_of
-from phaze_opt.hardware.template import JOINED_AXES, SIZE_AXES, DesignPoint, Ints, PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.search.options import option
 from phaze_opt.space.axes import ROW_AXES
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS, Codec, Parameter, axis_parameters, compile_band

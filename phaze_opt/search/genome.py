@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.objective.best_placement import phase_costs
 from phaze_opt.objective.bounds import ThroughputBounder
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.placing import phase_costs
 from phaze_opt.search.probe import PhaseView, PointBound
 
 

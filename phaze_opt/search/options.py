@@ -8,7 +8,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 OptionValue = str | int | float | bool
 Options = TypeVar("Options")

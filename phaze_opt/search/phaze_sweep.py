@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.search_space import SearchSpace

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import PluginError
 from phaze_opt.graph.operator import CoreType, Phase
-from phaze_opt.hardware.template import AXIS, DesignPoint, values_of
+from phaze_opt.hardware.chip_template import AXIS, DesignPoint, values_of
 from phaze_opt.objective.goals import Goal
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from phaze_opt.errors import InputError, PluginError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, ScheduleQuality
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_origins

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import AXES, JOINED_AXES, SIZE_AXES, AxisRole, Design, bind_fields
+from phaze_opt.hardware.chip_template import AXES, JOINED_AXES, SIZE_AXES, AxisRole, Design, bind_fields
 
 MAX_AXIS_VALUES = 4096
 """Most values an axis may have; finer steps than this say nothing about a chip."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import AXIS, JOINED_AXES, SIZE_AXES, Axis, DesignPoint
+from phaze_opt.hardware.chip_template import AXIS, JOINED_AXES, SIZE_AXES, Axis, DesignPoint
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, Design, DesignPoint, PointColumns, bind_fields
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.coverage import buffers_of, refusal_of
-from phaze_opt.hardware.design import HbmForm, chips_of
-from phaze_opt.hardware.template import AXES, AXIS, JOINED_AXES, Design, DesignPoint, PointColumns, bind_fields
+from phaze_opt.hardware.designed_chip import HbmForm, chips_of
+from phaze_opt.hardware.table_coverage import buffers_of, refusal_of
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.space.axes import ROW_AXES, Axes, powers_of_two
-from phaze_opt.space.kept import KeptRows, compile_kept_rows
+from phaze_opt.space.kept_architectures import KeptRows, compile_kept_rows
 from phaze_opt.space.space_file import read_space_file
 from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2, um2_to_mm2
 
@@ -129,7 +129,7 @@ class SearchSpace:
         return chips_of(columns, constants, hbm_form=hbm_form)
 
     def largest_chips(self, constants: Constants) -> AcceleratorTable:
-        """Of every row of `kept` the chip with the most vector cores, at the largest HBM.
+        """Of every row of `kept_architectures` the chip with the most vector cores, at the largest HBM.
 
         No chip of the space has a larger area or TDP than all of these: both grow with every axis but those that say
         they are not monotone, of which every value is taken.
@@ -191,7 +191,7 @@ class SearchSpace:
         return self._point({name: getattr(positions, name) for name in AXIS})
 
     def row_of(self, positions: Positions) -> int:
-        """Row of `kept` of indices on the axes."""
+        """Row of `kept_architectures` of indices on the axes."""
         return int(np.ravel_multi_index([getattr(positions, name) for name in ROW_AXES], self.axes.shape))
 
     def keeps(self, positions: Positions) -> bool:
@@ -227,7 +227,7 @@ class SearchSpace:
     def _columns(
         self, row: NDArray[np.int64], vc: NDArray[np.int64], joined: Sequence[NDArray[np.int64]]
     ) -> PointColumns:
-        """Points by row of `kept` and positions on the other axes, each of shape (num_points,)."""
+        """Points by row of `kept_architectures` and positions on the other axes, each of shape (num_points,)."""
         places = dict(zip(ROW_AXES, np.unravel_index(row, self.axes.shape), strict=True))
         places |= {"num_vc": vc, **dict(zip(JOINED_AXES, joined, strict=True))}
         return PointColumns(**self.axes.take(places))

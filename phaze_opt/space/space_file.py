@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import AXES, Axis
+from phaze_opt.hardware.chip_template import AXES, Axis
 from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import is_number, shorten
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.space.axes import MAX_AXIS_VALUES
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json
 from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.record.journal import read_value

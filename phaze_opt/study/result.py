@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.trial import Trial
 from phaze_opt.study.config import StudyConfig

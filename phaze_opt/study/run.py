@@ -17,15 +17,15 @@ from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory, open_study_directory, study_id
 from phaze_opt.study.disk.plan_file import write_plan
 from phaze_opt.study.events import StudyObserver, StudyProgress, StudyStage
+from phaze_opt.study.execution.cell_runner import CellRunner, run_in_workers
+from phaze_opt.study.execution.conclude import StudyCompletion
+from phaze_opt.study.execution.contenders import check_restart, drop_searches, refuse_changed_code
+from phaze_opt.study.execution.engine import StudyEngine, open_evaluator_source
+from phaze_opt.study.execution.narrate import Describe, Narrator
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study
 from phaze_opt.study.plan import Cell, Condition
 from phaze_opt.study.result import CellResult, StudyResult
-from phaze_opt.study.running.cell_runner import CellRunner, run_in_workers
-from phaze_opt.study.running.conclude import StudyCompletion
-from phaze_opt.study.running.contenders import check_restart, drop_searches, refuse_changed_code
-from phaze_opt.study.running.engine import StudyEngine, open_evaluator_source
-from phaze_opt.study.running.narrate import Describe, Narrator
 from phaze_opt.study.stores.local_store import LocalStore
 
 MAX_JOBS = 1024

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt import __version__
-from phaze_opt.certify.solving import NUM_EFFORTS, solve_point
+from phaze_opt.certify.exact_solution import NUM_EFFORTS, solve_point
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -29,9 +29,9 @@ from phaze_opt.search.probe import PointBounder, bound_values
 from phaze_opt.search.pruners.critical_path import ROUNDING
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import better_truth, certified_truth
+from phaze_opt.study.execution.engine import build_bounder, build_objective
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
-from phaze_opt.study.running.engine import build_bounder, build_objective
 
 _LOGGER = logging.getLogger(__name__)
 FindFault = Callable[[Truth], str]

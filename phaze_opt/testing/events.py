@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluation import (
     Evaluation,
     EvaluationStatus,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.space.axes import Axes, powers_of_two
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, GIGA, MEBI, UM2_PER_MM2

@@ -23,7 +23,7 @@ from functools import partial
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import Goal, front_indices, goal_directions, goal_values
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.probe import CountingProbe

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.search.options import OptionValue
 from phaze_opt.search.run import check_goal

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Effort, Evaluation, EvaluationStatus
 from phaze_opt.search.probe import PhaseView, PointBound
 from phaze_opt.testing.problems import toy_accelerator

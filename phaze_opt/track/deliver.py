@@ -23,7 +23,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.lock import locked
 from phaze_opt.track import store
 from phaze_opt.track.destination import URI_VARIABLE, Destination
-from phaze_opt.track.order import DeliveryState, Order, OrderFile, Record, list_orders
+from phaze_opt.track.pending_delivery import DeliveryState, Order, OrderFile, Record, list_orders
 from phaze_opt.track.runs import log_file
 from phaze_opt.track.sources import Part, Source, num_pending, open_source
 from phaze_opt.track.store import HeardClient, StoreClock, describe_trouble, quiet_environment, quiet_mlflow

@@ -28,7 +28,15 @@ from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, Stud
 from phaze_opt.track import protocol, records
 from phaze_opt.track.deliver import FIRST_ANSWER_S, DeliveryProcess, deliver_once
 from phaze_opt.track.destination import Destination, resolve_destination
-from phaze_opt.track.order import DeliveryState, Order, OrderFile, Record, earlier_attempt, new_attempt, runs_directory
+from phaze_opt.track.pending_delivery import (
+    DeliveryState,
+    Order,
+    OrderFile,
+    Record,
+    earlier_attempt,
+    new_attempt,
+    runs_directory,
+)
 from phaze_opt.track.sources import count_parts, num_pending
 
 _logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from dataclasses import fields
 import numpy as np
 
 from phaze_opt.certify.result import CertifyProgress
-from phaze_opt.hardware.template import CHIP_AXES
+from phaze_opt.hardware.chip_template import CHIP_AXES
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.events import SearchFinished, SearchStarted
@@ -24,7 +24,7 @@ from phaze_opt.study.events import CellFinished, StudyFinished, StudyStarted
 from phaze_opt.study.plan import Cell
 from phaze_opt.study.result import CellResult
 from phaze_opt.study.scores import COSTS
-from phaze_opt.track.order import Record
+from phaze_opt.track.pending_delivery import Record
 from phaze_opt.track.protocol import ProofFinished, ProofStarted
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 

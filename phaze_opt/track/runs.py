@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, final
 
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.order import Record
+from phaze_opt.track.pending_delivery import Record
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -16,7 +16,7 @@ from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.record.input_files import is_file, shorten
 from phaze_opt.track.deliver import DeliveryProcess
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.order import list_orders
+from phaze_opt.track.pending_delivery import list_orders
 from phaze_opt.track.sources import num_pending
 from phaze_opt.track.store import quiet_environment
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, final
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.journal import parse_line
@@ -17,7 +17,7 @@ from phaze_opt.search.trial import Trial
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.events import CellFinished, StudyEvent
 from phaze_opt.track import records
-from phaze_opt.track.order import Order, OrderFile, Record
+from phaze_opt.track.pending_delivery import Order, OrderFile, Record
 from phaze_opt.track.protocol import TrialRuns
 
 Part = list[Record]
@@ -130,8 +130,8 @@ class StudySource:
 
     def _open(self) -> None:
         from phaze_opt.study.disk.plan_file import load_plan
+        from phaze_opt.study.execution.narrate import Narrator
         from phaze_opt.study.files.resolve import plan_cells
-        from phaze_opt.study.running.narrate import Narrator
         from phaze_opt.study.stores.local_store import LocalStore
 
         directory = StudyDirectory(self.place.directory)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import quote
 
-from phaze_opt.hardware.template import AXES
+from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.order import Record
+from phaze_opt.track.pending_delivery import Record
 from phaze_opt.track.runs import EXPERIMENT_TAGS, Role, Tag, find_experiment
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.order import Record
+from phaze_opt.track.pending_delivery import Record
 from phaze_opt.track.records import RecordKind
 from phaze_opt.track.runs import Role, RunTree, Tag, TrialRun, find_experiment, metric_entities
 from phaze_opt.track.study_views import CURVE, StudyExperiment

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.fit import TOLERANCE
 from phaze_opt.validation.fitted_writing import rounded
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.row_times import MEASURED, ideal_seconds, measured_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 

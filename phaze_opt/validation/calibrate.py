@@ -23,8 +23,8 @@ from phaze_opt.validation.held_out import (
     predict_held_out,
     with_starts,
 )
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import Predictions, predict_rows
-from phaze_opt.validation.row import Row
 from phaze_opt.validation.scores import mape, mape_by_cell, rank_correlations, score
 
 Floats = NDArray[np.float64]

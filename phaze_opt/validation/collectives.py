@@ -20,7 +20,7 @@ from phaze_opt.hardware.network import MeasuredDimension, Topology
 from phaze_opt.units import KIBI, MEBI, MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_towards_starts
-from phaze_opt.validation.row import Row, read_rows
+from phaze_opt.validation.measured_row import Row, read_rows
 
 Floats = NDArray[np.float64]
 LATENCY_UP_TO_BYTES = 256 * KIBI

@@ -15,10 +15,10 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.record.input_files import is_directory, read_text_file, shorten_path
-from phaze_opt.record.spelling import suggest
-from phaze_opt.validation.likeness import guess_like, guess_schema, like_software
+from phaze_opt.record.suggestions import suggest
+from phaze_opt.validation.matching_set import guess_like, guess_schema, like_software
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.plausibility import check_times, check_training_rows
-from phaze_opt.validation.row import Row
 from phaze_opt.validation.schema import (
     CONTEXT,
     DATASET_SCHEMAS,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 
 Floats = NDArray[np.float64]
 Label = Callable[[Row], str]

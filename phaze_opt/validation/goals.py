@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 
 BY_CELL = "by cell"
 

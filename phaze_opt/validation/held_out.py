@@ -14,8 +14,8 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fit import fit_parameters
 from phaze_opt.validation.fitted_writing import as_written
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.row import Row
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]

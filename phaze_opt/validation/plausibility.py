@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
-from phaze_opt.validation.likeness import is_tpu
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.matching_set import is_tpu
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.row_times import (
     MEASURED,
     MODEL_SECONDS,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import CompiledRows, Family, Part
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.schema import NOT_PREDICTED
 
 Floats = NDArray[np.float64]

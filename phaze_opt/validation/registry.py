@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.validation.collectives import COLLECTIVES
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.fp32.family import FP32_OPERATORS

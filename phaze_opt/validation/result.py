@@ -11,7 +11,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.goals import BY_CELL
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.scores import Scores
 
 

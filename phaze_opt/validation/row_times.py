@@ -8,7 +8,7 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, element_bytes, path_of
 from phaze_opt.units import MICRO, MILLI
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 
 MEASURED = MappingProxyType(
     {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 
 class ColumnType(StrEnum):

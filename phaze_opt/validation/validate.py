@@ -14,9 +14,9 @@ from phaze_opt.validation.baselines import Baseline, describe_baseline
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Family, Label
 from phaze_opt.validation.goals import BY_CELL, ERROR_GOALS, RANK_GOALS, group_labels
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import Predictions, predict_rows
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, RowResult, SetResult, Validation
-from phaze_opt.validation.row import Row
 from phaze_opt.validation.scores import mape, mape_by_cell, score
 
 Floats = NDArray[np.float64]

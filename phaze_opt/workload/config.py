@@ -16,7 +16,7 @@ from phaze_opt.record.input_files import (
     shorten,
     shorten_path,
 )
-from phaze_opt.record.spelling import near, suggest
+from phaze_opt.record.suggestions import near, suggest
 from phaze_opt.workload.families import FAMILY_CONFIGS, FamilyConfig
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.zoo import list_models, read_zoo_text

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from small_problems import small_problem, small_scenario, small_space
 
-from phaze_opt.certify.bench import Workers
-from phaze_opt.certify.pieces import Pieces
+from phaze_opt.certify.finished_tasks import Pieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.prover import Cause, ModelFacts, ProverBench, WorldBest, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import ConstantValue, World, WorldKind
+from phaze_opt.certify.tasks import Workers
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.objective.goals import Goal
 from phaze_opt.space.search_space import SearchSpace

@@ -27,9 +27,9 @@ from phaze_opt.errors import CertificateError, VerificationError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.hardware.chip_template import CHIP_AXES, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import chips_of
-from phaze_opt.hardware.template import CHIP_AXES, DesignPoint, PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.objective.several_models import combine_rates
 from phaze_opt.schedule.problem import Exclusivity, ScheduleResult, ScheduleStatus

@@ -11,8 +11,8 @@ from small_problems import brute_force, small_problem, small_scenario, small_spa
 
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.proof import prove_problem
 from phaze_opt.certify.prove import certify
-from phaze_opt.certify.proving import prove_problem
 from phaze_opt.errors import CertificateError
 from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.objective.evaluate import Objective

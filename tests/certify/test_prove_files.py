@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from small_problems import contents, flip_a_bit, small_model, small_problem, small_scenario, small_space, tear
 
-from phaze_opt.certify import bench, proving
-from phaze_opt.certify.bench import ProofBench
+from phaze_opt.certify import proof, tasks
 from phaze_opt.certify.certificate import JOURNAL_DIRECTORY, Certificate, Claim, PoolFile, SolutionsFile, TreeEntry
 from phaze_opt.certify.check.check import check_certificate
-from phaze_opt.certify.pieces import JOURNAL_FILE, ProofPieces
+from phaze_opt.certify.finished_tasks import JOURNAL_FILE, ProofPieces
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import certify
+from phaze_opt.certify.tasks import ProofBench
 from phaze_opt.certify.writing import certificate_directory, put_back
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
@@ -108,7 +108,7 @@ def test_the_checker_accepts_common_designs_per_watt(tmp_path):
 
 def test_two_jobs_write_the_same_bytes(whole, tmp_path, monkeypatch):
     problem, result = whole
-    monkeypatch.setattr(bench, "QUICK_S", 0.0)
+    monkeypatch.setattr(tasks, "QUICK_S", 0.0)
     other = certify(problem, CertifyOptions(tolerance=0.0, num_best=NUM_BEST, directory=tmp_path, jobs=2))
     assert contents(other.directory) == contents(result.directory)
 
@@ -119,7 +119,7 @@ class _Stop(BaseException):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(proving, "CHUNK_POINTS", 10)
+    monkeypatch.setattr(proof, "CHUNK_POINTS", 10)
 
 
 def stopped_at(problem, options, moment):
@@ -163,7 +163,7 @@ def test_resuming_does_not_repeat_what_is_kept(whole, tmp_path, small_chunks, mo
     lines = read_journal(journal / JOURNAL_FILE).values
     assert len(list(journal.glob("bounds-*.npz"))) == num_chunks
     assert [line["round"] for line in lines if "round" in line] == [0, 1]
-    monkeypatch.setattr("phaze_opt.certify.bench.ProofBench._bound", lambda *_: pytest.fail("bounded again"))
+    monkeypatch.setattr("phaze_opt.certify.tasks.ProofBench._bound", lambda *_: pytest.fail("bounded again"))
     final = certify(problem, options)
     assert contents(final.directory) == contents(result.directory)
 

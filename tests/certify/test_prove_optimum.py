@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_problems import brute_force, problems, small_model, small_problem, small_scenario, small_space
 
+from phaze_opt.certify.best_first import PROOF_SLACK
 from phaze_opt.certify.certificate import Infeasibility
-from phaze_opt.certify.closing import PROOF_SLACK
-from phaze_opt.certify.proving import prove_problem
+from phaze_opt.certify.proof import prove_problem
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
@@ -94,7 +94,7 @@ def test_best_designs_are_the_best_of_brute_force():
 
 
 def test_a_proof_that_cannot_be_closed_states_the_gap(monkeypatch):
-    monkeypatch.setattr("phaze_opt.certify.refining.TREE_NODES", (1, 1, 1))
+    monkeypatch.setattr("phaze_opt.certify.point_proof.TREE_NODES", (1, 1, 1))
     scenario = small_scenario(exclusivity=Exclusivity.TYPE)
     problem = small_problem(scenario, small_space(num_tc=(3,), num_vc=(8,), tc_width=(16, 32)))
     proof = assert_proves_brute_force(problem, tolerance=0.0)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from small_problems import Doubler, small_problem, small_scenario, small_space
 
-from phaze_opt.certify import bench
-from phaze_opt.certify.bench import Workers
+from phaze_opt.certify import tasks
 from phaze_opt.certify.bounding import SpaceBounder
+from phaze_opt.certify.exact_solution import NUM_EFFORTS, with_effort
+from phaze_opt.certify.point_proof import PointOutcome, PointRefiner, RefineGoal
+from phaze_opt.certify.point_table import MultiplierTable, flatness_of
 from phaze_opt.certify.pool_entries import certified_entry, dual_vector, proof_tree_of, tree_entry, vector_entry
-from phaze_opt.certify.proving import prove_problem
-from phaze_opt.certify.refining import PointOutcome, PointRefiner, RefineGoal
-from phaze_opt.certify.solving import NUM_EFFORTS, with_effort
-from phaze_opt.certify.state import MultiplierTable, flatness_of
+from phaze_opt.certify.proof import prove_problem
+from phaze_opt.certify.tasks import Workers
 from phaze_opt.errors import SolverError
 from phaze_opt.objective.bounds import bound_points
 from phaze_opt.objective.evaluate import Objective
@@ -147,13 +147,13 @@ def test_equal_values_share_a_rank():
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_work_comes_back_in_order(jobs, monkeypatch):
-    monkeypatch.setattr(bench, "QUICK_S", 0.0)
+    monkeypatch.setattr(tasks, "QUICK_S", 0.0)
     with Workers(Doubler, jobs=jobs, here=Doubler()) as workers:
         assert list(workers.map(range(5))) == [0, 2, 4, 6, 8]
         assert list(workers.map([7])) == [14]
 
 
 def test_a_worker_that_dies_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(bench, "QUICK_S", 0.0)
+    monkeypatch.setattr(tasks, "QUICK_S", 0.0)
     with Workers(Doubler, jobs=2, here=Doubler()) as workers, pytest.raises(SolverError, match="ended in the middle"):
         list(workers.map([1, "die", 3]))

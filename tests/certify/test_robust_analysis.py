@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from robust_toys import PowerProver, make_problem, make_space
 from small_problems import flip_a_bit, tear
 
-from phaze_opt.certify.pieces import JOURNAL_FILE, open_pieces
+from phaze_opt.certify.finished_tasks import JOURNAL_FILE, open_pieces
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import BUSY, lock_file
 from phaze_opt.certify.robust.analyse import analyse_robustness, read_result, result_file

@@ -12,7 +12,7 @@ from robust_toys import PowerProver, make_problem
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.robust.analyse import analyse_robustness
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
-from phaze_opt.hardware.template import AXIS
+from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.chip import short_point
 from phaze_opt.report.robust import (

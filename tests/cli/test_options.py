@@ -8,7 +8,7 @@ import pytest
 
 from phaze_opt.cli.options import with_options
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import AXIS
+from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import (
     USUAL_HBM_GB,

@@ -13,7 +13,7 @@ from phaze_opt.graph.operations import RELU, SMOOTH_ACTIVATION
 from phaze_opt.graph.operator import VectorKind
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.stack import FusionLevel
+from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import AttentionForm
 
 GPT_LIKE = ["gpt2-xl", "megatron-gpt2-72", "gpt3-175b"]

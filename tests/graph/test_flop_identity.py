@@ -12,7 +12,7 @@ from phaze_opt.graph.flops import model_flops, sequence_head_flops
 from phaze_opt.graph.operator import OperatorKind, Phase
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.stack import FusionLevel
+from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import AttentionForm
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 

@@ -6,7 +6,7 @@ import pytest
 from kits.graphs import graph_of
 
 from phaze_opt.graph.operator import CoreType, Operator
-from phaze_opt.workload.stack import FusionLevel
+from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import AttentionForm
 from phaze_opt.workload.zoo import list_models
 

@@ -19,7 +19,7 @@ from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.stack import FusionLevel
+from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 FAMILIES = ("bert", "gpt2", "opt", "llama", "mistral", "qwen2", "mixtral")

@@ -16,7 +16,7 @@ from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGr
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.stack import FusionLevel
+from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import AttentionForm
 
 TOKENS, BATCH = 512, 2

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import VectorKind
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.design import HbmForm, build_accelerator
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.designed_chip import HbmForm, build_accelerator
 
 CONSTANTS = load_constants()
 MINIMAL = '[glb.bytes_per_cycle]\nvalue = 6144\nunit = "B"\nassumption = "x"\n'

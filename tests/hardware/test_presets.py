@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import HbmForm, build_accelerator, hbm_bandwidth_bytes_per_s
+from phaze_opt.hardware.designed_chip import HbmForm, build_accelerator, hbm_bandwidth_bytes_per_s
 from phaze_opt.hardware.device_catalogue import list_devices
 from phaze_opt.hardware.presets import architecture_source, list_architectures, load_architecture
-from phaze_opt.hardware.template import DesignPoint
 
 CONSTANTS = load_constants()
 INLINE = "num_tc=4,num_vc=8,tc_width=128,tc_depth=128,glb_mb=64,hbm_gb=32"

@@ -24,7 +24,7 @@ from phaze_opt.certify.robust.result import (
     WorldOptimum,
 )
 from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_values
 

@@ -6,7 +6,7 @@ from phaze_opt.graph.operator import Operator, OperatorGraph, OperatorKind, Phas
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.stack import FusionLevel
+from phaze_opt.workload.software import FusionLevel
 from phaze_opt.workload.training import TrainingSpec
 
 

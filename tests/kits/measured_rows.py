@@ -7,7 +7,7 @@ from functools import cache
 from types import MappingProxyType
 
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 
 
 @cache

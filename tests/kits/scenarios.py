@@ -1,9 +1,9 @@
 """Small scenarios that the tests of this folder share."""
 
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.units import gib_to_bytes, mib_to_bytes
 from phaze_opt.workload.config import load_model

@@ -15,7 +15,7 @@ from phaze_opt.objective.step.price_step import LayerTimes, price_step
 from phaze_opt.placement.step_time import StepTime
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 

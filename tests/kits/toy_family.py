@@ -13,7 +13,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 
 UNKNOWN_OP = "no model of this operator"
 REFUSED_OP = "refused"

@@ -12,9 +12,9 @@ from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.best_placement import OptionTimes, bound_option, place_model, placement_problem, solve_option
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
-from phaze_opt.objective.placing import OptionTimes, bound_option, place_model, placement_problem, solve_option
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.placement.verify import verify_placement

@@ -21,7 +21,7 @@ from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 GB = 1e9

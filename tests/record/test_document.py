@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from phaze_opt.errors import InputError
 from phaze_opt.record.document import MAX_NESTING, Document, parse_json_object, parse_toml
 from phaze_opt.record.plain_data import read_plain, write_plain
-from phaze_opt.record.spelling import near, suggest
+from phaze_opt.record.suggestions import near, suggest
 
 
 class Colour(StrEnum):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import TrialFinished
 from phaze_opt.search.result import SearchResult

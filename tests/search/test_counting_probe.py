@@ -10,7 +10,7 @@ import pytest
 from toy_runs import SPACE, search_toy
 
 from phaze_opt.errors import PluginError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.probe import CountingProbe, probe_limit

@@ -11,7 +11,7 @@ from optuna.distributions import IntDistribution
 from toy_runs import SPACE, fill, toy_context
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.encodings import CODEC, EXPONENTS, LIFTED, Rejected, build_encoding
 from phaze_opt.search.samplers.cma_es import CmaEsStrategy
 from phaze_opt.search.samplers.random import RandomStrategy

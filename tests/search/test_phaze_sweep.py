@@ -10,9 +10,9 @@ import pytest
 from toy_runs import SPACE, search_toy, toy_context, toy_optimum
 
 from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import build_accelerator
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.phaze_sweep import PhazeSweep
 from phaze_opt.search.strategy import Capability, Outcome

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from toy_runs import SPACE, search_toy
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.plugins import PluginOrigin
 from phaze_opt.record.journal import Journal, format_line, parse_line, read_journal

@@ -12,7 +12,7 @@ import pytest
 from toy_runs import SPACE, few_points, search_toy, toy_optimum
 
 from phaze_opt.errors import InputError, PluginError, SolverError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, ScheduleQuality
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.record.journal import format_line, parse_line

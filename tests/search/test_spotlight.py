@@ -12,9 +12,9 @@ from scipy import stats
 from toy_runs import SPACE, fill, toy_context
 
 from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import chips_of
-from phaze_opt.hardware.template import DesignPoint, PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.search.probe import PhaseView
 from phaze_opt.search.spotlight.dabo import CostLedger, fit_surrogate
 from phaze_opt.search.spotlight.features import DomainFeatures, WorkloadTotals, effective_macs, raw_features, sum_phases

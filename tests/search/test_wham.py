@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.probe import PhaseView
 from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCounts, find_mobility, schedule_graph
 from phaze_opt.search.wham.edges import Edge, EdgeClimb, neighbours

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace, phaze_space

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_mm2, area_um2_table
+from phaze_opt.hardware.chip_template import AXIS, DesignPoint
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import build_accelerator
-from phaze_opt.hardware.template import AXIS, DesignPoint
+from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.space.axes import Axes, powers_of_two
 from phaze_opt.space.search_space import (
     SearchSpace,

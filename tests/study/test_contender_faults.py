@@ -16,9 +16,9 @@ from phaze_opt.record.worker_process import WorkerToldToEndError
 from phaze_opt.study.compare import compare_studies
 from phaze_opt.study.config import Contender
 from phaze_opt.study.events import CellFinished, StudyFinished
+from phaze_opt.study.execution.contenders import contender_code
 from phaze_opt.study.load import load_study
 from phaze_opt.study.run import run_study
-from phaze_opt.study.running.contenders import contender_code
 from phaze_opt.study.summary import summarise
 
 MINE = replace(CONFIG, contenders=(*CONFIG.contenders, Contender("mine", "mine")))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError, SolverError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.trial import KnownEvaluation
@@ -28,7 +28,7 @@ KNOWN = KnownEvaluation(OBJECTIVE.evaluate(POINT), 1.5)
 _CLAIM = """
 import sys, time
 from pathlib import Path
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.study.stores.local_store import LocalStore
 store = LocalStore(Path(sys.argv[1]))
 print(store.claim("a", DesignPoint(*map(int, sys.argv[3:]))), flush=True)

@@ -18,18 +18,18 @@ import toy_study
 from toy_study import CONFIG, ENGINE, Recorder, Unloadable, build_toy, die_on_bert, faulty_engine, refuse_bert, table
 
 from phaze_opt.errors import InputError, PluginError, SolverError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import format_line, parse_line, read_value, write_value
 from phaze_opt.search.run import run_search
 from phaze_opt.study.config import Budget, Contender, Setting, Workload
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyProgress, StudyStarted
+from phaze_opt.study.execution.cell_runner import CellRunner
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study, open_evaluations
 from phaze_opt.study.plan import search_config
 from phaze_opt.study.run import run_study
-from phaze_opt.study.running.cell_runner import CellRunner
 from phaze_opt.study.stores.local_store import LocalStore
 
 HERE = Path(__file__).parent / "outside"

@@ -15,9 +15,9 @@ from toy_study import CONFIG, ENGINE, build_slow, table
 
 from phaze_opt.errors import InputError
 from phaze_opt.study.events import StudyProgress
+from phaze_opt.study.execution.engine import shared_engine
 from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.run import run_study
-from phaze_opt.study.running.engine import shared_engine
 
 OUTSIDE = Path(__file__).parent / "outside"
 

@@ -16,7 +16,7 @@ from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.track.deliver import follow, open_clock
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.mlflow import MLflowTracker
-from phaze_opt.track.order import list_orders
+from phaze_opt.track.pending_delivery import list_orders
 from phaze_opt.track.protocol import TrackerConfig
 
 EVENTS = example_search(4)

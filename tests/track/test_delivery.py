@@ -19,7 +19,7 @@ from phaze_opt.track import runs, store
 from phaze_opt.track.deliver import deliver_once, deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
-from phaze_opt.track.order import OrderFile, list_orders
+from phaze_opt.track.pending_delivery import OrderFile, list_orders
 from phaze_opt.track.protocol import Delivery, TrackerConfig
 from phaze_opt.track.sources import num_pending
 from phaze_opt.track.store import quiet_mlflow

@@ -17,7 +17,7 @@ from phaze_opt.track import deliver, store
 from phaze_opt.track.deliver import deliver_waiting, follow
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.mlflow import MLflowTracker
-from phaze_opt.track.order import list_orders
+from phaze_opt.track.pending_delivery import list_orders
 from phaze_opt.track.store import StoreClock
 
 NUM_TRIALS = 4

@@ -21,7 +21,7 @@ from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import FusionLevel, TrainingStack
+from phaze_opt.workload.software import FusionLevel, TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 NOTHING = FittedConstants({})

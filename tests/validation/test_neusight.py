@@ -14,7 +14,7 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.validation.fp32.family import FP32_OPERATORS, device_parameters
 from phaze_opt.validation.held_out import cells_of, fold_by_cell, leave_one_out, predict_held_out
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 
 Floats = NDArray[np.float64]
 NOTHING = FittedConstants({})

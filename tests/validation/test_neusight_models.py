@@ -14,7 +14,7 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.fp32.eager_kernels import EagerModel, eager_kernels
 from phaze_opt.validation.fp32.kernels import Kernel
 from phaze_opt.validation.fp32.models import FP32_MODELS, streaming_share
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 
 FAMILY = FP32_MODELS
 EAGER = EagerModel(sequence_length=1024, hidden_size=1280, has_tanh_gelu=True, is_training=True)

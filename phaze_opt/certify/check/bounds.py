@@ -19,8 +19,8 @@ from phaze_opt.certify.check.relaxed import PipelineChoice, list_choices, relaxe
 from phaze_opt.certify.check.report import demand
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.design import chips_of
-from phaze_opt.hardware.template import PointColumns
+from phaze_opt.hardware.chip_template import PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.schedule.problem import cores_of_each
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, Certifi
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.problem_data import Floats, goal_value
 from phaze_opt.certify.check.report import demand, refuse
-from phaze_opt.hardware.template import AXIS
+from phaze_opt.hardware.chip_template import AXIS
 
 GAP_TOLERANCE = 1e-8
 """Width of a gap that the rounding of bounds explains."""

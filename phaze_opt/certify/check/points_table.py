@@ -20,10 +20,10 @@ from phaze_opt.certify.certificate import (
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.chip_template import AXES, AXIS, JOINED_AXES, SIZE_AXES, PointColumns
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.power import tdp_w_table
-from phaze_opt.hardware.template import AXES, AXIS, JOINED_AXES, SIZE_AXES, PointColumns
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2

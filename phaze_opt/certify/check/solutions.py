@@ -26,9 +26,9 @@ from phaze_opt.certify.check.problem_data import (
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.design import chips_of
+from phaze_opt.hardware.chip_template import PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.network import Cluster
-from phaze_opt.hardware.template import PointColumns
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.schedule.problem import Cores, Exclusivity, cores_of_each
 

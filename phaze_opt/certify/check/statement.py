@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 from phaze_opt.certify.certificate import Certificate
+from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
-from phaze_opt.hardware.template import AXES
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace, phaze_space
 from phaze_opt.units import UM2_PER_MM2

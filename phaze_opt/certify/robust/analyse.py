@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from phaze_opt.certify.bench import Workers
-from phaze_opt.certify.pieces import Pieces, open_pieces
+from phaze_opt.certify.finished_tasks import Pieces, open_pieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file
 from phaze_opt.certify.robust.conclude import Evidence, conclude
@@ -28,8 +27,9 @@ from phaze_opt.certify.robust.result import (
     RobustStage,
 )
 from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
+from phaze_opt.certify.tasks import Workers
 from phaze_opt.certify.writing import certificate_directory
-from phaze_opt.objective.references import REFERENCES
+from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import read_plain, write_plain
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from phaze_opt.certify.best_first import PROOF_SLACK
 from phaze_opt.certify.certificate import BOUND_SLACK
-from phaze_opt.certify.closing import PROOF_SLACK
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch
 from phaze_opt.certify.robust.ledger import Ledger
@@ -26,8 +26,8 @@ from phaze_opt.certify.robust.result import (
     WorldOptimum,
 )
 from phaze_opt.certify.robust.worlds import Assumptions, End, World, WorldKind
-from phaze_opt.hardware.template import AXIS, DesignPoint
-from phaze_opt.objective.references import REFERENCES
+from phaze_opt.hardware.chip_template import AXIS, DesignPoint
+from phaze_opt.objective.reference_machines import REFERENCES
 
 WITHIN = (0.001, 0.01, 0.05)
 """Regrets that the nominal best design is held against."""

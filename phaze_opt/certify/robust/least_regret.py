@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.closing import PROOF_SLACK
+from phaze_opt.certify.best_first import PROOF_SLACK
 from phaze_opt.certify.robust.ledger import Ledger
 
 Floats = NDArray[np.float64]

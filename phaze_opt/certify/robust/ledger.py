@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.bench import Workers
-from phaze_opt.certify.pieces import Pieces
+from phaze_opt.certify.finished_tasks import Pieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.prover import WorldBest, WorldProof, WorldTask, Worth
 from phaze_opt.certify.robust.worlds import World, problem_under
+from phaze_opt.certify.tasks import Workers
 from phaze_opt.hardware.area import area_mm2
-from phaze_opt.hardware.design import build_accelerator
+from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.record.plain_data import from_plain, to_plain
 

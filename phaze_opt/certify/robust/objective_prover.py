@@ -10,13 +10,13 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.certify.best_first import PROOF_SLACK
 from phaze_opt.certify.bounding import SpaceBounder
-from phaze_opt.certify.closing import PROOF_SLACK
+from phaze_opt.certify.exact_solution import NUM_EFFORTS, solve_point
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.proving import prove_problem
+from phaze_opt.certify.proof import prove_problem
 from phaze_opt.certify.robust.prover import Cause, ModelFacts, WorldBest, WorldProof, Worth
 from phaze_opt.certify.robust.worlds import World, WorldKind, depends_on_tdp, problem_under
-from phaze_opt.certify.solving import NUM_EFFORTS, solve_point
 from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.bound_phases import PhasePools

@@ -8,7 +8,7 @@ from enum import StrEnum
 from phaze_opt.certify.robust.prover import ModelFacts
 from phaze_opt.certify.robust.worlds import AssumptionGroup, Assumptions, World
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 
 NOT_IN_SPACE = -1
 """Index of a design that is no point of the space: a reference machine."""

@@ -13,7 +13,7 @@ import numpy as np
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.design import HbmForm
+from phaze_opt.hardware.designed_chip import HbmForm
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
 from phaze_opt.objective.goals import Goal

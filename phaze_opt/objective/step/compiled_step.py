@@ -15,7 +15,7 @@ from phaze_opt.graph.operator import Collective, CoreType, Operator, OperatorGra
 from phaze_opt.graph.sharding import ShardingOptions
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 EMBEDDING, BLOCK, HEAD = range(3)

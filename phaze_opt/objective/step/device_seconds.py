@@ -18,7 +18,7 @@ from phaze_opt.graph.operator import Operator, OperatorKind, Phase
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.objective.step.compiled_step import BACKWARD, NUM_LAYERS, CompiledStep
-from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

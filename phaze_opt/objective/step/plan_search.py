@@ -17,7 +17,7 @@ from phaze_opt.placement.step_time import StepTime
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 BATCH = 4096

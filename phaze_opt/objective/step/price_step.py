@@ -15,7 +15,7 @@ from phaze_opt.objective.step.device_seconds import ATTENTION, MATMUL, VECTOR
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
 from phaze_opt.objective.step.step_traffic import Traffic
 from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, StepTimes, step_times
-from phaze_opt.workload.stack import TrainingStack
+from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
 

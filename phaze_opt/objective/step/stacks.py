@@ -16,8 +16,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.document import parse_toml
 from phaze_opt.record.plain_data import from_plain
-from phaze_opt.record.spelling import suggest
-from phaze_opt.workload.stack import IDEAL_STACK, TrainingStack
+from phaze_opt.record.suggestions import suggest
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 
 _FILE = "software.toml"
 

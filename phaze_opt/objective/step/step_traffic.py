@@ -19,7 +19,7 @@ from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
 from phaze_opt.objective.step.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import RankOrder
+from phaze_opt.workload.software import RankOrder
 
 
 def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:

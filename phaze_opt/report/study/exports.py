@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, replace
 
 import numpy as np
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.study.inputs import ReportInputs, best_of, front_of
 from phaze_opt.report.study.prices import chip_table, matrix_columns

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.genome import Archive, Genes, Genome, build_genome, propose_new
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ONE_GOAL, Outcome, StrategyContext, StrategyRun

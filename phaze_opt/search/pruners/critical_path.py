@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun, Verdict
 

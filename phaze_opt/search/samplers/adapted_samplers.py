@@ -13,7 +13,7 @@ from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.record.near_ties import comparable_scores
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace

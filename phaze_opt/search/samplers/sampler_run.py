@@ -23,7 +23,7 @@ import optuna
 from optuna.distributions import IntDistribution
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.encodings import Encoding, Rejected
 from phaze_opt.search.strategy import Outcome, StrategyContext
 from phaze_opt.space.codec import Codec

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.template import DesignPoint, PointColumns
+from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.record.near_ties import comparable_scores
 from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import option

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table, l2_bytes_of
+from phaze_opt.hardware.chip_template import AXES, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import chips_of, hbm_bandwidth_table
+from phaze_opt.hardware.designed_chip import chips_of, hbm_bandwidth_table
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w_table
-from phaze_opt.hardware.template import AXES, DesignPoint, PointColumns
 from phaze_opt.search.probe import PhaseView, Probe
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.template import DesignPoint, PointColumns
+from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.spotlight.dabo import DaboOptions, DaboRun, FeatureMap
 from phaze_opt.search.spotlight.features import DomainFeatures, probe_totals, raw_features

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.spotlight.dabo import CostLedger

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import permutations
 
-from phaze_opt.hardware.template import AXES, DesignPoint
+from phaze_opt.hardware.chip_template import AXES, DesignPoint
 from phaze_opt.search.wham.local_search import Metric, Scout
 from phaze_opt.space.search_space import Positions, SearchSpace
 

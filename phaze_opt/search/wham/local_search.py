@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.options import option
 from phaze_opt.search.probe import PhaseView, Probe
 from phaze_opt.search.wham.critical_path import AnnotatedGraph, StageKey, annotate

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import JournalRead, read_journal, read_value, write_journal, write_value
 from phaze_opt.record.plain_data import from_plain

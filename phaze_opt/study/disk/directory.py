@@ -18,7 +18,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import check_directory, is_file
 from phaze_opt.record.journal import read_value
 from phaze_opt.record.lock import locked
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.record.whole_file import unwritable
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.plan import Cell, Condition

@@ -16,7 +16,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.scenario import Scenario, build_scenario, build_space
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import prepare_loop
 from phaze_opt.space.search_space import SearchSpace

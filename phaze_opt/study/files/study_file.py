@@ -12,7 +12,7 @@ from typing import Any
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import is_there
-from phaze_opt.record.places import KeyPath
+from phaze_opt.record.line_numbers import KeyPath
 from phaze_opt.study.config import Budget, Contender, Generality, Judgement, Setting, StudyConfig, Workload
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_tables import FIELDS, OPTIONS, STATISTICS, STUDY, StudyDocument

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions, goal_values
 from phaze_opt.search.probe import PointBound, architecture_of, bound_values

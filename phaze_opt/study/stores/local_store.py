@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_json
 from phaze_opt.record.journal import SYNC_S, format_line, parse_line
 from phaze_opt.record.lock import FileLock

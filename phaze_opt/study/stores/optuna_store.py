@@ -27,7 +27,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from phaze_opt.errors import SolverError, StorageError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_json
 from phaze_opt.record.address import Address
 from phaze_opt.search.samplers.sampler_run import quiet_optuna

@@ -31,7 +31,7 @@ from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fit import fit_parameters
 from phaze_opt.validation.fitted_writing import as_written
 from phaze_opt.validation.fp32.operators import KIND_OF, CompiledFp32
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.row_times import roofline_parts
 
 EFFICIENCY = "matmul_efficiency"

@@ -20,12 +20,12 @@ from phaze_opt.units import MILLI
 from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fp32.eager_kernels import EagerModel, eager_kernels
 from phaze_opt.validation.fp32.kernels import DTYPES, ELEMENT_BYTES, KernelTable, PlacedKernel, device_refusal
-from phaze_opt.validation.row import Row, read_rows
+from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.training.compiled import DeviceTimes, StepRows
 from phaze_opt.validation.training.row import read_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.stack import FusionLevel, TrainingStack
+from phaze_opt.workload.software import FusionLevel, TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 FUSED_OPTION = "fusion"

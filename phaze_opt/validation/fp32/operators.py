@@ -21,7 +21,7 @@ from phaze_opt.validation.fp32.kernels import (
     PlacedKernel,
     device_refusal,
 )
-from phaze_opt.validation.row import Row, read_rows
+from phaze_opt.validation.measured_row import Row, read_rows
 
 Floats = NDArray[np.float64]
 

@@ -17,6 +17,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.collectives import CompiledCollectives, read_case
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_parameters
+from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.operators.blocks import BestBlock, MatmulBlock, OperatorBlock, OperatorCase, RowBlock
 from phaze_opt.validation.operators.parameters import (
     DEVICE,
@@ -25,7 +26,6 @@ from phaze_opt.validation.operators.parameters import (
     matmul_parameters,
     row_parameters,
 )
-from phaze_opt.validation.row import Row, read_rows
 from phaze_opt.validation.row_times import roofline_parts
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from phaze_opt.estimate.pricing import build_array_rows, price_matmuls
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.units import GIBI, GIGA, KIBI, MEGA
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 
 _UNLIMITED_BYTES_PER_S = 1e15
 _EYERISS_LINK_HZ = 60 * MEGA

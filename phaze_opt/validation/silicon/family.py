@@ -18,7 +18,7 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MEBI, MILLI, um2_to_mm2
 from phaze_opt.validation.family import Family, Part
-from phaze_opt.validation.row import Row, read_rows
+from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.silicon.convolution_chips import (
     eyeriss_chip,
     eyeriss_layer,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 
 BASE_PROCESS = "22 nm"
 """Process of the package's area and energy tables."""

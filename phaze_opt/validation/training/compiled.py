@@ -23,7 +23,7 @@ from phaze_opt.objective.step.step_batch import StepBatch, build_batch
 from phaze_opt.objective.step.step_traffic import Traffic, plan_network
 from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Part
-from phaze_opt.validation.row import Row, read_rows
+from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.training.row import TrainingRow
 
 Floats = NDArray[np.float64]

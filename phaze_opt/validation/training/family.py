@@ -19,7 +19,7 @@ from phaze_opt.objective.step.stacks import stack_groups
 from phaze_opt.validation.family import Family, FitParameter, Label
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.held_out import with_starts
-from phaze_opt.validation.row import Row, read_rows
+from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.training.compiled import StepRows, TrainingEntry, compile_training
 from phaze_opt.validation.training.parameters import (
     BASE,

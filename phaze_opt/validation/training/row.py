@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device
 from phaze_opt.units import MICRO
-from phaze_opt.validation.row import Row
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.workload.model import ModelFamily, ModelSpec, NormKind
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.training import TrainingSpec

@@ -25,7 +25,7 @@ from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.placement.step_time import StepTime
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import IDEAL_STACK, FusionLevel, RankOrder, TrainingStack
+from phaze_opt.workload.software import IDEAL_STACK, FusionLevel, RankOrder, TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 NETWORK = load_network("two-level", num_devices=1024)

@@ -22,7 +22,7 @@ from phaze_opt.objective.step.price_step import price_step
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.stack import RankOrder
+from phaze_opt.workload.software import RankOrder
 from phaze_opt.workload.training import TrainingSpec
 
 LAYERS, HIDDEN, HEADS = 126, 16384, 128

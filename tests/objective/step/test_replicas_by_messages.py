@@ -24,7 +24,7 @@ from phaze_opt.objective.step.step_batch import build_batch
 from phaze_opt.objective.step.step_traffic import Traffic
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.stack import RankOrder, TrainingStack
+from phaze_opt.workload.software import RankOrder, TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 RATE = 1e9

@@ -13,7 +13,7 @@ from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import FusionLevel, TrainingStack
+from phaze_opt.workload.software import FusionLevel, TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 LAST = ("mlp_down", "mlp_residual", "mlp_output_bias", "mlp_dropout")

@@ -17,7 +17,7 @@ from phaze_opt.objective.step.stacks import list_stacks, load_stack, stack_group
 from phaze_opt.objective.step.step_traffic import transfer_costs
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.stack import FusionLevel, RankOrder, TrainingStack
+from phaze_opt.workload.software import FusionLevel, RankOrder, TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 NVLINK, ADAPTER = 300e9, 25e9

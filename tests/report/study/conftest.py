@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.template import DesignPoint
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.report.study.inputs import ReportInputs

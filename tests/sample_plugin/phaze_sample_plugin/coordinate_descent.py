@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.search_space import SearchSpace

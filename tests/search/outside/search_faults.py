@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 

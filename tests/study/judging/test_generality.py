@@ -16,7 +16,7 @@ from made_up_studies import build_study, make_condition
 from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean

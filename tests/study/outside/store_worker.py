@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.record.address import parse_address
 from phaze_opt.search.trial import KnownEvaluation
 from phaze_opt.study.stores.optuna_store import OptunaStore

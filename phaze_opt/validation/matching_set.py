@@ -11,7 +11,7 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath, Device, path_of
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, shipped_devices
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Schema
 from phaze_opt.validation.training.row import zero_stage
 

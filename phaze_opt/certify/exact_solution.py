@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from phaze_opt.certify.certificate import Solution, SolvedModel, SolvedSchedule, SolvedStage
+from phaze_opt.objective.best_placement import PlacedModel, place_model
 from phaze_opt.objective.compile import PHASES
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.placing import PlacedModel, place_model
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.space.search_space import SearchSpace

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.area import area_parts_um2
+from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.design import chips_of
-from phaze_opt.hardware.template import PointColumns
+from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.space.axes import ROW_AXES, Axes
 
 MAX_ROWS = 20_000_000

@@ -12,8 +12,8 @@ from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.caveats import RULES, Answer, apply_rules, notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.notes import RULES, Answer, apply_rules, notes_about, notes_to_json
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace, load_space
 from phaze_opt.units import GIBI, MEBI, um2_to_mm2

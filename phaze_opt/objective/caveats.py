@@ -13,11 +13,11 @@ from types import MappingProxyType
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.coverage import Buffer, buffers_of, format_size
-from phaze_opt.hardware.design import HbmForm, hbm_bandwidth_bytes_per_s
+from phaze_opt.hardware.designed_chip import HbmForm, hbm_bandwidth_bytes_per_s
 from phaze_opt.hardware.power import tdp_w_table
-from phaze_opt.hardware.template import AXES
+from phaze_opt.hardware.table_coverage import Buffer, buffers_of, format_size
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.space.search_space import SearchSpace

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.bench import BoundChunk
 from phaze_opt.certify.bounding import BoundRows
-from phaze_opt.certify.refining import PointOutcome
+from phaze_opt.certify.point_proof import PointOutcome
+from phaze_opt.certify.tasks import BoundChunk
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.journal import Journal, JournalRead, mend_journal, open_journal

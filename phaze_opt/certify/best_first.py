@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.bench import ProofBench, RefineWork, pack_entries
 from phaze_opt.certify.certificate import BOUND_SLACK
-from phaze_opt.certify.refining import PointOutcome, RefineGoal
-from phaze_opt.certify.solving import NUM_EFFORTS
-from phaze_opt.certify.state import ProofState, solved_value
+from phaze_opt.certify.exact_solution import NUM_EFFORTS
+from phaze_opt.certify.point_proof import PointOutcome, RefineGoal
+from phaze_opt.certify.point_table import ProofState, solved_value
+from phaze_opt.certify.tasks import ProofBench, RefineWork, pack_entries
 
 Ints = NDArray[np.int64]
 

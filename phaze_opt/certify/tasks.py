@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import BoundRows, SpaceBounder
+from phaze_opt.certify.point_proof import PointOutcome, PointRefiner, RefineGoal
 from phaze_opt.certify.pool_entries import NewEntry, PoolWriter
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.refining import PointOutcome, PointRefiner, RefineGoal
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.record.workers import Bench, Tell, WorkerPool

@@ -16,7 +16,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus, evaluation_from_json, evaluation_to_json
-from phaze_opt.objective.references import (
+from phaze_opt.objective.reference_machines import (
     REFERENCES,
     ExpertPlacement,
     evaluate_experts,

@@ -9,15 +9,15 @@ from functools import partial
 
 import numpy as np
 
-from phaze_opt.certify.bench import BoundWork, ProofBench, RefineWork, Workers
+from phaze_opt.certify.best_first import PROOF_SLACK, ClosingLoop, ProofEffort
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Claim
-from phaze_opt.certify.closing import PROOF_SLACK, ClosingLoop, ProofEffort
-from phaze_opt.certify.pieces import ProofPieces
+from phaze_opt.certify.finished_tasks import ProofPieces
+from phaze_opt.certify.point_proof import PointOutcome
+from phaze_opt.certify.point_table import MultiplierTable, ProofState, rank_solved
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.refining import PointOutcome
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, RankedDesign
-from phaze_opt.certify.state import MultiplierTable, ProofState, rank_solved
+from phaze_opt.certify.tasks import BoundWork, ProofBench, RefineWork, Workers
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 

@@ -1,4 +1,4 @@
-"""Designed chips: what the parameters of a design (`template`) mean, as one `Accelerator` or a table of them."""
+"""Designed chips: what the parameters of a design (`chip_template`) mean, as one `Accelerator` or a table of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import l2_bytes_of
+from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.template import DesignPoint, PointColumns
 
 DTYPE_BYTES = 2
 """Bytes of an element of every designed chip (16-bit arithmetic)."""

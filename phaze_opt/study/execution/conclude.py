@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.record.journal import write_value
@@ -18,11 +18,11 @@ from phaze_opt.search.probe import PointBound
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.disk.directory import StudyDirectory
 from phaze_opt.study.events import StudyStage
+from phaze_opt.study.execution.engine import CompiledConditions, StudyEngine
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
 from phaze_opt.study.load import find_fault, load_study
 from phaze_opt.study.plan import Condition
 from phaze_opt.study.result import ChipTable
-from phaze_opt.study.running.engine import CompiledConditions, StudyEngine
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.study.truth import TruthProgress, find_truth, keep_truth, known_truth
 

@@ -15,12 +15,12 @@ from pydantic import PlainSerializer, PlainValidator
 
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Solution
+from phaze_opt.certify.exact_solution import SolvedPoint, solve_point, with_effort
 from phaze_opt.certify.pool_entries import NewEntry, tree_entry, vector_entry
-from phaze_opt.certify.solving import SolvedPoint, solve_point, with_effort
+from phaze_opt.objective.best_placement import HANG_GUARD_S
 from phaze_opt.objective.bound_phases import PoolKey, pool_key
 from phaze_opt.objective.compile import CompiledPhase
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
-from phaze_opt.objective.placing import HANG_GUARD_S
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_pool import DualPool, PoolEntry

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.certificate import BOUND_SLACK, NO_MULTIPLIERS
+from phaze_opt.certify.exact_solution import SolvedPoint
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import Flatness, RankedDesign
-from phaze_opt.certify.solving import SolvedPoint
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.goals import goal_denominators, goal_values
 

@@ -38,7 +38,7 @@ def build_bounder(condition: Condition, objective: PointObjective) -> PointBound
 
 def find_references(condition: Condition) -> Mapping[str, Evaluation]:
     """The reference machines at their best micro-batch."""
-    from phaze_opt.objective.references import evaluate_references
+    from phaze_opt.objective.reference_machines import evaluate_references
 
     return evaluate_references(condition.scenario, condition.space.axes.micro_batch, constants=condition.constants)
 

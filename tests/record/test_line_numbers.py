@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.record.places import dotted, line_of
+from phaze_opt.record.line_numbers import dotted, line_of
 
 TOML = '''a = 1
 "q.r" = 2 # x = [

@@ -12,10 +12,10 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.objective.best_placement import Floats, PlacedModel, bound_option, placement_problem, solve_option
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
-from phaze_opt.objective.placing import Floats, PlacedModel, bound_option, placement_problem, solve_option
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.objective.step.compiled_step import split_blocks

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from phaze_opt.errors import InputError, PluginError
-from phaze_opt.hardware.template import DesignPoint
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.plugins import PluginOrigin, changed_plugins
 from phaze_opt.record.interrupts import kernels_interruptible
-from phaze_opt.record.spelling import suggest
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.record.worker_process import WorkerToldToEndError
 from phaze_opt.search.loop import SearchLoop
 from phaze_opt.search.pruner import PrunerRun, Verdict
