@@ -35,12 +35,14 @@ class Run:
         directory: where it runs.
         interrupted_at: ``module:attribute`` whose call is Ctrl-C, which leaves a run under way on disk; empty: none.
         is_warm_up: in the process itself, so that forks find loaded what it loads.
+        cpu_limit_s: processor time that ends it.
     """
 
     arguments: list[str]
     directory: str
     interrupted_at: str = ""
     is_warm_up: bool = False
+    cpu_limit_s: int = CPU_LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,13 @@ class CommandRunner:
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def run(
-        self, arguments: list[str], directory: Path, *, interrupted_at: str = "", is_warm_up: bool = False
-    ) -> Ended:
+    def run(self, arguments: list[str], directory: Path, **choices: str | bool | int) -> Ended:
+        """Run a command; ``choices`` are the other fields of `Run`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = Run(arguments, str(directory), interrupted_at, is_warm_up)
+        request = {"arguments": arguments, "directory": str(directory), **choices}
         with self._lock:
-            self._process.stdin.write(json.dumps(asdict(request)) + "\n")
+            self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
             answer = self._process.stdout.readline()
         assert answer, "the process that forks has ended"
@@ -156,7 +157,7 @@ def run_as_child(request: Run, out: Path, words: Path) -> None:
         for path, descriptor in ((out, 1), (words, 2)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
         os.chdir(request.directory)
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 5))
+        resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_limit_s, request.cpu_limit_s + 5))
         most = memory_bytes("VmSize") + ADDRESS_LIMIT_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         signal.alarm(WALL_LIMIT_S)
