@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,9 +18,6 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from more_examples import draw_more
 
 # Which test compiles a kernel first is chance; tests/cli/test_kernel_notice.py looks at what is said of it.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-ZEUS = """\
-name = "zeus-1"
-maker = "Olympus"
-style = "tiles"
-num_multiprocessors = 64
-peak_tflops = { fp32 = 24.6, bf16 = 196.6 }
-cache_mb = 32
-hbm_gb = 48
-hbm_gb_per_s = 1200
-clock_ghz = 1.5
-network = "dgx-a100"
-"""
+import tomllib
+from pathlib import Path
+
+REFUSALS = Path(__file__).parent / "refusals"
+
+
+def good_text(name: str) -> str:
+    """The text without fault that a file of ``refusals`` begins with."""
+    return str(tomllib.loads((REFUSALS / f"{name}.toml").read_text(encoding="utf-8"))["text"])
+
+
+ZEUS = good_text("machine")
 ARRAYS = "num_tc = 256\ntc_width = 16\ntc_depth = 16\nnum_vc = 64\nvc_width = 128\n"
+NETWORK = good_text("network")
 
 
 def space_text(*, min_area_fraction: float = 0.3, **axes: list[int]) -> str:

@@ -1,12 +1,8 @@
 """Makes the folder's shared toys importable; certificates to be checked and forged."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from forger import Forger
 from forger_originals import COMMON, HOPELESS, TYPED, write_small_certificate
 

@@ -285,50 +285,6 @@ def test_options_reach_the_prover(arguments, use, capsys, tmp_path):
     assert seen["problem"].space.axes.hbm_bytes == (32 << 30, 64 << 30)
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["certify"], ["--model"]),
-        (["certify", *TINY, "--global-batch", "4"], ["--devices", "missing"]),
-        (["certify", *TINY, "--devices", "4"], ["--global-batch", "missing"]),
-        ([*CERTIFY, *TINY, "--models", "tiny"], ["--model", "--models"]),
-        ([*CERTIFY, "--models", "tiny,tiny"], ["twice"]),
-        ([*CERTIFY, "--model", "bert-larg"], ["bert-large"]),
-        ([*CERTIFY, *TINY, "--devices", "0"], ["--devices", "0"]),
-        ([*CERTIFY, *TINY, "--objective", "pareto"], ["pareto", "throughput_per_tdp"]),
-        ([*CERTIFY, *TINY, "--objective", "speed"], ["speed", "throughput"]),
-        ([*CERTIFY, *TINY, "--tolerance", "1"], ["--tolerance", "below 1"]),
-        ([*CERTIFY, *TINY, "--tolerance", "-0.1"], ["--tolerance"]),
-        ([*CERTIFY, *TINY, "--tolerance", "tight"], ["--tolerance", "tight"]),
-        ([*CERTIFY, *TINY, "--jobs", "0"], ["--jobs"]),
-        ([*CERTIFY, *TINY, "--micro-batch", "0"], ["--micro-batch"]),
-        ([*CERTIFY, *TINY, "--hbm", "-3"], ["--hbm"]),
-        ([*CERTIFY, *TINY, "--space", "nowhere.toml"], ["nowhere.toml"]),
-        ([*CERTIFY, *TINY, "--common", "median"], ["median"]),
-        ([*CERTIFY, *TINY, "--exclusivity", "core"], ["chip"]),
-        ([*CERTIFY, *TINY, "--tracker", "mlfow"], ["mlfow", "mlflow"]),
-        ([*CERTIFY, *TINY, "--report", "."], ["--report", "directory"]),
-        ([*CERTIFY, *TINY, "--trials", "4"], ["--trials"]),
-        (["certify", "--check", "nowhere"], ["--check", "nowhere"]),
-        (["certify", "--check", "x", *TINY, "--devices", "4"], ["--check", "--model, --devices"]),
-        (["certify", "--check", "x", "--resume"], ["--check", "--resume"]),
-        (["certify", "--check", "x", "--robust"], ["--check", "--robust"]),
-        (["certify", "--check", "x", "--tolerance", "0"], ["--check", "leave out --tolerance"]),
-        (["certify", "--check", "x", "--hbm", "80", "--report", "page.html"], ["--check", "--hbm, --report"]),
-        (["certify", "--check", "x", "--no-tracking"], ["--check", "leave out --tracking"]),
-        ([*CERTIFY, *TINY, "--robust", "--robust-samples", "-1"], ["--robust-samples", "-1"]),
-        ([*CERTIFY, *TINY, "--robust", "--seed", "x"], ["--seed", "x"]),
-        ([*CERTIFY, *TINY, "--robust-samples", "4"], ["--robust-samples", "give --robust too"]),
-        ([*CERTIFY, *TINY, "--seed", "1"], ["--seed", "give --robust too"]),
-    ],
-    ids=lambda value: " ".join(value)[-60:] if isinstance(value, list) else None,
-)
-def test_bad_input_is_one_sentence_and_leaves_nothing(more, words, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    refused(more, capsys, *words)
-    assert not list(tmp_path.iterdir())
-
-
 def test_places_that_cannot_be_written(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     refused([*CERTIFY, *TINY, "--work-dir", str(tmp_path / "file")], capsys, "--work-dir")

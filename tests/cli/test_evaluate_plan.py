@@ -136,37 +136,6 @@ def test_what_does_not_fit_ends_with_code_3(capsys):
     refused([*arguments, "--software", "megatron-2021"], capsys, "infeasible", "GiB", code=3)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--zero", "4"], ["--zero", "0 to 3"]),
-        (["--pipeline", "x"], ["--pipeline", "x"]),
-        (["--pipeline", "3"], ["does not divide 32 devices"]),
-        (["--tensor-parallel", "3"], ["attention heads"]),
-        (["--data", "64"], ["64 devices of 32"]),
-        (["--data", "15"], ["64 does not divide into 15 replicas", "give 60 or 75"]),
-        (["--recompute", "some"], ["some"]),
-        (["--software", "megatron-2020"], ["--software: ", "megatron-2021"]),
-        (["--dtype", "fp4"], ["--dtype: ", "fp4"]),
-        (["--dtype", "fp32"], ["--dtype", "16-bit"]),
-        (["--dtype", "int8"], ["--dtype", "16-bit"]),
-        (["--constants", "nowhere.json"], ["nowhere.json", "no such file"]),
-        (["--max-tdp-w", "300"], ["--max-tdp-w"]),
-        (["--sensitivity"], ["--sensitivity"]),
-        (["--model", "gpt2-xl,bert-large"], ["one model"]),
-        (["--state-shards", "2"], ["--state-shards: ", "--zero 1, 2 or 3"]),
-        (["--software", ""], ["--software: ", "known: "]),
-        (["--exclusivity", "type"], ["--exclusivity: is for designed chips"]),
-        (["--schedule-gap", "0"], ["--schedule-gap: is for designed chips"]),
-        (["--estimator", "calibrated"], ["--estimator", "a100-80g"]),
-        (["--gradient-bits", "8"], ["'8' must be 16 or 32"]),
-        (["--software", "llm-foundry", "--attention", "unfused"], ["--attention: ", "llm-foundry has fused attention"]),
-    ],
-)
-def test_bad_input_is_one_sentence(arguments, words, capsys):
-    refused([*A100, *arguments], capsys, *words)
-
-
 def test_designed_chips_take_plans_with_calibrated_operators(capsys):
     chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--devices", "4", "--global-batch", "32"]
     plan = [*chip, "--pipeline", "1", "--tensor-parallel", "1", "--micro-batch", "8", "--recompute", "never"]

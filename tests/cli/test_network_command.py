@@ -83,32 +83,6 @@ def test_costs_move_bandwidth_to_cheaper_levels(capsys):
     assert spent == pytest.approx(500e9 / 2 * 21)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["network", "show", "dgx-a10"], ["dgx-a10", "dgx-a100"]),
-        (["network", "show", "dgx-a100", "--devices", "0"], ["--devices", "0"]),
-        ([*OPTIMISE, "--tensor-parallel", "3"], ["64 devices"]),
-        (["network", "optimise", "--model", "llama-3-70b", "--devices", "512"], ["GiB", "--tensor-parallel and"]),
-        ([*OPTIMISE, "--tensor-parallel", "8", "--data", "4"], ["data 4", "64 devices"]),
-        ([*OPTIMISE, "--tensor-parallel", "0"], ["--tensor-parallel"]),
-        ([*OPTIMISE, "--chunking", "thermis"], ["--chunking", "themis"]),
-        ([*OPTIMISE, "--network", "dgx-h100", "--chunking", "themis"], ["themis", "curve", "dgx-h100"]),
-        ([*OPTIMISE, "--costs", "1,x"], ["--costs", "1,x"]),
-        ([*OPTIMISE, "--costs", "1,2,3"], ["costs", "3", "two-level"]),
-        ([*OPTIMISE, "--total-gb-per-s", "-3"], ["--total-gb-per-s", "-3"]),
-        ([*OPTIMISE, "--out", "."], ["--out", "directory"]),
-        ([*OPTIMISE, "--global-batch", "8"], ["64 replicas", "not 8"]),
-        ([*OPTIMISE, "--pipeline", "64"], ["64 model chunks", "24 blocks"]),
-        ([*OPTIMISE, "--sequence-length", "99999999"], ["positions"]),
-        (["network", "optimise", "--model", "bert-larg", "--devices", "8"], ["bert-large"]),
-        (["network", "optimise", "--model", "bert-large", "--devices", "1"], ["parallelism"]),
-    ],
-)
-def test_bad_input_is_one_sentence(arguments, words, capsys):
-    refused(arguments, capsys, *words)
-
-
 @pytest.mark.parametrize("command", ["network", "study"])
 def test_a_group_without_a_command_prints_its_help_alone(command, capsys):
     code, out, err = run([command], capsys)

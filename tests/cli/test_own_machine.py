@@ -4,7 +4,7 @@ import json
 import shlex
 
 import pytest
-from command_runs import printed, refused, run, run_json
+from command_runs import printed, run, run_json
 from sample_files import ARRAYS, ZEUS
 
 from phaze_opt.cli.measurements import NEEDED_COLUMNS
@@ -147,8 +147,3 @@ def test_architectures_fit_a_terminal_and_tell_all_of_one(capsys, monkeypatch):
     assert (row["machine_tflops"]["fp8"], row["published_tdp_w"]) == (1979.0, 700.0)
     designs = [row for row in run_json(["architectures"], capsys) if row["kind"] == "design"]
     assert [row["name"] for row in designs] == ["nvdla-like", "tpu-v4"]
-
-
-@pytest.mark.parametrize(("name", "says"), [("A100", "name one of them"), ("h1000", "did you mean h100")])
-def test_architectures_of_no_one_machine(name, says, capsys):
-    refused(["architectures", name], capsys, says)

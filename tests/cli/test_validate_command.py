@@ -99,31 +99,6 @@ def test_missed_goals_change_no_exit_code(tmp_path, capsys):
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["validate", "--data", "DATA"], ":2: column 'latency_us': value 'x' is no finite number"),
-        (["calibrate", "--data", "DATA", "--out", "OUT"], ":2: column 'latency_us': value 'x' is no finite number"),
-        (["validate", "--dataset", "op_llmcompas"], "did you mean op_llmcompass"),
-        (["validate", "--data", "absent"], "no such file"),
-        (["validate", "--report", "FOLDER"], "is a directory; give a file"),
-        (["calibrate", "--data", "DATA", "--out", "FOLDER"], "is a directory; give a file"),
-        (["calibrate", "--data", "DATA", "--out", "DATA/c.json"], "is a file"),
-        (["calibrate", "--data", "DATA", "--out", "OUT", "--only", "toi"], "no family of models is named 'toi'"),
-        (["validate", "--constants", "DATA"], "is not valid JSON"),
-    ],
-)
-def test_faults_are_one_sentence_and_leave_the_file_as_it_was(arguments, message, tmp_path, capsys):
-    (tmp_path / "mine.csv").write_text(f"{HEADER}\nA,gelu,8,8,fp16,x\n")
-    out = tmp_path / "c.json"
-    out.write_text("as it was")
-    places = {"DATA": str(tmp_path / "mine.csv"), "OUT": str(out), "FOLDER": str(tmp_path)}
-    for name, place in places.items():
-        arguments = [argument.replace(name, place) for argument in arguments]
-    refused(arguments, capsys, message)
-    assert out.read_text() == "as it was"
-
-
 def test_nothing_to_fit_is_said(tmp_path, capsys):
     path = tmp_path / "mine.csv"
     path.write_text("hardware,n_devices,bytes,latency_us\nA100-SXM,8,1024,10\n")
@@ -195,11 +170,6 @@ def test_files_of_constants_are_checked(change, message, data, tmp_path, capsys)
 def _changed(document, value):
     document["groups"]["toy/A"]["constants"]["rate"]["value"] = value
     return document
-
-
-@pytest.mark.parametrize("names", [[""], [","], ["--dataset", " "]])
-def test_names_of_nothing_are_not_all_sets(names, capsys):
-    refused(["validate", *names], capsys, "names no data set")
 
 
 def test_rows_that_nothing_predicts_are_not_fitted(tmp_path, capsys):

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from forked_commands import CommandRunner
 from readers import CERTIFY, EVALUATE, ORIGINS, READERS, MakeOrigin, make_texts
 

@@ -123,36 +123,6 @@ def test_unknown_names_get_a_near_miss() -> None:
         CONSTANTS.value("energy.link_pj")
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (MINIMAL.replace("value", "valeu"), "glb.bytes_per_cycle"),
-        (MINIMAL.replace("6144", '"many"'), r":2: key 'glb.bytes_per_cycle.value'"),
-        (MINIMAL + 'colour = "red"\n', r":5: key 'glb.bytes_per_cycle.colour': is unknown"),
-        (MINIMAL + 'source = "y"\n', "exactly one of source and assumption"),
-        (MINIMAL + "low = 7000\n", "must lie within"),
-        (MINIMAL.replace("6144", "-1"), "positive"),
-        (MINIMAL, "is missing"),
-        (MINIMAL.replace("glb", "gbl"), "glb.bytes_per_cycle"),
-        ("[glb.bytes_per_cycle\nvalue = 6144\n", r"c\.toml:1: is not valid TOML"),
-        (MINIMAL + "value = 2\n", r":5: is not valid TOML: a key is set twice"),
-        ("x = 3\n", "key 'x'"),
-        ("estimator_options = 3\n", "must be a table"),
-        (
-            '[estimator_options.glb_limit]\nchoice = "a"\nalternatives = ["b"]\nsource = "s"\n',
-            "choice .a. is unknown; known: b",
-        ),
-    ],
-)
-def test_faulty_files(tmp_path, text: str, says: str) -> None:
-    path = tmp_path / "c.toml"
-    path.write_text(text)
-    with pytest.raises(InputError, match=says) as caught:
-        load_constants(path)
-    assert str(path) in str(caught.value)
-    assert len(str(caught.value)) < 1500
-
-
 def test_a_copy_of_the_file_loads_equal(tmp_path) -> None:
     from importlib import resources
 

@@ -49,40 +49,7 @@ def test_a_file(tmp_path) -> None:
     assert load_network(str(path), num_devices=3, constants=CONSTANTS).dimensions[1].size == 4
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        (DIMENSION.replace("ring", "rung"), "dimensions[0].topology"),
-        (DIMENSION.replace("size = 4", "size = 0"), "dimensions[0].size"),
-        (DIMENSION.replace("size = 4", "size = 2.5"), "dimensions[0].size"),
-        (DIMENSION.replace("100", "-1"), "dimensions[0].bandwidth_gb_per_s"),
-        (DIMENSION.replace("100", "inf"), "dimensions[0].bandwidth_gb_per_s"),
-        (DIMENSION.replace("0.5", "-0.5"), "dimensions[0].latency_us"),
-        (DIMENSION.replace("latency_us", "latency_ms"), "dimensions[0].latency_ms"),
-        (DIMENSION.replace("size = 4\n", ""), "dimensions[0].size"),
-        ("dimension = 3\n", "dimension"),
-        (f"name = 3\n{DIMENSION}", "name"),
-        ("dimensions = []\n", "dimensions"),
-        ('name = "x"\n', "dimensions"),
-        ("[[dimensions]\n", None),
-    ],
-)
-def test_faulty_files(tmp_path, text: str, key: str | None) -> None:
-    path = tmp_path / "fabric.toml"
-    path.write_text(text)
-    with pytest.raises(InputError, match="fabric.toml") as caught:
-        load_network(str(path), num_devices=8, constants=CONSTANTS)
-    assert caught.value.key == key
-
-
 @pytest.mark.parametrize("num_devices", [0, -1, True, 2.5, 1 << 40])
 def test_faulty_device_counts(num_devices) -> None:
     with pytest.raises(InputError, match="devices"):
         load_network("phaze", num_devices=num_devices, constants=CONSTANTS)
-
-
-def test_unknown_name_gets_a_near_miss(tmp_path) -> None:
-    with pytest.raises(InputError, match="two-level"):
-        load_network("twolevel", num_devices=8, constants=CONSTANTS)
-    with pytest.raises(InputError, match="is a directory"):
-        load_network(str(tmp_path), num_devices=8, constants=CONSTANTS)

@@ -61,21 +61,3 @@ def test_infeasible_ends_with_3_and_says_why(capsys: pytest.CaptureFixture[str])
     assert code == 3
     assert out == ""
     assert result["reason"] in " ".join(err.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("none.json",), "no such file"),
-        ((str(DATA),), "directory"),
-        ((str(DATA / "01_tiny4_w1_d8.json"), "--semantics", "phase"), "'phase' is unknown"),
-    ],
-)
-def test_bad_input_is_one_sentence(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str) -> None:
-    code, out, err = _run(capsys, *arguments)
-    assert code == 2
-    assert out == ""
-    assert says in err
-    assert err.count("\n") == 1
-    assert len(err) < 1500
-    assert "Traceback" not in err

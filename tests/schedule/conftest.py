@@ -1,12 +1,9 @@
 """Instances shared by the tests of the scheduler; makes the folder's drawn blocks importable."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 DATA = Path(__file__).parent / "data"
 

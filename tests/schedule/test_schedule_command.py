@@ -4,7 +4,6 @@ import base64
 import copy
 import gzip
 import json
-import os
 import re
 
 import pytest
@@ -116,64 +115,3 @@ def test_figure_is_written_and_words_go_to_standard_error(write, tmp_path, capsy
     assert "plotly" in page
     packed = re.search(r'id="data-schedule"[^>]*>([^<]+)<', page)
     assert "lower bound" in gzip.decompress(base64.b64decode(packed[1])).decode()
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("", ["empty"]),
-        ('{"name": "x",\n "num_tc": 2,\n', ["instance.json:3", "JSON"]),
-        (b"\x00\xff\xfe\x80binary", ["not text"]),
-        ("[]", ["object"]),
-        ("3", ["object"]),
-        (changed(num_tc=0), ["num_tc"]),
-        (changed(num_vc=-1), ["num_vc"]),
-        (changed(num_tc=2.5), ["num_tc"]),
-        (changed_node(core_type="TCVC"), ["TCVC", "TCandVC"]),
-        (changed_node(core_type="gpu"), ["gpu", "known: Nop, TC, TCandVC, VC"]),
-        (changed_node(latency=-1.0), ["nodes[0].latency", "-1.0"]),
-        (json.dumps(changed_node(latency=float("nan"))), ["nodes[0].latency", "finite"]),
-        (json.dumps(changed_node(intra_op_latency=float("inf"))), ["nodes[0].intra_op_latency"]),
-        (changed_node(latency="fast"), ["nodes[0].latency", "fast"]),
-        (changed_node(index=1, id=3), ["3", "unique"]),
-        (changed(edges=[[3, 5], [5, 9]]), ["9", "nodes"]),
-        (changed(edges=[[3, 5], [5, 3]]), ["cycle", "3 -> 5"]),
-        (changed(edges=[[3, 3]]), ["cycle 3 -> 3"]),
-        (changed(edges=[[3]]), ["edges[0]"]),
-        ({key: value for key, value in GOOD.items() if key != "num_tc"} | {"num_tcs": 2}, ["num_tc", "num_tcs"]),
-        ({key: value for key, value in GOOD.items() if key != "nodes"}, ["nodes", "missing"]),
-    ],
-)
-def test_bad_files_end_with_one_sentence(write, capsys, content, words):
-    code, out, err = run([write(content)], capsys)
-    assert code == 2, err
-    assert out == ""
-    assert "Traceback" not in err
-    assert len(err) < 1500
-    assert len(err.strip().splitlines()) == 1, err
-    assert "instance.json" in err
-    for word in words:
-        assert word in err, err
-
-
-def test_bad_arguments_end_with_one_sentence(write, tmp_path, capsys):
-    path = write(GOOD)
-    cases = [
-        ([tmp_path / "missing.json"], "no such file"),
-        ([tmp_path], "directory"),
-        ([path, "--figure", tmp_path], "--figure"),
-        ([path, "--figure", f"{path}/no/such/folder.html"], "is a file"),
-        ([path, "--exclusivity", "core"], "--exclusivity"),
-        ([path, "--time-limit", "0"], "--time-limit"),
-        ([path, "--time-limit", "nan"], "--time-limit"),
-    ]
-    if os.geteuid() != 0:
-        path_unreadable = write(GOOD, "unreadable.json")
-        path_unreadable.chmod(0)
-        cases.append(([path_unreadable], "cannot be read"))
-    for arguments, word in cases:
-        code, out, err = run(arguments, capsys)
-        assert code == 2, err
-        assert out == ""
-        assert word in err
-        assert len(err.strip().splitlines()) == 1

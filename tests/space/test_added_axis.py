@@ -53,7 +53,7 @@ def _package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package with a clock as one more parameter: one line declares it, one line says what it means."""
     root = tmp_path_factory.mktemp("package")
     shutil.copytree(Path(phaze_opt.__file__).parent, root / "phaze_opt")
-    template, design = (root / "phaze_opt" / "hardware" / name for name in ("template.py", "design.py"))
+    template, design = (root / "phaze_opt" / "hardware" / name for name in ("chip_template.py", "designed_chip.py"))
     lines = template.read_text().splitlines(keepends=True)
     last = max(number for number, line in enumerate(lines) if line.startswith("    ") and ": T = axis(" in line)
     template.write_text("".join([*lines[: last + 1], DECLARATION, *lines[last + 1 :]]))

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "outside"))
-
 from toy_study import CONFIG, ENGINE, table
 
 from phaze_opt.study.run import run_study

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_files import ARRAYS, ZEUS
+from sample_files import ARRAYS, ZEUS, good_text
 
 from phaze_opt.errors import PhazeOptError
 from phaze_opt.hardware.constants import load_constants
@@ -26,7 +26,7 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.zoo import read_zoo_text
 
 HARDWARE = resources.files("phaze_opt.hardware")
-DATA = Path(__file__).parent / "placement" / "data"
+DATA = Path(__file__).parents[1] / "placement" / "data"
 DEEP: Any = []
 for _ in range(40):
     DEEP = [DEEP]
@@ -39,74 +39,7 @@ ODD = [
 ODD_KEYS = ["", "a\0\x1b]0;b\n[/red]", "x" * 10_000]
 
 MACHINE = ZEUS + 'data_names = ["Zeus 1"]\n' + ARRAYS
-NETWORK = """name = "net"
-chunking = "none"
-[[dimensions]]
-topology = "ring"
-size = 8
-bandwidth_gb_per_s = 100
-latency_us = 1
-curve = { bandwidth_gb_per_s = 90, doubling_us = 3, ramp_us = 2, endpoint_share = 0.1, ring_shares = [0.9] }
-"""
-SPACE = """name = "s"
-area_budget_mm2 = 300
-min_area_fraction = 0.1
-[axes]
-num_tc = [1, 2]
-num_vc = {low = 1, high = 4, factor = 2}
-tc_width = [8]
-tc_depth = [8]
-glb_mb = {low = 8, high = 24, step = 8}
-hbm_gb = [32]
-micro_batch = [1]
-"""
-STUDY = """[study]
-name = "full"
-objective = "throughput_per_tdp"
-workloads = ["tiny"]
-strategies = ["random"]
-seeds = [3, 5]
-budget = { evaluations = 9 }
-batch = 2
-[cluster]
-devices = 16
-network = "phaze"
-global_batch = 64
-[training]
-sequence_length = 64
-optimizer = "sgd"
-tensor_parallel = [1, 2]
-schedule_gap = 0
-[space]
-hbm_gb = [32]
-[budgets]
-max_tdp_w = 400
-[[setting]]
-name = "base"
-constants = { glb_limit = "none", "vector_cycles.softmax_forward" = 5.0 }
-[[workload]]
-name = "both"
-models = ["tiny"]
-common = "worst"
-[[strategy]]
-name = "quick"
-strategy = "tpe"
-options = { startup_trials = 3 }
-[statistics]
-targets = [0.1]
-[generality]
-means = ["geometric"]
-"""
-SCHEDULE = {
-    "name": "two",
-    "num_tc": 1,
-    "num_vc": 1,
-    "nodes": [
-        {"id": 0, "core_type": "TC", "latency": 2.0, "intra_op_latency": 1.0},
-        {"id": "b", "core_type": "VC", "latency": 2.0, "intra_op_latency": 1.0},
-    ],
-    "edges": [[0, "b"]],
-}
+SCHEDULE = json.loads(good_text("schedule"))
 CONSTANT = {"value": 1.0, "low": 0.5, "high": 2.0, "unit": "s", "meaning": "m"}
 GROUP = {"constants": {"rate": CONSTANT}, "datasets": {"set": ["1"]}, "residuals": {"mape": 1.0}, "source": "s"}
 FITTED = {"format": 1, "groups": {"a": GROUP}, "sets": {"set": {"mape": 1.0}}}
@@ -120,15 +53,15 @@ READERS: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "architecture": ("toml", DESIGN, lambda p: load_architecture(str(p))),
     "architecture, JSON": ("json", {"best": {"architecture": DESIGN}}, lambda p: load_architecture(str(p))),
     "machine": ("toml", tomllib.loads(MACHINE), lambda p: (read_devices([p]), load_architecture(str(p)))),
-    "network": ("toml", tomllib.loads(NETWORK), lambda p: load_network(str(p), num_devices=8)),
+    "network": ("toml", tomllib.loads(good_text("network")), lambda p: load_network(str(p), num_devices=8)),
     "constants": ("toml", FEW_CONSTANTS, load_constants),
     "fitted constants": ("json", FITTED, read_fitted_file),
-    "space": ("toml", tomllib.loads(SPACE), lambda p: load_space(str(p))),
-    "study": ("toml", tomllib.loads(STUDY), read_study),
+    "space": ("toml", tomllib.loads(good_text("space")), lambda p: load_space(str(p))),
+    "study": ("toml", tomllib.loads(good_text("study")), read_study),
     "model": ("json", json.loads(read_zoo_text("mixtral-8x7b")), lambda p: load_model(str(p))),
     "placement": ("json", json.loads((DATA / "01_tiny4_w1_d8.json").read_text()), load_phaze_instance),
     "schedule": ("json", SCHEDULE, load_instance),
-    "schedule of a list": ("json", [SCHEDULE], lambda p: load_instance(p, name="two")),
+    "schedule of a list": ("json", [SCHEDULE], lambda p: load_instance(p, name="small")),
 }  # fmt: skip
 
 
@@ -186,9 +119,9 @@ def variants(values: Any, form: str) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_odd_values_give_a_result_or_one_sentence(name: str, tmp_path: Path) -> None:
+def test_odd_values_give_a_result_or_one_sentence(name: str, folder: Path) -> None:
     form, values, read = READERS[name]
-    path = tmp_path / f"given.{form}"
+    path = folder / f"given.{form}"
     num_refused, faults = 0, []
     for what, variant in variants(values, form):
         path.write_text(text_of(form, variant), encoding="utf-8")

@@ -1,6 +1,0 @@
-"""Makes the folder's runner of commands importable."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
