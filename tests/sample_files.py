@@ -5,6 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from phaze_opt.workload.zoo import read_zoo_text
+
 REFUSALS = Path(__file__).parent / "refusals"
 
 
@@ -16,6 +18,14 @@ def good_text(name: str) -> str:
 ZEUS = good_text("machine")
 ARRAYS = "num_tc = 256\ntc_width = 16\ntc_depth = 16\nnum_vc = 64\nvc_width = 128\n"
 NETWORK = good_text("network")
+
+
+def fill_study_folder(folder: Path) -> Path:
+    """Write what the study of ``refusals`` names beside it."""
+    (folder / "net.toml").write_text(NETWORK)
+    (folder / "mine").mkdir()
+    (folder / "mine" / "config.json").write_text(read_zoo_text("tiny"))
+    return folder
 
 
 def space_text(*, min_area_fraction: float = 0.3, **axes: list[int]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sample_files import NETWORK, good_text
+from sample_files import fill_study_folder, good_text
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
@@ -22,12 +22,7 @@ FULL = good_text("study")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    from phaze_opt.workload.zoo import read_zoo_text
-
-    (tmp_path / "net.toml").write_text(NETWORK)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "config.json").write_text(read_zoo_text("tiny"))
-    return tmp_path
+    return fill_study_folder(tmp_path)
 
 
 def _write(folder: Path, text: str) -> Path:
