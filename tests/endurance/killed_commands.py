@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from readers import TEXTS
+from readers import FILES
 
 PATIENCE_S = 900
 """For a run that hangs; far above what a busy machine needs."""
@@ -38,10 +38,10 @@ KEPT = ("phaze-opt-runs", "phaze-opt-certificates", "phaze-opt-studies")
 def write_inputs(directory: Path) -> None:
     """A space and a study that take seconds."""
     directory.mkdir()
-    study = TEXTS["study.toml"].replace("seeds = 1", "seeds = 4").replace("evaluations = 4", "evaluations = 10")
+    study = (FILES / "study.toml").read_text().replace("seeds = 1", "seeds = 4").replace("evaluations = 4", "evaluations = 10")
     (directory / "study.toml").write_text(study.replace('["tiny"]', '["tiny", "bert-large"]'))
     axes = {"glb_mb = [8, 32]": "glb_mb = [8, 16, 32]", "num_vc = [4, 64]": "num_vc = [4, 16, 64]"}
-    space = TEXTS["space.toml"]
+    space = (FILES / "space.toml").read_text()
     for old, new in axes.items():
         space = space.replace(old, new)
     (directory / "space.toml").write_text(space)

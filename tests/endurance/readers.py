@@ -9,9 +9,10 @@ from pathlib import Path
 
 from forked_commands import WALL_LIMIT_S, CommandRunner
 from mutations import Kind
-from sample_files import ZEUS
 
 ROOT = Path(__file__).parents[2]
+FILES = Path(__file__).parent / "files"
+"""A file of every kind that a user writes."""
 EVALUATE = "evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --json"
 TINY = "--model tiny --devices 8 --global-batch 16 --space space.toml --no-tracking --json"
 CERTIFY = f"certify {TINY} --tensor-parallel 1,2"
@@ -22,98 +23,6 @@ STUDY = "study run study.toml --no-tracking --json"
 PROOF, STUDIED = "phaze-opt-certificates/*", "phaze-opt-studies/*"
 VALIDATE = "validate --json --data"
 PLAN = "--software megatron-core --model tiny --devices 8 --global-batch 16 --micro-batch 1 --json"
-TEXTS = {
-    "chip.toml": """\
-name = "my-chip"
-num_tc = 16
-tc_width = 128
-tc_depth = 128
-num_vc = 64
-vc_width = 128
-glb_mb = 32
-hbm_gb = 80
-hbm_gb_per_s = 2000
-clock_ghz = 1.05
-""",
-    "machine.toml": f"""\
-{ZEUS}
-data_names = ["Zeus 1 48GB"]
-tdp_w = 300
-source = "data sheet of the zeus-1"
-""",
-    "fabric.toml": """\
-name = "pods"
-
-[[dimensions]]
-topology = "fully_connected"
-size = 8
-bandwidth_gb_per_s = 450
-latency_us = 1
-
-[[dimensions]]
-topology = "switch"
-size = 128
-bandwidth_gb_per_s = 50
-latency_us = 5
-curve = { bandwidth_gb_per_s = 48, doubling_us = 80, ramp_us = 45, endpoint_share = 0.5, ring_shares = [0.5, 1] }
-""",
-    "space.toml": """\
-name = "small"
-area_budget_mm2 = 279
-min_area_fraction = 0.3
-
-[axes]
-num_tc = { low = 4, high = 16, factor = 4 }
-num_vc = [4, 64]
-tc_width = [32, 128]
-tc_depth = [128]
-glb_mb = [8, 32]
-hbm_gb = [32]
-micro_batch = [1, 4]
-""",
-    "study.toml": """\
-[study]
-name = "small"
-description = "Two strategies on a small space."
-workloads = ["tiny"]
-strategies = ["random", "tpe"]
-seeds = 1
-budget = { evaluations = 4 }
-
-[cluster]
-devices = 8
-global_batch = 16
-
-[training]
-tensor_parallel = [1, 2]
-
-[space]
-file = "space.toml"
-
-[constants]
-"vector_cycles.softmax_forward" = 5.0
-
-[statistics]
-bootstrap = 100
-targets = [0.05, 0.01]
-truth = "enumerate"
-""",
-    "config.json": """\
-{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_inner": null, "vocab_size": 1000, "n_positions": 128,
- "tie_word_embeddings": true, "architectures": ["GPT2LMHeadModel"]}
-""",
-    "operators.csv": """\
-hardware,op,m,n,k,dtype,latency_us
-h100,matmul,8192,8192,8192,bf16,1650
-h100,matmul,4096,4096,4096,bf16,215
-a100-80g,matmul,4096,4096,4096,bf16,530
-""",
-    "steps.csv": """\
-hardware,n_devices,layers,hidden,heads,kv_heads,ffn,mlp_matrices,vocab,seq,global_batch,micro_batch,tp,pp,interleave,iter_time_s
-h100,512,80,8192,64,8,28672,3,128256,8192,512,1,8,4,5,8.6
-h100,256,80,8192,64,8,28672,3,128256,8192,256,1,4,8,5,8.8
-""",
-}
 COPIES = {
     "layer.json": "tests/cli/two_matmuls.json",
     "instance.json": "tests/placement/data/01_tiny4_w1_d8.json",
@@ -176,8 +85,7 @@ READERS = (
 def make_texts(directory: Path, runner: CommandRunner) -> None:
     """Files that a user writes."""
     del runner
-    for name, text in TEXTS.items():
-        (directory / name).write_text(text)
+    shutil.copytree(FILES, directory, dirs_exist_ok=True)
     for name, path in COPIES.items():
         shutil.copyfile(ROOT / path, directory / name)
 
