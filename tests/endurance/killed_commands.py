@@ -38,7 +38,12 @@ KEPT = ("phaze-opt-runs", "phaze-opt-certificates", "phaze-opt-studies")
 def write_inputs(directory: Path) -> None:
     """A space and a study that take seconds."""
     directory.mkdir()
-    study = (FILES / "study.toml").read_text().replace("seeds = 1", "seeds = 4").replace("evaluations = 4", "evaluations = 10")
+    study = (
+        (FILES / "study.toml")
+        .read_text()
+        .replace("seeds = 1", "seeds = 4")
+        .replace("evaluations = 4", "evaluations = 10")
+    )
     (directory / "study.toml").write_text(study.replace('["tiny"]', '["tiny", "bert-large"]'))
     axes = {"glb_mb = [8, 32]": "glb_mb = [8, 16, 32]", "num_vc = [4, 64]": "num_vc = [4, 16, 64]"}
     space = (FILES / "space.toml").read_text()
