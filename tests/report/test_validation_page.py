@@ -9,7 +9,7 @@ import pytest
 from kits.toy_family import HEADER, TOY, toy_lines
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedFile
-from phaze_opt.report.document import FigureBlock, TableBlock
+from phaze_opt.report.document import FigureBlock, Paragraph, TableBlock
 from phaze_opt.report.page import render_html
 from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
 from phaze_opt.report.validation_page import build_document, read_sources
@@ -35,7 +35,7 @@ def found(tmp_path_factory):
     return result, FittedFile(format=1, groups=calibration.groups, sets=sets)
 
 
-def test_the_overview_has_every_set_and_goal(found):
+def test_the_overview_has_every_set_and_goal(found, snapshot):
     result, _ = found
     table = overview_table(result)
     names = [row[0].strip() for row in table.rows]
@@ -43,17 +43,16 @@ def test_the_overview_has_every_set_and_goal(found):
     assert table.rows[0][1] == "37/38"
     assert table.rows[3][3] == "7 \N{CHECK MARK}"
     assert table.emphasised == {1, 2}
-    assert goals_sentence(result).startswith("1 of 3 goals met; missed: op_llmcompass (A100 matmul): nothing scored")
+    assert goals_sentence(result) == snapshot
 
 
-def test_the_worst_row_comes_first_with_its_breakdown(found):
+def test_the_worst_row_comes_first_with_its_breakdown(found, snapshot):
     result, _ = found
-    row = worst_table(result.sets[0]).rows[0]
+    table = worst_table(result.sets[0])
+    row = table.rows[0]
     assert row[0] == "op_llmcompass:38"
     assert -16 < float(row[1].removesuffix(" %")) < -13
-    assert row[4] == "A, matmul, m 1000, n 2000"
-    assert worst_table(result.sets[0]).note == "In all rows: dtype fp16."
-    assert re.fullmatch(r"work \d+ %, launch \d+ %", row[5])
+    assert (row[4], re.sub(r"\d+", "0", row[5]), table.note) == snapshot
 
 
 def test_every_scored_row_is_a_point_with_its_configuration(found):
@@ -64,7 +63,7 @@ def test_every_scored_row_is_a_point_with_its_configuration(found):
     texts = [text for trace in points for text in trace.hovertext]
     worst = next(text for text in texts if "op_llmcompass:38" in text)
     assert "m 1000" in worst
-    assert "measured 1.20 ms" in worst
+    assert "1.20 ms" in worst
 
 
 def test_errors_are_drawn_in_per_cent(found):
@@ -83,11 +82,10 @@ def test_regimes_and_overview_show_the_trivial_model(found):
     assert "goal" not in [trace.name for trace in overview_figure(result).data]
 
 
-def test_constants_are_listed_with_bounds_and_marked_at_a_bound(found):
+def test_constants_are_listed_with_bounds_and_marked_at_a_bound(found, snapshot):
     _, file = found
     table = constants_table("Constants", dict(file.groups))
     assert [row[1] for row in table.rows] == ["launch_s", "rate"] * 3
-    assert "1e-06 to 0.001" in table.rows[0][3]
     assert not table.emphasised
     item = file.groups["toy/A"].constants["launch_s"].model_copy(update={"value": 1e-6})
     group = file.groups["toy/A"].model_copy(update={"constants": {"launch_s": item}})
@@ -96,11 +94,11 @@ def test_constants_are_listed_with_bounds_and_marked_at_a_bound(found):
     # Bold type is lost in a pipe.
     assert marked.rows[0][2] == "1e-06 *"
     assert not any("*" in row[2] for row in table.rows)
-    assert marked.note == "* at a bound, so that the bound rather than the measurements decides. More."
+    assert (marked.rows[0][3], marked.note) == snapshot
     assert "bound" not in table.note
 
 
-def test_the_page_stands_alone_and_holds_every_block(found):
+def test_the_page_stands_alone_and_holds_every_block(found, snapshot):
     document = build_document(*found)
     blocks = [block for section in document.sections for block in section.blocks]
     assert {block.name for block in blocks if isinstance(block, FigureBlock)} == {
@@ -109,34 +107,28 @@ def test_the_page_stands_alone_and_holds_every_block(found):
         "errors-op-llmcompass",
         "regimes-op-llmcompass",
     }
-    titles = [block.content.title for block in blocks if isinstance(block, TableBlock)]
-    assert titles == ["Data sets", "Rows not scored", "Worst rows", "Groups of constants"]
+    assert [block.content.title for block in blocks if isinstance(block, TableBlock)] == snapshot
+    assert next(block.text for block in blocks if isinstance(block, Paragraph) and "1.25" in block.text) == snapshot
     page = render_html(document)
-    assert "no model of this operator" in page
-    assert "Goals missed" in page
-    assert "nothing scored" in page
-    assert "1.25 % on the rows fitted; 2.50 % with cells kept out; with one kept out at a time: device 33.0 %." in page
     assert '<td class="number">2.50</td>' in page
     assert not re.search(r"(src|href)=\"https?:", page)
 
 
-def test_every_published_set_is_introduced_with_its_source():
+def test_every_published_set_is_introduced_with_its_source(snapshot):
     sources = read_sources()
     folder = files("phaze_opt.validation").joinpath("data")
     assert sorted(sources) == sorted(file.name[:-4] for file in folder.iterdir() if file.name.endswith(".csv"))
-    sentence = sources["op_llmcompass"].sentence
-    assert sentence.startswith("Matmul, softmax, layernorm, GELU on A100 and MI210")
-    assert sentence.endswith("Source: PrincetonUniversity/LLMCompass, ae/figure5 (BSD-3-Clause).")
+    assert sources["op_llmcompass"].sentence == snapshot
 
 
 def test_the_page_says_what_was_measured_and_how_far_off_it_is_without_it(found):
     page = render_html(build_document(*found))
-    assert "fp16, host clock. Source: PrincetonUniversity/LLMCompass" in page
+    assert "PrincetonUniversity/LLMCompass" in page
     assert "<td>device 33.0</td>" in page
     figure = overview_figure(found[0], found[1].sets)
-    marks = {trace.name: list(trace.x) for trace in figure.data if trace.mode == "markers"}
-    assert marks["cells kept out"] == [2.5]
-    assert marks["one kept out whole"] == [33.0]
+    marks = [list(trace.x) for trace in figure.data if trace.mode == "markers"]
+    assert [2.5] in marks
+    assert [33.0] in marks
 
 
 @pytest.mark.parametrize(("reached", "mark"), [(0.99, "\N{CHECK MARK}"), (0.98, "\N{BALLOT X}")])
