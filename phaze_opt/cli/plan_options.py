@@ -112,7 +112,7 @@ def plan_choices(plan: PlanOptions, scenario: ScenarioOptions, *, micro_batch: s
         zero=stages,
         state_shards=plan.state_shards or (0,),
         recompute=_recompute(scenario.recompute),
-        is_sequence_parallel=scenario.sequence_parallel,
+        is_sequence_parallel=scenario.is_sequence_parallel,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
+from phaze_opt.record.plain_data import to_plain
 from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
@@ -49,6 +50,9 @@ class CommonMean(StrEnum):
 class Scenario:
     """Workload, cluster, training choices and budgets; a design point completes it to an evaluation.
 
+    A field that is added is annotated with `record.plain_data.later`: scenarios that do not set it keep their digest,
+    and certificates of before stay valid.
+
     Attributes:
         models: one, or several for a common design.
         cluster: devices and network.
@@ -73,7 +77,7 @@ class Scenario:
     attention: AttentionForm = AttentionForm(DEFAULTS.attention)
     exclusivity: Exclusivity = Exclusivity(DEFAULTS.exclusivity)
     recompute: RecomputePolicy = RecomputePolicy(DEFAULTS.recompute)
-    is_sequence_parallel: bool = DEFAULTS.sequence_parallel
+    is_sequence_parallel: bool = DEFAULTS.is_sequence_parallel
     tensor_parallel: tuple[int, ...] = DEFAULTS.tensor_parallel
     common: CommonMean = CommonMean.ARITHMETIC
     max_area_mm2: float | None = None
@@ -156,13 +160,8 @@ class Scenario:
         Raises:
             PluginError: the estimator is unknown or fails to load.
         """
-        values = asdict(self)
-        for model in values["models"]:
-            if not model["has_relu"]:
-                del model["has_relu"]
-        parts = [values, load_constants().digest, *_fitted_digests(self.estimator)]
-        canonical = json.dumps(parts, sort_keys=True, default=str)
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        parts = [to_plain(Scenario, self), load_constants().digest, *_fitted_digests(self.estimator)]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _fitted_digests(estimator: str) -> tuple[str, ...]:
@@ -196,23 +195,31 @@ def build_scenario(
         attention=parse_word(AttentionForm, options.attention, source="--attention"),
         exclusivity=parse_word(Exclusivity, options.exclusivity, source="--exclusivity"),
         recompute=parse_word(RecomputePolicy, options.recompute, source="--recompute"),
-        is_sequence_parallel=options.sequence_parallel,
+        is_sequence_parallel=options.is_sequence_parallel,
         tensor_parallel=options.tensor_parallel,
         common=common,
         max_area_mm2=options.max_area_mm2,
         max_tdp_w=options.max_tdp_w,
-        estimator=_check_estimator(options.estimator),
+        estimator=check_estimator(options.estimator, source="--estimator"),
         schedule_gap=options.schedule_gap,
         schedule_nodes=LIMITED_NODES if options.schedule_gap > 0 else NO_NODE_LIMIT,
     )
 
 
-def _check_estimator(name: str) -> str:
-    """The name of an estimator that is installed."""
+def check_estimator(name: str, source: str | None = None) -> str:
+    """The name of an estimator that is installed.
+
+    Args:
+        name: as given.
+        source: what it was given by, for messages.
+
+    Raises:
+        InputError: there is none of the name.
+    """
     known = [entry.name for entry in list_plugins(PluginGroup.ESTIMATORS)]
     if name not in known:
         message = f"no estimator is named '{name}'; {suggest(name, known)}"
-        raise InputError(message, source="--estimator")
+        raise InputError(message, source=source)
     return name
 
 

@@ -3,13 +3,14 @@
 All that reads or lists these options derives from the fields, in the order they stand here:
 
 - the command line: `cli.options` makes a typer option of every field (``flag``, ``help``, ``panel``, ``shown``);
-- study files: ``declarations(ScenarioOptions)`` gives every key (the field's name), the table it belongs to (``table``;
-  empty of what a study file does not have), its kind and, of words, the enumeration that holds them (``words()``).
-  ``default`` is the study's default too; `is_required` says that a command line has to state it;
+- study files: every option with a ``table`` is a key (``key``) of that table and of ``[[setting]]``, held to its kind
+  and, of words, to the enumeration that has them (``words()``); `study.config.Setting` is a `ScenarioOptions` with a
+  name, a goal, a space and assumptions. ``is_required`` says that a command line has to state it;
 - `objective.scenario.build_scenario` and `build_space` make a `Scenario` and a `SearchSpace` of the values.
 
-To add an option: add a field here, its meaning to `Scenario`, and pass it on in `build_scenario`. Nothing heavy is
-imported here, so that ``--help`` stays quick.
+To add an option: add a field here, its meaning to `Scenario` (annotated with `record.plain_data.later`, so that
+scenarios without it keep their digest), and pass it on in `build_scenario`. Nothing heavy is imported here, so that
+``--help`` stays quick.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ MAX_COUNT = 10**9
 """Largest count an option takes unless it says otherwise; products of such counts stay within 64 bits."""
 MAX_MICRO_BATCH = 1 << 16
 MAX_HBM_GB = 1 << 20
-USUAL_MICRO_BATCHES, USUAL_HBM_GB = "1,2,4,8", "32,64,80"
-"""The default values of the axes of `hardware.template`, as ``--help`` shows them: importing that takes numpy."""
+USUAL_MICRO_BATCHES, USUAL_HBM_GB = (1, 2, 4, 8), (32, 64, 80)
+"""The default values of the axes of `hardware.chip_template`, which takes numpy to import."""
 _DECLARATION = "declaration"
 
 
@@ -67,6 +68,7 @@ class Declaration:
         enumeration: ``module:name`` of the closed set that holds a word; empty if there is none.
         is_required: whether a command line must state it.
         table: of a study file; empty if study files do not have it.
+        key: in a study file; the field's name unless given.
         name: of the field; filled in by `declarations`.
         default: of the field; filled in by `declarations`.
     """
@@ -81,6 +83,7 @@ class Declaration:
     enumeration: str = ""
     is_required: bool = False
     table: str = ""
+    key: str = ""
     name: str = ""
     default: Any = None
 
@@ -102,13 +105,17 @@ def same(options: type, name: str, **changes: Any) -> Any:
 
 
 def declarations(options: type) -> dict[str, Declaration]:
-    """The declarations of a dataclass of options by field, in order, with names, defaults and flags filled in."""
+    """The declarations of a dataclass of options by field, in order, with names, defaults, flags and keys filled in."""
     found = {}
     for each in fields(options):
         known: Declaration = each.metadata[_DECLARATION]
         flag = known.flag or f"--{each.name.replace('_', '-')}"
-        found[each.name] = replace(known, name=each.name, default=each.default, flag=flag)
+        found[each.name] = replace(known, name=each.name, default=each.default, flag=flag, key=known.key or each.name)
     return found
+
+
+def _listed(values: tuple[int, ...]) -> str:
+    return ",".join(map(str, values))
 
 
 _of_workload = partial(declared, panel=WORKLOAD, table="cluster")
@@ -146,13 +153,18 @@ class ScenarioOptions:
     tensor_parallel: tuple[int, ...] = _of_choices(
         (1, 2, 4, 8), "Tensor-parallel degrees that placement may choose.", Kind.COUNTS
     )
-    sequence_parallel: bool = _of_choices(True, "Shard norms and residuals over the tensor group too.", Kind.SWITCH)
+    is_sequence_parallel: bool = _of_choices(
+        True,
+        "Shard norms and residuals over the tensor group too.",
+        Kind.SWITCH,
+        flag="--sequence-parallel",
+        key="sequence_parallel",
+    )
     estimator: str = _of_choices(
         "analytic",
         "What prices operators: analytic (ideal arrays, lanes and memory), calibrated (with the efficiencies "
         "fitted to real machines), or a plug-in's.",
         Kind.WORD,
-        table="",
     )
     schedule_gap: float = _of_choices(
         0.01,
@@ -172,7 +184,7 @@ class SpaceOptions:
         "Micro-batches to search, samples.",
         Kind.COUNTS,
         high=MAX_MICRO_BATCH,
-        shown=f"{USUAL_MICRO_BATCHES}, or those of --space",
+        shown=f"{_listed(USUAL_MICRO_BATCHES)}, or those of --space",
     )
     hbm_gb: tuple[int, ...] = _of_space(
         (),
@@ -180,6 +192,6 @@ class SpaceOptions:
         Kind.COUNTS,
         flag="--hbm",
         high=MAX_HBM_GB,
-        shown=f"{USUAL_HBM_GB}, or those of --space",
+        shown=f"{_listed(USUAL_HBM_GB)}, or those of --space",
     )
     space: str = _of_space("", "A space of your own (TOML) in place of Phaze's.", Kind.TEXT, flag="--space")

@@ -5,12 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import Field
+
 from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.journal import read_value, write_value
 from phaze_opt.record.model_faults import adapter
 
 _T = TypeVar("_T")
+
+
+def later(default: object) -> Any:
+    """What annotates a field that came after files were written: it is left out wherever it has its default.
+
+    So the JSON values of a dataclass, and digests of them, stay those of versions that did not have the field.
+    """
+    return Field(exclude_if=lambda value: value == default)
 
 
 def to_plain(kind: type[Any], value: object) -> Any:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.objective.scenario_options import USUAL_HBM_GB, USUAL_MICRO_BATCHES, ScenarioOptions
 from phaze_opt.search.options import OptionValue
 
 WRITTEN = "written"
@@ -102,15 +103,13 @@ class Contender:
     pruner_options: Mapping[str, OptionValue] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One set of circumstances: goal, cluster, training choices, budgets, space and assumptions.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(ScenarioOptions):
+    """One set of circumstances: the options of a scenario with a goal, a space and assumptions.
 
     Attributes:
         name: unique in the study; ``default`` if a study has one setting.
         goal: what is maximised.
-        devices, network, global_batch, sequence_length, optimizer, attention, exclusivity, recompute, tensor_parallel,
-            is_sequence_parallel, schedule_gap, max_area_mm2, max_tdp_w: as in `Scenario`; the network by name or file.
         micro_batches, hbm_gb: values joined to the space.
         space: a space file; empty for Phaze's.
         constants: values of assumptions (and named choices) of constants.toml that replace the package's own.
@@ -118,21 +117,8 @@ class Setting:
 
     name: str = "default"
     goal: Goal = Goal.THROUGHPUT
-    devices: int = 1024
-    network: str = "two-level"
-    global_batch: int = 4096
-    sequence_length: int | None = None
-    optimizer: str = "adam"
-    attention: str = "fused"
-    exclusivity: str = "chip"
-    recompute: str = "auto"
-    tensor_parallel: tuple[int, ...] = (1, 2, 4, 8)
-    is_sequence_parallel: bool = True
-    schedule_gap: float = 0.01
-    max_area_mm2: float | None = None
-    max_tdp_w: float | None = None
-    micro_batches: tuple[int, ...] = (1, 2, 4, 8)
-    hbm_gb: tuple[int, ...] = (32, 64, 80)
+    micro_batches: tuple[int, ...] = USUAL_MICRO_BATCHES
+    hbm_gb: tuple[int, ...] = USUAL_HBM_GB
     space: str = ""
     constants: Mapping[str, float | str] = field(default_factory=dict)
 

@@ -176,7 +176,7 @@ def _read_folder(
         raise InputError(message, source=shorten_path(folder))
     for name in names:
         if name not in known:
-            message = f"no data set '{name}' in {shorten_path(folder)}; {suggest(name, known)}"
+            message = f"no data set is named '{name}'; {suggest(name, known)}"
             raise InputError(message, source="--dataset")
     order = {name: index for index, name in enumerate(DATASET_SCHEMAS)}
     wanted = sorted(names or known, key=lambda name: (order.get(name, len(order)), name))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from operator import not_
 from typing import Annotated
 
-from pydantic import Field
-
 from phaze_opt.errors import InputError
+from phaze_opt.record.plain_data import later
 
 NEXT_SENTENCE_CLASSES = 2
 """Outputs of BERT's next-sentence head."""
@@ -91,7 +89,7 @@ class ModelSpec:
     num_experts: int = 1
     num_active_experts: int = 1
     source: str = ""
-    has_relu: Annotated[bool, Field(exclude_if=not_)] = False
+    has_relu: Annotated[bool, later(False)] = False
 
     def __post_init__(self) -> None:
         """Check the rules that join several sizes."""

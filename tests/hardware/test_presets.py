@@ -105,6 +105,5 @@ def test_friendly_and_exact_figures_must_agree() -> None:
 
 
 def test_a_name_with_a_nul_is_no_file() -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="cannot be read"):
         load("x\0y.toml")
-    assert "\0" not in str(caught.value)

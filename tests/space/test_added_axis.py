@@ -1,15 +1,10 @@
 """A parameter of the chip is added by its declaration and its meaning: all else follows."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-import phaze_opt
+from kits.changed_package import UNCHANGED, copy_package, run
 
 TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64"]
 SPACE = """
@@ -42,39 +37,18 @@ global_batch = 64
 [space]
 file = "space.toml"
 """
-DECLARATION = (
-    '    clock_mhz: T = axis(AxisRole.JOINED, "a clock of {} MHz", plural="clocks", most=10_000, default=1050)\n'
-)
-MEANING = ('constants.value("design.clock_hz")', "points.clock_mhz * 1e6")
+LAST_AXIS = "default_values=(1, 2, 4, 8))\n"
+CLOCK = '    clock_mhz: T = axis(AxisRole.JOINED, "a clock of {} MHz", plural="clocks", most=10_000, default=1050)\n'
+ADDED = {
+    "hardware/chip_template.py": ((LAST_AXIS, LAST_AXIS + CLOCK),),
+    "hardware/designed_chip.py": (('constants.value("design.clock_hz")', "points.clock_mhz * 1e6"),),
+}
+"""A clock as one more parameter: one line declares it, one line says what it means."""
 
 
 @pytest.fixture(name="package", scope="module")
 def _package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package with a clock as one more parameter: one line declares it, one line says what it means."""
-    root = tmp_path_factory.mktemp("package")
-    shutil.copytree(Path(phaze_opt.__file__).parent, root / "phaze_opt")
-    template, design = (root / "phaze_opt" / "hardware" / name for name in ("chip_template.py", "designed_chip.py"))
-    lines = template.read_text().splitlines(keepends=True)
-    last = max(number for number, line in enumerate(lines) if line.startswith("    ") and ": T = axis(" in line)
-    template.write_text("".join([*lines[: last + 1], DECLARATION, *lines[last + 1 :]]))
-    before = design.read_text()
-    design.write_text(before.replace(*MEANING))
-    assert design.read_text() != before
-    return root
-
-
-def run(package: Path, folder: Path, commands: list[list[str]]) -> list[dict]:
-    """What commands print as JSON, one after the other in one process."""
-    script = "import json, sys\nfrom phaze_opt.cli.main import main\n" + (
-        "for command in json.loads(sys.argv[1]):\n    try:\n        main(command)\n    except SystemExit as end:\n"
-        "        assert not end.code, (command, end.code)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps([[*command, "--json"] for command in commands])],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(package)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return copy_package(tmp_path_factory.mktemp("package"), ADDED)
 
 
 def work_on(package: Path, folder: Path, axis: str, strategies: list[str]) -> list[dict]:
@@ -108,7 +82,7 @@ def test_an_added_parameter_is_searched_proved_and_reported(package: Path, tmp_p
 def test_without_it_all_is_as_it_was(package: Path, tmp_path: Path) -> None:
     command = ["certify", *TASK, "--no-tracking", "--space", "space.toml"]
     (tmp_path / "space.toml").write_text(SPACE)
-    old = run(Path(phaze_opt.__file__).parents[1], tmp_path, [command])
+    old = run(UNCHANGED, tmp_path, [command])
     files = {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")}
     assert run(package, tmp_path, [["certify", "--check", old[0]["file"]]])[0]["valid"]
     shutil.rmtree(tmp_path / old[0]["file"])
@@ -120,9 +94,8 @@ def test_without_it_all_is_as_it_was(package: Path, tmp_path: Path) -> None:
 
 def test_vector_cores_of_their_own_width(tmp_path: Path) -> None:
     """`vc_width` follows the arrays' width, until a space gives it values."""
-    own = Path(phaze_opt.__file__).parents[1]
     strategies = ["digamma", "wham", "spotlight", "confuciux", "phaze", "grid"]
-    *searches, proof, space, _, check, _ = work_on(own, tmp_path, "vc_width = [32, 64, 128]\n", strategies)
+    *searches, proof, space, _, check, _ = work_on(UNCHANGED, tmp_path, "vc_width = [32, 64, 128]\n", strategies)
     assert space["ranges"]["vc_width"]["values"] == [32, 64, 128]
     assert check["valid"]
     assert proof["points"] == 24

@@ -132,7 +132,7 @@ def _options(options: Mapping[str, object]) -> str:
 
 def settings_table(settings: tuple[Setting, ...]) -> TableContent:
     """Circumstances, a column per setting; of several settings only what differs, and the goal."""
-    names = [field.name for field in fields(Setting) if field.name != "name"]
+    names = ["goal", *(field.name for field in fields(Setting) if field.name not in {"name", "goal"})]
     texts = {name: [_text(getattr(setting, name)) for setting in settings] for name in names}
     shown = [name for name in names if name == "goal" or len(settings) == 1 or len(set(texts[name])) > 1]
     columns = (Column("setting"), *(Column(setting.name) for setting in settings))

@@ -14,14 +14,13 @@ from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.goals import goal_directions
-from phaze_opt.objective.scenario import Scenario, build_scenario, build_space
-from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
+from phaze_opt.objective.scenario import Scenario, build_scenario, build_space, check_estimator
+from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import prepare_loop
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import Setting, StudyConfig, Workload
-from phaze_opt.study.files.study_tables import FIELDS
 from phaze_opt.study.plan import Cell, Condition, search_config
 from phaze_opt.workload.config import load_model
 
@@ -203,10 +202,10 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
         network = load_network(setting.network, num_devices=setting.devices, constants=constants)
     is_positive = setting.max_tdp_w is None or setting.max_tdp_w > 0
     _require(is_positive, at_setting("max_tdp_w"), f"{setting.max_tdp_w} must be positive")
-    keys = [key for key, option in declarations(ScenarioOptions).items() if option.table]
-    options = ScenarioOptions(**{key: getattr(setting, FIELDS.get(key, key)) for key in keys})
+    with at_setting("estimator"):
+        check_estimator(setting.estimator)
     with at_setting(""):
-        return build_scenario(options, models, network=network, common=workload.common)
+        return build_scenario(setting, models, network=network, common=workload.common)
 
 
 def _check_contenders(config: StudyConfig, conditions: tuple[Condition, ...], origin: Origin) -> None:

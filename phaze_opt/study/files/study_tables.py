@@ -33,8 +33,6 @@ from phaze_opt.study.config import (
 
 MAX_COUNT = 1 << 20
 """Largest size of a micro-batch or a memory that a file may ask for."""
-FIELDS = {"objective": "goal", "micro_batch": "micro_batches", "sequence_parallel": "is_sequence_parallel"}
-"""Keys of the file whose field of `Setting` is called otherwise."""
 
 
 class Table(BaseModel):
@@ -86,16 +84,20 @@ def _written(option: Declaration) -> Any:
         Kind.TEXT: Text,
         Kind.SWITCH: bool,
     }
-    return Annotated[option.words(), Word] if option.kind is Kind.WORD else kinds[option.kind]
+    if option.kind is Kind.WORD:
+        return Annotated[option.words(), Word] if option.enumeration else Text
+    return kinds[option.kind]
 
 
 OPTIONS = {
-    key: option
+    option.key: option
     for options in (ScenarioOptions, SpaceOptions)
-    for key, option in declarations(options).items()
+    for option in declarations(options).values()
     if option.table
 }
 """Options of a scenario and of a space that study files have, by key."""
+FIELDS = {key: option.name for key, option in OPTIONS.items()} | {"objective": "goal", "micro_batch": "micro_batches"}
+"""The field of `Setting` by key of the file, where the two may differ."""
 
 
 def _of_options(title: str, /, *tables: str, **others: Any) -> Any:

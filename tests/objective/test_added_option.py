@@ -1,0 +1,75 @@
+"""An option of a scenario is added by its declaration and its meaning: commands, studies and reports follow."""
+
+from pathlib import Path
+
+import pytest
+from kits.changed_package import UNCHANGED, copy_package, run
+
+TASK = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--no-tracking", "--micro-batch", "1"]
+STUDY = """
+[study]
+name = "more"
+workloads = ["tiny"]
+strategies = ["random"]
+seeds = 1
+budget = { evaluations = 2 }
+
+[cluster]
+devices = 16
+global_batch = 64
+
+[training]
+max_tensor = 2
+
+[[setting]]
+name = "narrow"
+max_tensor = 1
+
+[[setting]]
+name = "wide"
+"""
+ADDED = {
+    "objective/scenario_options.py": (
+        (
+            "    estimator: str = _of_choices(",
+            '    max_tensor: int | None = _of_choices(None, "Largest tensor degree.", Kind.COUNT)\n'
+            "    estimator: str = _of_choices(",
+        ),
+    ),
+    "objective/scenario.py": (
+        ("from pathlib import Path\n", "from pathlib import Path\nfrom typing import Annotated\n"),
+        ("import to_plain\n", "import later, to_plain\n"),
+        (
+            "    schedule_nodes: int = LIMITED_NODES\n",
+            "    schedule_nodes: int = LIMITED_NODES\n    max_tensor: Annotated[int | None, later(None)] = None\n",
+        ),
+        ("        common=common,\n", "        common=common,\n        max_tensor=options.max_tensor,\n"),
+        ("degree <= self.cluster.num_devices]", "degree <= (self.max_tensor or self.cluster.num_devices)]"),
+    ),
+}
+"""A largest degree of tensor parallelism: its declaration, its field, the line that passes it on, its meaning."""
+
+
+@pytest.fixture(name="package", scope="module")
+def _package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_package(tmp_path_factory.mktemp("package"), ADDED)
+
+
+def test_an_added_option_is_one_of_commands_and_studies(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY)
+    free, narrow, study = run(package, tmp_path, [
+        ["evaluate", "--arch", "tpuv3", *TASK[:6]], ["evaluate", "--arch", "tpuv3", *TASK[:6], "--max-tensor", "1"],
+        ["study", "run", "study.toml", "--no-tracking"],
+    ])  # fmt: skip
+    assert narrow["placement"]["tensor_parallel"] == 1 < free["placement"]["tensor_parallel"]
+    assert study["is_complete"]
+    assert run(package, tmp_path, [["report", "more"]])
+    page = (tmp_path / study["directory"] / "report" / "report.html").read_text()
+    assert "max tensor" in page
+
+
+def test_without_it_certificates_of_before_are_valid(package: Path, tmp_path: Path) -> None:
+    command = ["certify", *TASK, "--hbm", "80"]
+    (old,) = run(UNCHANGED, tmp_path, [command])
+    (check,) = run(package, tmp_path, [["certify", "--check", old["file"]]])
+    assert check["valid"]
