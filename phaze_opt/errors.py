@@ -10,8 +10,6 @@ PhazeOptError
 └── TrackingError        a tracker could not record; never reaches a search's result
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 _MAX_CHARACTERS, _MAX_KEY_CHARACTERS = 1000, 120

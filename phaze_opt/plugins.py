@@ -4,8 +4,6 @@ Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators`
 register through the same groups in pyproject.toml that outside packages use.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the tests that `make check` leaves to `make test`; `make durations` writes it an
 Tests of stores share a PostgreSQL.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile

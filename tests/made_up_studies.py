@@ -1,7 +1,5 @@
 """Synthetic studies: real conditions, made-up outcomes, so that what a judgement must be is known by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 

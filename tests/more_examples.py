@@ -1,7 +1,5 @@
 """``EXAMPLES=20 pytest ...`` draws twenty times as many examples, whatever number a property test states."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Files of a user's that many tests write: a machine that nobody sells, a space and a study that take seconds."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

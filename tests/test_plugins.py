@@ -1,7 +1,5 @@
 """Plug-ins from outside: found by name through entry points, conforming, and fatal when they do not load."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

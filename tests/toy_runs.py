@@ -1,7 +1,5 @@
 """Strategies and searches run on the toy objective."""
 
-from __future__ import annotations
-
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.result import SearchResult

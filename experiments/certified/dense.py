@@ -6,8 +6,6 @@ Both at 64 GB and micro-batch 8 (`dense-space.toml`), the demonstration's cluste
 holds every point of Phaze's, so its optimum is no worse; decision 0140 says why the gain is an upper estimate.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@
 the cache of the environment. Peak memory is that of the largest process.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

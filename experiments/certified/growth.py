@@ -9,8 +9,6 @@ random graphs of 8 to 64 operators. Exponents are slopes of least squares in log
 half of them, where constant costs no longer flatten the slope.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

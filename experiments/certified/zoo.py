@@ -10,8 +10,6 @@
 end below it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

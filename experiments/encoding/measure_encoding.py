@@ -11,8 +11,6 @@ letter) and with the codec; samplers other than TPE are measured with the codec 
 every point of the space in index order, higher being better.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -4,8 +4,6 @@ Every point that any run proposes is evaluated once and shared between the runs;
 them, a best known and not a proven optimum. Run: python experiments/encoding/measure_real.py --seeds 10
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -4,8 +4,6 @@ No placement, network or memory limit: it exists to compare encodings over thous
 over the space is known exactly.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

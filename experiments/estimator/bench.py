@@ -4,8 +4,6 @@ Wall time is the median of repeats after warming up; CPU time is what the proces
 disturbs less. Run: python experiments/estimator/bench.py
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ The architectures are drawn at random from Phaze's space, few-core ones among th
 micro-batch. Run: python experiments/evaluate/bench.py
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ V = 2(n-1)/n S. What differs is steps(n), the exponent e, and k, work at the end
 `phaze_opt.estimate.collective_curves` is the one marked. Run: python experiments/network/curve_forms.py [--write]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -62,7 +60,7 @@ class Points:
     specified: float
     is_switched: bool
 
-    def only(self, chosen: NDArray[np.bool_]) -> Points:
+    def only(self, chosen: NDArray[np.bool_]) -> "Points":
         """Some of the rows."""
         return Points(
             self.seconds[chosen],

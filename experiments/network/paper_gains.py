@@ -8,8 +8,6 @@ in chunks, against an equal split. The paper's own averages could not be read he
 Run: python experiments/network/paper_gains.py [--write]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

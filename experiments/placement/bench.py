@@ -7,8 +7,6 @@ built-in networks; as they are, and with every layer's costs scattered so that n
 by `verify_placement`. Targets: 98 layers 0.15 s alone and 5 ms each in a batch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -6,8 +6,6 @@ enumerates them with it, and replays what ``critical-path-aggressive`` would los
 Run: python experiments/pruner/bench.py sweep tightness slice
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ A run that the file holds already is not repeated. All runs of a model share eva
 strategies do; each is charged for its own. `summarise.py` turns the file into regrets.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import pickle

@@ -6,8 +6,6 @@ The reference of a cell (model x objective) is the enumerated optimum where ``--
 {model: {goal: value}}, else the best of all runs in the file, which is a best known and no proven optimum.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import defaultdict

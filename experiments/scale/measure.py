@@ -7,8 +7,6 @@ given time by sleeping, so that more workers than cores can be simulated: what i
 without padding show what the storage takes at most.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ Writes, for each model, attention form and exclusivity rule: median, 90th percen
 layers proven optimal, worst gap, MIPs solved. Timed warm, one process, one layer at a time (the transformer block).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

@@ -7,8 +7,6 @@ root_bounds.json beside itself; tests/schedule/data/root_bounds.json is the copy
 only in a commit that says why.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Iterable

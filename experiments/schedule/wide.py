@@ -6,8 +6,6 @@ Writes, for every instance, gap, wall time and status, and by family, rule and c
 1 %, the median and worst gap and time. Every schedule is replayed. Gaps that stay open are listed like all others.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

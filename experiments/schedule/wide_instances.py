@@ -3,8 +3,6 @@
 Every instance is drawn from its own seed, so that it stays the same whatever else is drawn.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache
 

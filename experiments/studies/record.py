@@ -7,8 +7,6 @@ A record holds the judgement of the study (contenders, truths, prices, findings)
 The trials themselves are rebuilt by the command: the same versions give the same numbers.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ they know (of qmc Optuna makes its sequence anew for every trial: 1.8 ms a trial
 Run: python experiments/study/bench_long.py [--trials N]...
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

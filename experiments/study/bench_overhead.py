@@ -7,8 +7,6 @@ process time (which other work on the machine hardly changes) and in wall time.
 Run: python experiments/study/bench_overhead.py [--tracking]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ it can; its process of delivery reads the searches and writes them meanwhile and
 file. Run: python experiments/tracking/bench.py
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ Deterministic: fits begin at the parameters' own starts, so two runs write the s
 some families are replaced and all others stay. Run: python experiments/validation/calibrate.py [--only FAMILY ...]
 """
 
-from __future__ import annotations
-
 import argparse
 from importlib import resources
 from pathlib import Path

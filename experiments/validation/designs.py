@@ -8,8 +8,6 @@ under each estimator, each optimum evaluated under the other one, and Spearman's
 place of the calibrated ones, each from another measured machine. Writes designs.json and designs.md beside this file.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

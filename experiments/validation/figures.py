@@ -3,8 +3,6 @@
 Run: python experiments/validation/figures.py
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -5,8 +5,6 @@ of the cells kept out in turn, and with one device, size, model or chip kept out
 stay as the package has them. Run: python experiments/validation/generalise.py [--only FAMILY ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

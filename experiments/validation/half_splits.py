@@ -7,8 +7,6 @@ kept out are milder, and ids drawn from them with replacement say how much a hal
 Run: python experiments/validation/half_splits.py [--only FAMILY ...] [--seeds 10]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ and what the reserve of memory (decision 0206) decides at both ends of its range
     python experiments/validation/published_plans.py [--out FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ anew, and the errors, fitted and (operators) by cross-validation over configurat
 anything. Writes shapes.json and shapes.md.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

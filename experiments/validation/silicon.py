@@ -5,8 +5,6 @@
 Nothing is fitted: tables at 22 nm, scaled by two published ratios (`phaze_opt.validation.silicon.process_scaling`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -3,8 +3,6 @@
 python experiments/wham/heterogeneous.py > experiments/wham/heterogeneous.json
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -9,8 +9,6 @@ compiled graphs, bounds and evaluations: that changes no result, but seconds are
 those of the first search of a model and network include what the others share.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

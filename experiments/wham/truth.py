@@ -8,8 +8,6 @@ beat the best value seen; what is left over cannot. Not the code of any strategy
     python experiments/wham/truth.py bert-large two-level > truth.json
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -5,8 +5,6 @@
 The optimum of each case is found by `find_truth`: the whole space bounded, and evaluated where bounds leave a doubt.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -4,8 +4,6 @@ Work goes in rounds whose points are settled before any of them is begun, and wh
 of it is done. So nothing depends on how many processes there are, or on where a proof was interrupted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

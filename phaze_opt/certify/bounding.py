@@ -1,7 +1,5 @@
 """Upper bounds of points of a space by index, with the pool entries that they follow from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Shared by the prover and the checker, so nothing here computes anything but the digest of what is stated.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Solving one point exactly: its evaluation, and the placement and schedules that attain it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from phaze_opt.certify.certificate import Solution, SolvedModel, SolvedSchedule, SolvedStage

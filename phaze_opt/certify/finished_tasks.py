@@ -5,8 +5,6 @@ torn or changed costs its piece, no other. What is read back is equal to the bit
 reads it is deterministic, so a resumed proof ends as an uninterrupted one.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import shutil

@@ -4,8 +4,6 @@ Vectors and trees are made for the tensor degree that limits the point, and for 
 the others are ruled out by what the pools have, as in `objective.placing`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 

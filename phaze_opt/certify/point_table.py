@@ -1,7 +1,5 @@
 """What a proof knows of every point while it runs, as columns; the best designs, and how flat the top is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

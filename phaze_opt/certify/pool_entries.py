@@ -1,7 +1,5 @@
 """Pool entries between the scheduler's values and what a certificate holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is to be certified, and how."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A proof in memory: bounds of all points, then the closing loop. `prove` keeps it in files."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

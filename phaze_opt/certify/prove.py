@@ -1,7 +1,5 @@
 """`certify`: prove the optimum of a space and write the certificate; go on with a proof, or read a finished one."""
 
-from __future__ import annotations
-
 import logging
 import time
 from dataclasses import dataclass

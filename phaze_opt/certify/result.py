@@ -1,7 +1,5 @@
 """What a proof reports while it runs and when it ends."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path

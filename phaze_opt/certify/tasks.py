@@ -1,7 +1,5 @@
 """The work of a proof that any process can do, piece by piece: bounding a range of points, closing one point."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections import deque
@@ -147,7 +145,7 @@ class Workers:
             self._is_pool_used = True
             yield from self._pool.map(tuple(left))
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> "Workers":
         """The workers."""
         return self
 

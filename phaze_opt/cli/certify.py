@@ -1,7 +1,5 @@
 """``phaze-opt certify``: the proved optimum of a whole space, and the check of such a proof."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path

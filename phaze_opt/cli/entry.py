@@ -1,7 +1,5 @@
 """Where the command starts: signals are heard before anything that takes a while is imported."""
 
-from __future__ import annotations
-
 import os
 import sys
 

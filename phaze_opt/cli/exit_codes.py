@@ -4,8 +4,6 @@ A proof that ends above its tolerance (``certify``) exits with 0: its design and
 error says that they are further apart than asked for, and ``is_proved`` in the JSON tells programs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

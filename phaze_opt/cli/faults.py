@@ -1,7 +1,5 @@
 """What ended a command, in one sentence: bad input, a machine at its limits, or a fault of this package."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

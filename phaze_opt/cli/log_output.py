@@ -3,8 +3,6 @@
 Each is compiled once after an installation, by the first command that needs it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 

@@ -1,7 +1,5 @@
 """``phaze-opt ui``: deliver what waits, then MLflow's own interface on the loopback address."""
 
-from __future__ import annotations
-
 import os
 import sys
 import webbrowser

@@ -1,7 +1,5 @@
 """The analytic estimator of semantics 3."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,7 +80,7 @@ class AnalyticEstimator:
         """Constants in force."""
         return self._constants
 
-    def with_constants(self, constants: Constants) -> AnalyticEstimator:
+    def with_constants(self, constants: Constants) -> "AnalyticEstimator":
         """The same estimator under other constants; options given at construction stay."""
         return AnalyticEstimator(constants, self._given_options)
 

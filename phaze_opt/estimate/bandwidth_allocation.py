@@ -9,8 +9,6 @@ bandwidth) and the objective, the sum of reciprocals, is convex; linear programs
 from below, and each solution is an allocation, which bounds it from above.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

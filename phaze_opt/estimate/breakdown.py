@@ -1,7 +1,5 @@
 """What bounds each operator: the seconds of its latency, by cause."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -12,8 +12,6 @@ same way:
 - lanes: no operator measured was bound by them; they reach their rate.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -147,7 +145,7 @@ class CalibratedEstimator:
         """Digest of the terms: records and certificates made with others are not taken for these."""
         return hashlib.sha256(json.dumps(asdict(self._terms), sort_keys=True).encode()).hexdigest()
 
-    def with_constants(self, constants: Constants) -> CalibratedEstimator:
+    def with_constants(self, constants: Constants) -> "CalibratedEstimator":
         """The same estimator under other constants; options and terms stay."""
         return CalibratedEstimator(constants, self._options, self._terms)
 

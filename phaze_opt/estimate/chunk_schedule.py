@@ -9,8 +9,6 @@ Times are whole ticks, so that sums and comparisons are exact. In floats the las
 would choose among orders that load the dimensions alike.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Sequence
@@ -165,7 +163,7 @@ class _Clock:
     longest_latency_s: float
 
     @classmethod
-    def of(cls, chunk_bytes: float, dimensions: Sequence[NetworkDimension]) -> _Clock:
+    def of(cls, chunk_bytes: float, dimensions: Sequence[NetworkDimension]) -> "_Clock":
         slowest = max(pass_s_per_byte(dimension) for dimension in dimensions)
         return cls(chunk_bytes, slowest, max(pass_latency_s(dimension) for dimension in dimensions))
 

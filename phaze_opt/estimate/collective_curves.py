@@ -1,7 +1,5 @@
 """Time of one pass of a collective: affine from specified links, or along the curves of measured levels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ A collective over several dimensions runs dimension by dimension: reduce-scatter
 back; after dimension i the payload has shrunk to S / p_i.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ spends c picojoules a FLOP, sustains no more than W / c of it:
     efficiency = sustained_share / (1 + (c / W)^2)^(1/2)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -141,7 +139,7 @@ class Fp32Machines:
     table: Mapping[str, Floats]
 
     @classmethod
-    def look_up(cls, devices: Sequence[Device], fitted: FittedConstants) -> Fp32Machines:
+    def look_up(cls, devices: Sequence[Device], fitted: FittedConstants) -> "Fp32Machines":
         """Constants of devices; what was not fitted is looked up as the module says.
 
         Raises:

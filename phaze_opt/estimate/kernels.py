@@ -16,8 +16,6 @@ Import this module lazily: it pulls in numba. Compiled code is kept on disk wher
 compiled anew in every process where none is.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

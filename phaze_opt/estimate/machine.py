@@ -11,8 +11,6 @@ them; and fits are pulled to them where rows say little (`validation.operators.p
 PyTorch launches one by one and the host awaits (`HOST`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from types import MappingProxyType

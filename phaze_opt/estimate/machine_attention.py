@@ -6,8 +6,6 @@ heads have 128 channels, and the vector units are a two-hundredth of the arrays:
 priced apart and added up.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from phaze_opt.estimate.machine import Floats, MachineModel

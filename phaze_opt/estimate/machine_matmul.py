@@ -13,8 +13,6 @@ S = bytes / (bandwidth e_m): on tiles of the result, as far as it outgrows the c
 of the result and the left operand, which stream through while the right one's folds rest.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -11,8 +11,6 @@ and grows with long k, whose panels outlive the cache, and by the rest of a k th
 order p lies between the sum (1) and the larger (infinity): a device at its power limit pays for both.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import MappingProxyType
 

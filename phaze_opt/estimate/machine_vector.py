@@ -8,8 +8,6 @@ rows are bound by that, long ones by memory. A device that has finished before t
 host's time (``launch_s``) instead.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

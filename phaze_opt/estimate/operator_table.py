@@ -1,7 +1,5 @@
 """Operators as columns: each matmul shape once, vector work by kind, HBM bytes; tables that kernels read and fill."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, overload

@@ -1,7 +1,5 @@
 """The disputable choices of the analytic estimator, as named options (their sources are in hardware/constants.toml)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -48,7 +46,7 @@ class EstimatorOptions:
     multicast: Multicast = Multicast.NONE
 
     @classmethod
-    def from_constants(cls, constants: Constants) -> EstimatorOptions:
+    def from_constants(cls, constants: Constants) -> "EstimatorOptions":
         """The choices that ``[estimator_options]`` of the constants names.
 
         Raises:

@@ -4,8 +4,6 @@ Few of the columns of a table of chips decide the cost of a matmul, so it is pri
 (620 in the Phaze space of 29,360), and HBM traffic for distinct buffers; `combine` puts both together for every chip.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

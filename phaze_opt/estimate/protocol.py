@@ -1,7 +1,5 @@
 """The `Estimator` seam: operators and accelerators in, latencies and energies out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -72,7 +70,7 @@ class Estimator(Protocol):
         """Name it is registered under."""
         ...
 
-    def with_constants(self, constants: Constants) -> Estimator:
+    def with_constants(self, constants: Constants) -> "Estimator":
         """The same estimator under other constants (sensitivity studies)."""
         ...
 

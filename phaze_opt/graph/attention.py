@@ -1,7 +1,5 @@
 """The attention half of a block: query, key, value; scores, fused or not; output projection."""
 
-from __future__ import annotations
-
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tape, Tensor

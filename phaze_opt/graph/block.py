@@ -1,7 +1,5 @@
 """One transformer block, pre-norm or post-norm."""
 
-from __future__ import annotations
-
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.attention import record_attention
 from phaze_opt.graph.mlp import record_experts, record_mlp

@@ -1,7 +1,5 @@
 """Build the sharded operator graphs of a model."""
 
-from __future__ import annotations
-
 from phaze_opt.errors import InputError
 from phaze_opt.graph.block import record_block
 from phaze_opt.graph.embedding import record_embedding

@@ -1,7 +1,5 @@
 """The layer before the blocks: vocabulary-parallel lookup, OPT's projection in, positions, token types, norm."""
 
-from __future__ import annotations
-
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_norm
 from phaze_opt.graph.operator import CollectiveKind

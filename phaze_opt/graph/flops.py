@@ -1,7 +1,5 @@
 """Model FLOPs: what training one sample takes, whatever the sharding, fusion and recomputation (semantics 1 and 7)."""
 
-from __future__ import annotations
-
 from phaze_opt.workload.model import NEXT_SENTENCE_CLASSES, ModelSpec
 
 

@@ -9,8 +9,6 @@ offers: Megatron's bias + activation and bias + dropout + residual kernels (docs
 consumer never makes a cycle, as every path out of the node leads through that consumer.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

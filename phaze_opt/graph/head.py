@@ -3,8 +3,6 @@
 BERT's transform is column-parallel, so that the group shares its FLOPs, and gathered before its norm.
 """
 
-from __future__ import annotations
-
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_norm
 from phaze_opt.graph.operator import CollectiveKind

@@ -1,7 +1,5 @@
 """Layers of a sharded model: three operator graphs and the sizes that placement needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from phaze_opt.errors import InputError

@@ -3,8 +3,6 @@
 The optimizer update, which no tape records, is one vector operator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from phaze_opt.graph.attention import is_attention_core

@@ -8,8 +8,6 @@ Over replicas (`ShardingOptions.expert`) a tensor group shares its experts by ch
 that arrived at each and scatter the sums, between the two all-to-alls, as Megatron-LM does.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from phaze_opt.graph import operations as ops
@@ -92,7 +90,7 @@ class _Share:
     is_split: bool
 
     @classmethod
-    def of(cls, sharding: Sharding) -> _Share:
+    def of(cls, sharding: Sharding) -> "_Share":
         """Over the tensor group, or over replicas if the options say so."""
         model, degree, expert = sharding.model, sharding.degree, sharding.options.expert
         copies = sharding.tokens * model.num_active_experts

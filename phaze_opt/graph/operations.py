@@ -4,8 +4,6 @@ A vector operation is described by an `Elementwise` rule: its work in both direc
 collective or view is recorded with its adjoint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

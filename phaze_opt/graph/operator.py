@@ -1,7 +1,5 @@
 """Operators and operator graphs: what the estimator prices and the scheduler orders."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ A program lists nodes in topological order; edges are implied by the tensors nod
 edges are all derived from it in `graph.lowering`, so no pass keeps books of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Megatron tensor sharding: which degrees are possible, the sizes on one device, and the regions' collectives."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from phaze_opt.errors import InputError
@@ -34,7 +32,7 @@ class ShardingOptions:
     has_regathers: bool = False
 
     @classmethod
-    def of_plan(cls, plan: ParallelPlan) -> ShardingOptions:
+    def of_plan(cls, plan: ParallelPlan) -> "ShardingOptions":
         """How a plan shards: copies of key-value heads where it must; experts over replicas once ``expert`` asks."""
         return cls(
             context=plan.context,

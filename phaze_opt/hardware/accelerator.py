@@ -1,7 +1,5 @@
 """The accelerator: tensor cores, vector cores, buffers and HBM, as one value and as a table of many."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -87,7 +85,7 @@ class AcceleratorTable:
         return len(self.num_tc)
 
     @classmethod
-    def from_accelerators(cls, accelerators: Sequence[Accelerator]) -> AcceleratorTable:
+    def from_accelerators(cls, accelerators: Sequence[Accelerator]) -> "AcceleratorTable":
         """Columns of a sequence of accelerators, in its order."""
         columns: dict[str, Any] = {}
         for field in fields(cls):
@@ -100,7 +98,7 @@ class AcceleratorTable:
         """One chip of the table, under a name."""
         return Accelerator(**{field.name: getattr(self, field.name)[index].item() for field in fields(self)}, name=name)
 
-    def take(self, rows: NDArray[np.int64]) -> AcceleratorTable:
+    def take(self, rows: NDArray[np.int64]) -> "AcceleratorTable":
         """The table of the given rows, in the given order."""
         return AcceleratorTable(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 

@@ -1,7 +1,5 @@
 """Architecture descriptions as users write them: TOML, JSON or inline; every fault is one sentence."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Chip area at 22 nm (semantics 2): exact on the published table, log-log between and beyond its entries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

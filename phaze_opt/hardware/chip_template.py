@@ -5,8 +5,6 @@ of reports follow from the fields of `Design`. A parameter is added by a field h
 in `design.chips_of`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
@@ -210,11 +208,11 @@ class PointColumns(Design[Ints]):
         """The point of one row."""
         return DesignPoint(**{known.name: int(getattr(self, known.name)[row]) for known in AXES})
 
-    def take(self, rows: NDArray[np.intp] | slice) -> PointColumns:
+    def take(self, rows: NDArray[np.intp] | slice) -> "PointColumns":
         """Some of the rows, in the order given."""
         return replace(self, **{known.name: getattr(self, known.name)[rows] for known in AXES})
 
     @classmethod
-    def of(cls, points: Sequence[DesignPoint]) -> PointColumns:
+    def of(cls, points: Sequence[DesignPoint]) -> "PointColumns":
         """Columns of points, in their order."""
         return cls(**{a.name: np.array([getattr(p, a.name) for p in points], dtype=np.int64) for a in AXES})

@@ -1,7 +1,5 @@
 """Constants with their sources and ranges, and the estimator's disputable options, read from constants.toml."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -71,7 +69,7 @@ class Constants:
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
         object.__setattr__(self, "digest", hashlib.sha256(canonical.encode()).hexdigest())
 
-    def __reduce__(self) -> tuple[type[Constants], tuple[dict[str, Constant], dict[str, EstimatorOption]]]:
+    def __reduce__(self) -> "tuple[type[Constants], tuple[dict[str, Constant], dict[str, EstimatorOption]]]":
         """Pickle as plain dictionaries: a mapping proxy does not pickle."""
         return Constants, (dict(self.entries), dict(self.options))
 
@@ -109,7 +107,7 @@ class Constants:
         """Keys of the constants whose range is wider than their value: what a sensitivity study varies."""
         return tuple(key for key, entry in self.entries.items() if entry.low < entry.high)
 
-    def with_overrides(self, overrides: Mapping[str, float]) -> Constants:
+    def with_overrides(self, overrides: Mapping[str, float]) -> "Constants":
         """The same constants with some values replaced; ranges and sources stay.
 
         Raises:
@@ -123,7 +121,7 @@ class Constants:
             entries[key] = replace(entries[key], value=float(value))
         return Constants(entries, self.options)
 
-    def with_options(self, choices: Mapping[str, str]) -> Constants:
+    def with_options(self, choices: Mapping[str, str]) -> "Constants":
         """The same constants with some estimator options chosen otherwise.
 
         The option ``vector_cycles`` scales every ``vector_cycles.*`` constant, overridden ones included.
@@ -157,7 +155,7 @@ class _ConstantTable(BaseModel):
     assumption: str | None = None
 
     @model_validator(mode="after")
-    def _check_origin(self) -> _ConstantTable:
+    def _check_origin(self) -> "_ConstantTable":
         if (self.source is None) == (self.assumption is None):
             message = "needs exactly one of source and assumption"
             raise ValueError(message)

@@ -1,7 +1,5 @@
 """Designed chips: what the parameters of a design (`chip_template`) mean, as one `Accelerator` or a table of them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Real machines: peak rates by precision, multiprocessors, memory and links, each with its source (devices.toml)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which machine a name means: presets, what data sets write, and what makers' tools print."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -76,7 +74,7 @@ class DeviceCatalogue:
                 return near
         return ()
 
-    def extended(self, own: Sequence[Device]) -> DeviceCatalogue:
+    def extended(self, own: Sequence[Device]) -> "DeviceCatalogue":
         """These machines and others.
 
         Raises:

@@ -1,7 +1,5 @@
 """Real machines as accelerators: tensor cores as arrays, ordinary cores as lanes, the last cache as global buffer."""
 
-from __future__ import annotations
-
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import DesignPoint

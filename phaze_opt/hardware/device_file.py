@@ -1,7 +1,5 @@
 """Machines of a user's own: one file each, with the keys of a machine of devices.toml and the same rules."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace

@@ -1,7 +1,5 @@
 """How a machine is written in a file: a table in the units people use, checked by pydantic."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Annotated, Any

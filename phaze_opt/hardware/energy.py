@@ -1,7 +1,5 @@
 """Energy per access (semantics 7) from the published table, and what the estimator needs of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

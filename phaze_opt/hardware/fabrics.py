@@ -1,7 +1,5 @@
 """Fabrics whose all-reduces were measured (fabrics.toml): their links, and the curve of their fitted constants."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

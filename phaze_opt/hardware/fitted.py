@@ -4,8 +4,6 @@ The file is written by `phaze_opt.validation.calibrate` only. Every group is one
 a device under one clock, the all-reduce of a fabric, a training software stack.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -50,7 +48,7 @@ class FittedConstants:
         object.__setattr__(self, "groups", MappingProxyType(frozen))
         object.__setattr__(self, "digest", hashlib.sha256(text.encode()).hexdigest())
 
-    def __reduce__(self) -> tuple[type[FittedConstants], tuple[dict[str, dict[str, float]]]]:
+    def __reduce__(self) -> "tuple[type[FittedConstants], tuple[dict[str, dict[str, float]]]]":
         """Pickle as plain dictionaries: a mapping proxy does not pickle."""
         return FittedConstants, ({name: dict(values) for name, values in self.groups.items()},)
 
@@ -89,7 +87,7 @@ class FittedConstants:
             raise InputError(message, key=name)
         return values[name]
 
-    def updated(self, groups: Mapping[str, Mapping[str, float]]) -> FittedConstants:
+    def updated(self, groups: Mapping[str, Mapping[str, float]]) -> "FittedConstants":
         """The same with some groups' values replaced or added; names not given keep their value."""
         merged = {name: dict(values) for name, values in self.groups.items()}
         for name, values in groups.items():

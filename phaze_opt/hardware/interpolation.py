@@ -1,7 +1,5 @@
 """Log-log interpolation of published tables, exact at their entries."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ group of two has a ring per link; without any ring one tree is left, whose all-r
 once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import permutations

@@ -1,7 +1,5 @@
 """Networks of accelerators: dimensions from the innermost outwards, and the cluster that has one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -132,7 +130,7 @@ class Network:
         """Whether any level has a curve."""
         return any(isinstance(level, MeasuredDimension) for level in self.dimensions)
 
-    def with_chunking(self, chunking: Chunking) -> Network:
+    def with_chunking(self, chunking: Chunking) -> "Network":
         """The network with every level but measured ones crossed in this way."""
         return Network(self.name, tuple(_crossed(level, chunking) for level in self.dimensions))
 

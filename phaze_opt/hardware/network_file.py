@@ -1,7 +1,5 @@
 """Network files: dimensions in the units people use, read with faults by key, and written so that they read back."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

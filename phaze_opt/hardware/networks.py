@@ -1,7 +1,5 @@
 """Networks by name or from a TOML file, with the outermost dimension grown to hold the cluster."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Thermal design power (semantics 7): every unit of the chip busy every cycle, every link and HBM at its full rate."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Architectures by preset name, from a file, or inline."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path

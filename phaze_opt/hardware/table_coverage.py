@@ -5,8 +5,6 @@ buffer. Beyond the largest entry the outermost segment is continued, up to `REAC
 yield decide, of which the tables know nothing. Below the smallest entry a buffer is a small share of its chip.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How a slice of a torus (a TPU pod) carries tensor groups and sharded state, and what joins several slices."""
 
-from __future__ import annotations
-
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.units import GIGA, MICRO

@@ -5,8 +5,6 @@ placement picks is solved exactly and the placement repeated, until it picks one
 degree is then no better even at its lower bound, so the answer is the one that solving everything would give.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar

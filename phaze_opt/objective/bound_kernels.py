@@ -3,8 +3,6 @@
 All in one file, as in `placement.kernels`. What is computed, and why it is a bound, stands in `bound_placement`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

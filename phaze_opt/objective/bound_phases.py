@@ -1,7 +1,5 @@
 """Lower bounds on the makespans of every layer phase of a model, for many designs at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,7 +77,7 @@ class PhasePools:
         self._exclusivity = exclusivity
         self._pools: dict[PoolKey, DualPool] = {}
 
-    def copied(self) -> PhasePools:
+    def copied(self) -> "PhasePools":
         """Pools of the same vectors that grow by themselves."""
         other = PhasePools(self._exclusivity)
         other._pools = {key: pool.copied() for key, pool in self._pools.items()}

@@ -23,8 +23,6 @@ the minimum over (t, s, d) is no more than the optimum's batch time. Nothing fit
 then no placement does. docs/decisions/0081.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

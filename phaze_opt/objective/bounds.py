@@ -4,8 +4,6 @@ Lower bounds on every makespan by pooled dual vectors (`bound_phases`), then a l
 relaxed placement (`bound_placement`), both for many designs at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A note says that a model is coarse, was continued or did more than was asked, or
 rather than what is best. Commands print notes behind their answer and put them into their line of JSON.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf

@@ -1,7 +1,5 @@
 """Everything about a model that does not depend on the architecture, computed once and kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

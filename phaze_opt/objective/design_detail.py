@@ -1,7 +1,5 @@
 """The schedules behind an evaluation, rebuilt for drawing; an `Evaluation` itself keeps only their makespans."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from phaze_opt.errors import InputError

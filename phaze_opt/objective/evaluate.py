@@ -1,7 +1,5 @@
 """`Objective`: a design point in, an `Evaluation` out; pure and deterministic."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -92,7 +90,7 @@ class Objective:
         )
         return members[0] if len(members) == 1 else combine_evaluations(members, scenario=self.scenario)
 
-    def under(self, constants: Constants, *, scenario: Scenario) -> Objective:
+    def under(self, constants: Constants, *, scenario: Scenario) -> "Objective":
         """An objective for other constants; graphs are shared if the scenarios differ in nothing but budgets."""
         other = Objective(scenario, constants=constants)
         if replace(scenario, max_area_mm2=self.scenario.max_area_mm2, max_tdp_w=self.scenario.max_tdp_w) == (

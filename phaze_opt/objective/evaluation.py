@@ -1,7 +1,5 @@
 """`Evaluation`: what one design point is worth, why, and where the figures came from; as JSON and back without loss."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
@@ -126,7 +124,7 @@ class Evaluation:
     provenance: Provenance = field(default_factory=Provenance)
     effort: Effort = field(default_factory=Effort)
     constraints: tuple[tuple[str, float], ...] = ()
-    members: tuple[Evaluation, ...] = ()
+    members: "tuple[Evaluation, ...]" = ()
 
     @property
     def is_feasible(self) -> bool:

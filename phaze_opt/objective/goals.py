@@ -1,7 +1,5 @@
 """What a goal maximises: directions, values of an evaluation, the best of many, the Pareto front."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Heterogeneous pipelines: one design a stage, chosen from given candidates, exact over placement and choice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

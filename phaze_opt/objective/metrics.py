@@ -1,7 +1,5 @@
 """Where an iteration's time and energy go (semantics 7)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The references that every design is measured against: two TPUv4 machines, and hand placements."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -87,7 +85,7 @@ def is_expert(name: str) -> bool:
 
 
 def _evaluate(
-    pricers: Sequence[_HandPricer], accelerator: Accelerator, micro_batch: int, *, scenario: Scenario
+    pricers: "Sequence[_HandPricer]", accelerator: Accelerator, micro_batch: int, *, scenario: Scenario
 ) -> Evaluation:
     """All models on one machine at one micro-batch."""
     members = [pricer.evaluate(accelerator, micro_batch) for pricer in pricers]
@@ -97,7 +95,7 @@ def _evaluate(
 class _HandPricer:
     """Prices one model's hand placement on any machine; graphs are compiled once."""
 
-    def __init__(self, expert: ExpertPlacement, scenario: Scenario, constants: Constants) -> None:
+    def __init__(self, expert: "ExpertPlacement", scenario: Scenario, constants: Constants) -> None:
         self._expert = expert
         self._has_devices = expert.devices_per_replica <= scenario.cluster.num_devices
         # With too few devices the expert's degree may not even be one of the scenario's; nothing is placed then.

@@ -1,7 +1,5 @@
 """A scenario: everything about an evaluation except the design itself."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

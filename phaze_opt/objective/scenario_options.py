@@ -13,8 +13,6 @@ scenarios without it keep their digest), and pass it on in `build_scenario`. Not
 ``--help`` stays quick.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, StrEnum
 from functools import partial

@@ -1,7 +1,5 @@
 """What every assumption is worth: throughput and its ratio to the references at both ends of each range."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """One design for several models: the mean that stands for all of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

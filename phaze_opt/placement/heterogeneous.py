@@ -6,8 +6,6 @@ synchronisation. Of the placements with that bottleneck and that synchronisation
 is returned, by the same recurrence with sums in place of maxima.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

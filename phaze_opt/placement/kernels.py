@@ -3,8 +3,6 @@
 The independent check, `phaze_opt.placement.verify`, shares nothing with this file.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Packs a `PlacementProblem` into the arrays the kernels read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -3,8 +3,6 @@
 A file is the instance object, or an object that holds it under ``input`` (with ``name`` and ``optimum`` beside it).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path

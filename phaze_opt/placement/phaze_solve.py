@@ -1,7 +1,5 @@
 """Exact optimum of the original framework's placement program (semantics 5, last part)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple

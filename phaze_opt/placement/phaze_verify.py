@@ -1,7 +1,5 @@
 """Independent re-evaluation of placements under the original framework's semantics, layer by layer in plain Python."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

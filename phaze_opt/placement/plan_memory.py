@@ -5,8 +5,6 @@ min(2 (p - i - 1) + (v - 1) p + 1, m v) chunks of 1/v of its blocks (Narayanan e
 is Korthikanti et al. 2022's factor 1 + (p - 1) / (p v), section 4.2.3. A zero-bubble schedule is not modelled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

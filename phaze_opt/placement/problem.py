@@ -1,7 +1,5 @@
 """The placement problem and its result (semantics 5)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -3,8 +3,6 @@
 Kernels at the end ask how little memory a placement can do with, on the recurrence of `placement.kernels`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

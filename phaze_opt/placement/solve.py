@@ -1,7 +1,5 @@
 """`solve_placement`: the exact optimum over tensor, pipeline and data parallel degrees, cuts and recomputation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

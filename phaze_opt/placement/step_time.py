@@ -6,8 +6,6 @@ the stages' own times rather than the slowest one's (`fill_s`); equal stages mak
 Everything here works on many steps at once, (steps, stages); a single step is one row.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 import numpy as np

@@ -3,8 +3,6 @@
 Shares the data classes and the collectives with the solver, and nothing else: no kernels, no prefix sums, no tables.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from enum import StrEnum

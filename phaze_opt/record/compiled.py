@@ -3,8 +3,6 @@
 Import lazily: it pulls in numba.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Documents that a user writes, TOML or JSON: values, text and source, so that every fault names file, line and key."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Sequence

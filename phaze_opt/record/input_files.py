@@ -1,7 +1,5 @@
 """Reading the files a user writes: text and JSON, with every fault one sentence that names the file and the line."""
 
-from __future__ import annotations
-
 import json
 import math
 import reprlib

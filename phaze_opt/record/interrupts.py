@@ -1,7 +1,5 @@
 """Ctrl-C that arrives while a kernel runs, or while it is compiled or loaded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -7,8 +7,6 @@ What is appended reaches the operating system at once, so that a killed process 
 within `SYNC_S` of the next line, and when the journal is closed: a power cut costs the last second.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -171,7 +169,7 @@ class Journal:
         with suppress(OSError):
             self._file.close()
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> "Journal":
         """The writer."""
         return self
 

@@ -1,7 +1,5 @@
 """Lines of keys and elements in a TOML or JSON text, also inside inline tables and arrays of tables."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Locks on files, which the operating system drops when a process ends, however it ends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

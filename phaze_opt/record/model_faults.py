@@ -1,7 +1,5 @@
 """What a pydantic model refuses, as one sentence in the words of this package."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache

@@ -4,8 +4,6 @@ Products of matrices, exponentials, logarithms and powers end in other last digi
 ranked, they are first put on a grid far coarser than those digits; what is equal there is decided by order or name.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

@@ -1,7 +1,5 @@
 """Dataclasses as JSON values, and back without loss."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, TypeVar
 

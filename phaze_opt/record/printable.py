@@ -1,7 +1,5 @@
 """Text from outside as a terminal may see it: what would steer the terminal is spelled out."""
 
-from __future__ import annotations
-
 import re
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -1,7 +1,5 @@
 """Near-miss suggestions for names a user mistyped."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Writing a file at once, whatever happens in the middle of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

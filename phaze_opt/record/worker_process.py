@@ -1,7 +1,5 @@
 """Manners of worker processes: deaf to Ctrl-C, ending in order when told, never outliving their parent."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -4,8 +4,6 @@ Workers are spawned, ignore Ctrl-C, and end with this process, however it ends. 
 A worker that dies costs the piece that it had, which another begins once more; a piece that cost two workers fails.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 import time
@@ -73,11 +71,11 @@ class Task:
     """
 
     work: object
-    _pool: WorkerPool
+    _pool: "WorkerPool"
     on_told: Tell | None = None
     num_deaths: int = 0
     _ended: _Ended | None = None
-    _waiting: deque[Task] | None = None
+    _waiting: "deque[Task] | None" = None
 
     @property
     def is_ended(self) -> bool:
@@ -269,7 +267,7 @@ class WorkerPool:
         self._workers = []
         self._queue.clear()
 
-    def __enter__(self) -> WorkerPool:
+    def __enter__(self) -> "WorkerPool":
         """The pool."""
         return self
 

@@ -1,7 +1,5 @@
 """A certificate in words and tables: what is proved, the best designs, how flat the top is, why the runner-up loses."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """A chip as it is printed: the only file of the reports that names the parameters of a design."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Networks as tables: levels and curves, times of all-reduces by size, and bandwidths before and after allocation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Parallel plans and training software: the fastest plans, where time and memory go, and what their prices rest on."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """An analysis of robustness in words and tables: which conclusions survive, and what each design forgoes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

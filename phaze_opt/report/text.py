@@ -1,7 +1,5 @@
 """Figures as people read them: units, three significant digits, shares, values of a goal."""
 
-from __future__ import annotations
-
 from phaze_opt.objective.goals import Goal
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 

@@ -1,7 +1,5 @@
 """The page of a validation: which goals are met, every set in figures, its worst rows explained, and the constants."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -119,7 +117,7 @@ def _anchors(result: Validation) -> list[str]:
 
 
 def _set_section(
-    entry: SetResult, result: Validation, anchor: str, *, fitted: Mapping[str, float], source: MeasuredSet | None
+    entry: SetResult, result: Validation, anchor: str, *, fitted: Mapping[str, float], source: "MeasuredSet | None"
 ) -> Section:
     blocks: list[Block] = [] if source is None else [Paragraph(source.sentence)]
     blocks.append(Paragraph(_summary(entry, result)))

@@ -1,7 +1,5 @@
 """Tables and sentences of a validation and of a calibration, for terminal and page alike."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import replace

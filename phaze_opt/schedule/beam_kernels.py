@@ -1,7 +1,5 @@
 """Numba kernels of the level search: children of partial schedules, their bounds, and which of them a level keeps."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

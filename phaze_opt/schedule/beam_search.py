@@ -6,8 +6,6 @@ interchangeable only one is tried. A level holds at most ``width`` partial sched
 where none had to be dropped, the search is a proof (decision 0146).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

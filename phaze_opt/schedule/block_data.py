@@ -1,7 +1,5 @@
 """One block with numbers, what is known of it while it is being closed, and the blocks that were closed before."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -111,7 +109,7 @@ class BlockProblem:
             if ((i in spreadable or j in spreadable) and self.excludes(i, j)) or masks[i] & masks[j] & scarce
         )
 
-    def scaled(self, factor: float) -> BlockProblem:
+    def scaled(self, factor: float) -> "BlockProblem":
         """The same block with all latencies multiplied by ``factor``."""
         one_core, spread = (tuple(value * factor for value in values) for values in (self.one_core, self.spread))
         return BlockProblem(self.block, one_core, spread, self.cores, self.exclusivity)
@@ -145,14 +143,14 @@ class BlockState:
         """Whether the gap is accepted."""
         return self.upper - self.lower <= target_gap * self.upper
 
-    def with_lower(self, bound: float) -> BlockState:
+    def with_lower(self, bound: float) -> "BlockState":
         """The state with a bound that may be better; snapped to the makespan when within the MIP's tolerance."""
         raised = max(self.lower, bound)
         if raised >= self.upper * (1.0 - MIP_TOLERANCE):
             raised = self.upper
         return replace(self, lower=raised)
 
-    def with_schedule(self, upper: float, start: NDArray[np.float64], is_spread: NDArray[np.bool_]) -> BlockState:
+    def with_schedule(self, upper: float, start: NDArray[np.float64], is_spread: NDArray[np.bool_]) -> "BlockState":
         """The state with a schedule that may be better."""
         if upper >= self.upper:
             return self

@@ -1,7 +1,5 @@
 """Closing one block: multi-start list schedules, the crash MIP, then the ordering model with lazy core rows."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from itertools import count

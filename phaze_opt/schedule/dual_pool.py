@@ -1,7 +1,5 @@
 """A pool of dual vectors and proof trees for every block of a structure: bounds many architectures at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,7 +49,7 @@ class DualPool:
         """Number of entries over all blocks."""
         return sum(len(entries) for entries in self._entries.values())
 
-    def copied(self) -> DualPool:
+    def copied(self) -> "DualPool":
         """A pool of the same entries that grows by itself."""
         other = DualPool(self.structure, self.exclusivity)
         other._entries = {k: list(entries) for k, entries in self._entries.items()}
@@ -149,7 +147,7 @@ class DualPool:
         self._stacks.pop(block_number, None)
         return PoolAddition(block_number, len(entries) - 1)
 
-    def _stack(self, block_number: int) -> _Stack:
+    def _stack(self, block_number: int) -> "_Stack":
         """The entries of one block as arrays, made again once it has more."""
         if block_number not in self._stacks:
             masks = self.structure.blocks[block_number].masks

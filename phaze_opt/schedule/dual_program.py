@@ -12,8 +12,6 @@ one T_k per core type. Rows, with p the weight that a path flow counts ((1 - y) 
 Only the weights of y depend on latencies and cores, so the rows are built once for a block and filled in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

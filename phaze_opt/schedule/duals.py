@@ -10,8 +10,6 @@ that type's operators, and the core multipliers; u_i sums what reaches operator 
 Flows are kept beside the prices so that anyone can check a vector (docs/certificate.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ I_i / L_i - base_i units at profit L_i and any more at profit 0. Successive long
 operator i is split into an entry and an exit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from phaze_opt.record.compiled import compiled

@@ -4,8 +4,6 @@ An optimal schedule starts every operator at zero or at the end of another one, 
 The divisor is exact: latencies are taken as the decimal numbers that they were given as, never as floats.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """HiGHS through Pyomo's persistent interface, with a wall-clock cap enforced from outside the solver."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable

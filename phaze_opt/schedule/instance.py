@@ -5,8 +5,6 @@ intra_op_latency) and edges (pairs of ids). Further keys, such as energies, are 
 instances works when one is chosen by name. Times are in the file's own unit.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ to an operator alone where all else that it waits for has no copy in the block, 
 scores, and the context of a head, which waits for the values of all heads as well, to its softmax.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass

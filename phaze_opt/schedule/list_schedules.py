@@ -5,8 +5,6 @@ at the earliest time it fits: some order of some choice of modes gives an optima
 does not promise. Operators are those of one block, 0..n-1 in a topological order (`structure.BlockArrays`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from phaze_opt.record.compiled import compiled

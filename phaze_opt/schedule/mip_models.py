@@ -8,8 +8,6 @@ Groups are functions so that a test can leave one out by name: without a definin
 strengthening group the root bound falls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ The bound of a node is the flow form of the crash bound with some modes fixed; b
 a valid lower bound whenever the search stops.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from phaze_opt.record.compiled import compiled

@@ -1,7 +1,5 @@
 """What a caller may ask of the scheduler."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 from enum import StrEnum

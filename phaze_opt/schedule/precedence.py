@@ -3,8 +3,6 @@
 A set of operators is an ``int`` used as a bit set: bit i is operator i.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

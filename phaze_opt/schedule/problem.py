@@ -1,7 +1,5 @@
 """The scheduling problem of one layer phase, and its result (semantics 4)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +20,7 @@ class Cores(NamedTuple):
     vc: int
 
     @classmethod
-    def of(cls, chip: Accelerator) -> Cores:
+    def of(cls, chip: Accelerator) -> "Cores":
         """The cores of an accelerator."""
         return cls(chip.num_tc, chip.num_vc)
 

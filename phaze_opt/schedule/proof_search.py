@@ -4,8 +4,6 @@ A case is split by the mode of an operator, by which of two comes first where on
 that overlaps on too few cores.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -91,7 +89,7 @@ class Case:
     program: DualProgram | None = None
     basis: Any = None
     split: Split | None = None
-    children: list[Case] = field(default_factory=list)
+    children: "list[Case]" = field(default_factory=list)
 
 
 def grow_tree(problem: BlockProblem, *, target_s: float, max_nodes: int) -> ProofTree:

@@ -4,8 +4,6 @@ Its bound on a design is the least of its leaves', and holds on every design; a 
 nothing of designs with more cores of that type, where its bound is 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Bounds of every block without a MIP: closed-form duals, list schedules, flip descent (numba)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from phaze_opt.record.compiled import compiled

@@ -13,8 +13,6 @@ Management Science 44 (1998), have it for one mode. Columns are generated; whate
 are divided by the heaviest set's weight, found by search, so the bound does not rest on floating-point optimality.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass

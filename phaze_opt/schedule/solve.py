@@ -1,7 +1,5 @@
 """Solving a scheduling problem: quick bounds first, MIPs only on the blocks that stay open."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, replace
 

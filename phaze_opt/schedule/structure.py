@@ -3,8 +3,6 @@
 Compiled once for a graph and used for every architecture.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -5,8 +5,6 @@ of some choice of modes is optimal (docs/decisions/0042). A branch is cut by tai
 dual vectors of the crash bound, and where the same set of operators has been done as early before.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

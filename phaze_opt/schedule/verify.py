@@ -1,7 +1,5 @@
 """Independent replay of a schedule (semantics 4, step 6): nothing here is shared with the solvers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The configuration of one search, and the identity that its journal is filed under."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

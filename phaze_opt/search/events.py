@@ -1,7 +1,5 @@
 """What a search tells its observers; observers record, they never change a result."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Points of a space as short vectors of whole numbers, for strategies that breed or sample them, ranked by merit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

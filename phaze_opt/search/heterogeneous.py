@@ -1,7 +1,5 @@
 """From a finished search to a heterogeneous pipeline: the designs its stages may choose from, and what it is worth."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

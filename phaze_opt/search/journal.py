@@ -3,8 +3,6 @@
 The line of a trial holds number, point, wall_s and evaluation (null where the point repeats that of an earlier line).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

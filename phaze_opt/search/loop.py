@@ -1,7 +1,5 @@
 """The ask-and-tell loop of one search, in steps, so that a caller may run many searches side by side."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

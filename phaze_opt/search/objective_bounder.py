@@ -1,7 +1,5 @@
 """`ObjectiveBounder`: the bounds and estimates of an `Objective`, as probes see them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

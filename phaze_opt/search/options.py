@@ -1,7 +1,5 @@
 """Options of strategies and pruners: each is one field of a frozen dataclass, with its default, range and meaning."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields

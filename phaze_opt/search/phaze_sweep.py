@@ -19,8 +19,6 @@ Five buckets are about a dozen architectures of the 29,360 in the Phaze space, s
 proof: with it the sweep may end long before the best design (docs/decisions/0095).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

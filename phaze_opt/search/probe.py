@@ -1,7 +1,5 @@
 """The `Probe`: estimates and bounds of architectures, counted; all that a strategy may see beside evaluations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """The `Pruner` seam: drops a proposed point before its evaluation when it cannot, or will hardly, pay."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """What a search returns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from phaze_opt.objective.evaluation import Evaluation

@@ -1,7 +1,5 @@
 """The `Strategy` seam: strategies receive values and propose points; they never see the objective."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

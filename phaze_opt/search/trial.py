@@ -1,7 +1,5 @@
 """A finished trial: the one record that searches, journals, events, studies and trackers share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -36,7 +34,7 @@ class Trial(Generic[_E_co]):
     evaluation: _E_co
     is_resumed: bool = False
 
-    def with_evaluation(self, evaluation: _Other) -> Trial[_Other]:
+    def with_evaluation(self, evaluation: _Other) -> "Trial[_Other]":
         """The same trial with its evaluation, or without."""
         same: Trial[Any] = self
         return replace(same, evaluation=evaluation)

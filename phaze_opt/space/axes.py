@@ -1,7 +1,5 @@
 """The values each parameter of a design may take in a space."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

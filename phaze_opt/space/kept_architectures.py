@@ -5,8 +5,6 @@ vector core where that is kept although it lies under the band. Counting, indexi
 the architectures themselves are written out only when asked for.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Search spaces: kept architectures joined with HBM capacities and micro-batches."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -268,7 +266,7 @@ class SearchSpace:
         chunks = (np.arange(first, min(first + _CHUNK, self.size)) for first in range(0, self.size, _CHUNK))
         return (point for chunk in chunks for point in self.columns(chunk))
 
-    def restrict(self, *, max_area_mm2: float) -> SearchSpace:
+    def restrict(self, *, max_area_mm2: float) -> "SearchSpace":
         """The points of this space whose area does not exceed ``max_area_mm2``.
 
         Filters only: the budget, and with it the band's lower end, stay. A cap under the band leaves just the designs

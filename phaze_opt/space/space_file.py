@@ -1,7 +1,5 @@
 """The TOML form of a search space."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

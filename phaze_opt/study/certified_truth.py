@@ -5,8 +5,6 @@ tolerance, whose files are whole (sha256), and whose claim is what their rows sa
 is `certify --check`. What a search or study has itself evaluated is held against them (`contradiction`).
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace

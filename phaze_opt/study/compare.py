@@ -1,7 +1,5 @@
 """Two studies side by side: what both have of the same problem and contender, and what they do not share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ Study files are checked by the same fields (`files.study_tables`): where a file 
 such as limits, the field says so itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any

@@ -4,8 +4,6 @@ Events are raised by the process that coordinates, from what is on disk: a cell'
 and again (equal) when a study is resumed, so an observer must take the same event twice for one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Reading a study back: the only way from its directory to tables, figures and runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path

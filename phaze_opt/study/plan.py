@@ -1,7 +1,5 @@
 """From a study's plan to its searches: conditions (setting x workload) and cells (condition x contender x seed)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from phaze_opt.hardware.constants import Constants

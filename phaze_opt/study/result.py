@@ -1,7 +1,5 @@
 """What a study leaves behind, as it is read back from its directory: the only source of tables, figures and runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -107,11 +105,11 @@ class Truth:
     point: DesignPoint
     gap: float = 0.0
 
-    def is_above(self, other: Truth) -> bool:
+    def is_above(self, other: "Truth") -> bool:
         """Whether this value is more than rounding above all that another truth allows."""
         return self.value > other.value * (1.0 + other.gap) * (1.0 + ROUNDING)
 
-    def raised_to(self, value: float, point: DesignPoint) -> Truth:
+    def raised_to(self, value: float, point: DesignPoint) -> "Truth":
         """The same proof with a better attained value: what it allows above shrinks accordingly."""
         gap = max(0.0, self.value * (1.0 + self.gap) / value - 1.0)
         return Truth(self.kind, value, point, gap=gap)

@@ -1,7 +1,5 @@
 """Running a study: every contender on every condition, once per seed, from wherever it stands to its end."""
 
-from __future__ import annotations
-
 import os
 import socket
 import zlib

@@ -1,7 +1,5 @@
 """A finished study judged, as values: scores, ranks, tests, prices, and what all of them stand on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

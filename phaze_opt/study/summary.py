@@ -1,7 +1,5 @@
 """A study judged: regret of every search, ranks, tests, the price of generality, and what all of it stands on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from phaze_opt.study.config import StudyConfig

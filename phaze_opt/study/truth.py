@@ -6,8 +6,6 @@ known from the start. Evaluations are exact up to the gap that their schedules l
 that could still be best are then solved as far as a certificate's are. The file states the gap that the optimum keeps.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

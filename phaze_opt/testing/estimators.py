@@ -11,8 +11,6 @@ and, where the estimator has them, ``closed_forms`` with cases whose latency is 
 exempt from monotonicity in the number of cores: a core's share of the memory shrinks with it (semantics 3).
 """
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Synthetic searches and studies in no time: their events, and what they leave on disk: trackers may read either."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What no plug-in may depend on or disturb: heavy imports, its process, global generators of random numbers."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Tiny canonical problems whose answers are known by enumeration, and chips to try plug-ins on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -11,8 +11,6 @@ A pruner that declares itself safe must never drop the optimum of an enumerated 
 what one that does not loses is measured, and reported as the property ``loss`` of the test.
 """
 
-from __future__ import annotations
-
 import copy
 import pickle
 import random

@@ -10,8 +10,6 @@ A plug-in author derives a test class and overrides one fixture:
 Every test holds for every strategy; what depends on a capability asks the strategy for it.
 """
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable, Mapping, Sequence

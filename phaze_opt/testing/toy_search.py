@@ -4,8 +4,6 @@ No estimator, scheduler or placer takes part, so a test of a strategy takes mill
 enumeration.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -13,8 +13,6 @@ too, as real ones are: a tracker may read their journals (`SearchStarted.directo
             return {...}
 """
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable, Mapping, Sequence

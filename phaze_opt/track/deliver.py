@@ -5,8 +5,6 @@ a search never imports MLflow, never waits for it, and cannot be hurt by it. Wha
 itself (see `writers`), so a process that dies half-way leaves nothing half-known.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

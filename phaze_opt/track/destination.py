@@ -1,7 +1,5 @@
 """Where MLflow records go: the address, checked; it is named and shown without its secrets."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Isolation: a tracker that fails is silenced and reported once; it never changes or stops a search, study or proof."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path

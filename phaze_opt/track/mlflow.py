@@ -5,8 +5,6 @@ A process of its own (`track.deliver`) follows the record and writes to the stor
 store does not take is taken from the record later.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -70,7 +68,7 @@ class MLflowTracker:
         """``mlflow``."""
         return "mlflow"
 
-    def open(self, config: protocol.TrackerConfig) -> MLflowSession:
+    def open(self, config: protocol.TrackerConfig) -> "MLflowSession":
         """A session for a search or a proof; the store is not touched yet.
 
         Raises:
@@ -82,7 +80,7 @@ class MLflowTracker:
 
     open_certificate = open
 
-    def open_study(self, config: protocol.TrackerConfig) -> MLflowSession:
+    def open_study(self, config: protocol.TrackerConfig) -> "MLflowSession":
         """A session for a study, whose experiment bears its name unless one is given.
 
         Raises:

@@ -1,7 +1,5 @@
 """The tracker that records nothing (``--no-tracking``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import final

@@ -7,8 +7,6 @@ from its start is a new attempt, hence a new run; a resumed one continues its la
 Only the session writes the order; only who holds the lock writes the state.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 import secrets

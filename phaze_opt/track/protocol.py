@@ -6,8 +6,6 @@ nothing); `Tracker.open` begins a `TrackingSession`, which holds whatever files,
 that records studies too is a `StudyTracker`; a study that asks for one that does not is refused before it starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

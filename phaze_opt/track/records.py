@@ -5,8 +5,6 @@ study has four levels, each a run inside the one before: study, strategy (conten
 condition), trial.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

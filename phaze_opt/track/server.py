@@ -1,7 +1,5 @@
 """MLflow's own user interface, in the foreground, on a store that is there."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Records on disk as what a store is to get: a part at a time, from the first, as they grow."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ They are fitted to the public measurements that come with the package, with the 
 error, and then predict whatever is validated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

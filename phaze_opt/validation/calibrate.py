@@ -1,7 +1,5 @@
 """Fit the constants of families to measurements, and say how well they predict rows fitted and rows kept out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

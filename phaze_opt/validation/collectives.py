@@ -1,7 +1,5 @@
 """Measured collectives, predicted by the network model: three constants a fabric (docs/networks.md)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reading files of measurements: strict, every fault one sentence that names file, line and column."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -62,7 +60,7 @@ class Dataset:
         """Whether it holds other quantities than latency."""
         return not CONTEXT.isdisjoint(self.likes)
 
-    def of(self, sets: Collection[str]) -> Dataset:
+    def of(self, sets: Collection[str]) -> "Dataset":
         """Its rows that are predicted as one of some published sets; named apart if others stay behind."""
         rows = tuple(row for row in self.rows if row.dataset in sets)
         own = replace(self, rows=rows)

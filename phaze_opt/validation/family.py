@@ -1,7 +1,5 @@
 """The seam of this room: a family predicts the rows of some data sets and says which constants it can fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

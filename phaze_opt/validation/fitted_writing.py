@@ -1,7 +1,5 @@
 """Writing the file of fitted constants: whole groups are replaced, everything else in it stays as it was."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

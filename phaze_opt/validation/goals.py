@@ -1,7 +1,5 @@
 """What is scored of published measurements, and what is to be reached: mean errors, and the order of configurations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import MappingProxyType
 

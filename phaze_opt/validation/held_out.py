@@ -1,7 +1,5 @@
 """Rows kept out of a fit in turn, and their predictions: by cells, or a device, a size or a model at a time."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Names of machines, types and sharding are read in any case and by all names that the models know (decision 0195).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """One measured row of a data set, with typed access that names file, line and column when a value is wrong."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

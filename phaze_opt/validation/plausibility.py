@@ -4,8 +4,6 @@ Such times are mostly in another unit than the column's. The limits are wide: th
 a slow program. All of the package's measurements lie within them (`tests/validation/test_plausibility.py`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Predictions of rows, each by the family of the published set that it is like; a time, or why there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which families predict which data sets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from phaze_opt.errors import InputError

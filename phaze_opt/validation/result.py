@@ -1,7 +1,5 @@
 """What a validation finds: rows with predictions, figures of sets, groups and regimes, and the worst rows explained."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

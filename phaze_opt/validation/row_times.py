@@ -1,7 +1,5 @@
 """The measured time of a row, and what the simplest formulas say of it: rooflines, counted FLOPs; no constants."""
 
-from __future__ import annotations
-
 import math
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """What files of measurements hold: their kinds, the type and need of every column, and what people call it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

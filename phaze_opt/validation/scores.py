@@ -1,7 +1,5 @@
 """How far predictions are from measurements: errors in per cent and rank correlations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

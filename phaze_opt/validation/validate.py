@@ -1,7 +1,5 @@
 """Score models on measurements: every row predicted or with a reason why not, and compared with trivial models."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

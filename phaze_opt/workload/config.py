@@ -1,7 +1,5 @@
 """Load a `ModelSpec` from the zoo by name or from a Hugging Face config.json; bad input is one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn

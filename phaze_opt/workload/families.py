@@ -4,8 +4,6 @@ Only keys that change sizes are read; the dozens of others in a real config.json
 read is checked strictly: an integer must be written as an integer. Defaults are those of the transformers library.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import fields
 from typing import Annotated, Any, Literal

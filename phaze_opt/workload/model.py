@@ -1,7 +1,5 @@
 """`ModelSpec`: a transformer as sizes and switches, with its exact parameter counts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated

@@ -1,7 +1,5 @@
 """A parallel plan: how one training step is spread over the devices of a cluster."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

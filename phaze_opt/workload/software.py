@@ -1,7 +1,5 @@
 """Training software: what it fuses, how it orders ranks and what it overlaps (docs/validation.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

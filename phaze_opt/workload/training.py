@@ -1,7 +1,5 @@
 """How a model is trained: batch sizes, optimizer, attention form and sharding choices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

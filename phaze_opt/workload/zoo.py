@@ -1,7 +1,5 @@
 """The model zoo: Hugging Face configs in ``zoo_configs/``, one file a model, each with its ``_source``."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 

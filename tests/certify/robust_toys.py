@@ -1,7 +1,5 @@
 """Worlds, problems and provers small enough to know everything about."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Spaces, scenarios and problems small enough to evaluate every point of."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, replace

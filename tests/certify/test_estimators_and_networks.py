@@ -1,7 +1,5 @@
 """Proofs and certificates hold for any estimator and network: they equal brute force and pass the check."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

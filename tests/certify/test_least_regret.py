@@ -1,7 +1,5 @@
 """The least regrets, over all points and with a parameter kept, against looking at every point in every world."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

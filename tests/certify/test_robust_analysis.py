@@ -1,7 +1,5 @@
 """The whole analysis on a toy prover: against a table of every point in every world, resumed, with several jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The real prover against evaluating every point of a small space in every world."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The words and tables of an analysis of robustness say what the result holds."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

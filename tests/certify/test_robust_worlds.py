@@ -1,7 +1,5 @@
 """Which assumptions are varied, and that every world lies within their ranges."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

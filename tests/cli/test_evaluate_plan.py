@@ -1,7 +1,5 @@
 """`phaze-opt evaluate` with options of a parallel plan."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib import resources

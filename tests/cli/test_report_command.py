@@ -1,7 +1,5 @@
 """``phaze-opt report`` on a small real study: the same files each time, from what is on disk alone."""
 
-from __future__ import annotations
-
 import csv
 import io
 import shutil

@@ -1,7 +1,5 @@
 """Damage to what stands in .npz and Parquet files: types, shapes, values, names, and files that unpack to gigabytes."""
 
-from __future__ import annotations
-
 import io
 import random
 import zipfile

@@ -1,7 +1,5 @@
 """Makes the folder's modules importable; a process that forks; folders as commands leave them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from functools import cache

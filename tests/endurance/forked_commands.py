@@ -3,8 +3,6 @@
 As a script it is that process: a line of JSON on standard input is a run, a line on standard output is how it ended.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -83,7 +81,7 @@ class CommandRunner:
     _process: subprocess.Popen[str] = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __enter__(self) -> CommandRunner:
+    def __enter__(self) -> "CommandRunner":
         one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "ARROW_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
             [sys.executable, __file__],

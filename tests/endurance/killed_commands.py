@@ -1,7 +1,5 @@
 """Long commands in processes of their own, ended at random moments, and what they leave, without its times."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A study of many cheap trials as a process of its own: ``python long_study.py FOLDER TRIALS``; begun or resumed."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Damage to files: bytes, lines, words, values. Every mutant follows from its number."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

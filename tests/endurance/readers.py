@@ -1,7 +1,5 @@
 """Every file that a command reads, with the command that reads it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ KILLS says how many must land on each command, 3 unless given; RECORD=folder kee
 those of a study of cheap trials that is killed ten times.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 `make test` tries a few mutants of each file, MUTANTS=2000 as many as one likes, KEEP_MUTANTS=folder keeps the guilty.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 `make test` tears at a few drawn lengths, TRUNCATIONS=1000 at as many as one likes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

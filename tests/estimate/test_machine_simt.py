@@ -1,7 +1,5 @@
 """Matmuls in fp32: tile choice against brute force, closed forms, properties."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Row operators: closed forms at the limits, PyTorch's block rule by brute force, and properties."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The p-norm of two times: its two ends, Pythagoras, and no loss at extreme sizes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stashed bytes of a block against the closed forms of Korthikanti et al. 2022 (arXiv 2205.05198), section 4."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The FLOP identity of semantics 1 over the zoo: 6 x matmul weights + 12 x layers x hidden x sequence a token."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """Fusion on known blocks: who takes whom, and what still reaches memory."""
 
-from __future__ import annotations
-
 import pytest
 from kits.graphs import graph_of
 

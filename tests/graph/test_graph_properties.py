@@ -1,7 +1,5 @@
 """Properties of every graph, over random small models, degrees and training set-ups (Hypothesis)."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import networkx as nx

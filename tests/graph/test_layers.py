@@ -1,7 +1,5 @@
 """Embedding, experts, head and update: work and traffic by hand; every layer of the chain appears once."""
 
-from __future__ import annotations
-
 import pytest
 from kits.graphs import graph_of, shapes_of
 

@@ -1,7 +1,5 @@
 """Context and expert parallelism: work shared out exactly, what is exchanged with whom, parameters and memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Tensor sharding: obstacles, collectives of each region, uneven vocabulary."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Real machines: rates follow from units, width and clock; every machine of the data loads, also as a chip."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Machines of a user's own: read as the package's are, refused by file, line and key, and never mistaken for them."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

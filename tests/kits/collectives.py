@@ -11,8 +11,6 @@ Monotonicity in devices is asked within one dimension and of another dimension o
 group: 9 devices on islands of 8 leave one device alone with a slow link for the whole payload, and cost more than 16.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 The figures are drawn, not computed: what reads a result must not care, and a hundred evaluations would take seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

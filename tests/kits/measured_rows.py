@@ -1,7 +1,5 @@
 """Rows of the package's measurements, and rows like them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Pipelines played out operation by operation, and the same steps as `step_times` says them."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

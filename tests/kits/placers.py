@@ -1,7 +1,5 @@
 """Small placement problems, and their optima by brute force."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

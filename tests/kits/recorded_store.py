@@ -1,7 +1,5 @@
 """Records events in a store of a test's own, and asks the store what it holds."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

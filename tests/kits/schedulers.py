@@ -1,7 +1,5 @@
 """Small scheduling problems, and their optima by brute force that shares no code with the solvers."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

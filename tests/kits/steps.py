@@ -1,7 +1,5 @@
 """Steps priced from operators' times: those of a real machine, or made-up ones."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """A small family of models for tests: one operator set, a launch time and a rate for each device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType

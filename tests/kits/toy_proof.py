@@ -3,8 +3,6 @@
 Its bounds are the evaluations themselves, raised by ``looseness``; it proves nothing that a checker would accept.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Heterogeneous pipelines on the real objective: not below the best uniform design, means recomputed, budgets kept."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """References: hand placements priced against a recomputation that shares nothing with the placement kernels."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

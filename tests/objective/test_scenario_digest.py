@@ -1,7 +1,5 @@
 """What an estimator was fitted with is part of a scenario's digest; the analytic one has nothing to add."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Given placements, and what is said when nothing fits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Placement on several chips: brute force over cuts, chips and degrees; what theory promises; the check bites."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import combinations, pairwise, product

@@ -1,7 +1,5 @@
 """Native placement: brute force by Hypothesis, what never hurts, the example of semantics 5, long chains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``--semantics phaze``: public optima, brute force on small instances, refusal of bad files."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

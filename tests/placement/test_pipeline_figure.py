@@ -1,7 +1,5 @@
 """The 1F1B replay: order, dependencies, micro-batches in flight, closed-form length, and the figure."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

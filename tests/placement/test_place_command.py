@@ -1,7 +1,5 @@
 """``phaze-opt place``: output, exit codes and refusals, through the real command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

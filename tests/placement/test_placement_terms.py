@@ -1,7 +1,5 @@
 """Every term of the placement time and memory bites: drop one from the kernels and brute force disagrees."""
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Memory of plans: published figures, a simulated pipeline, an independent sum, and `placement`'s own stages."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

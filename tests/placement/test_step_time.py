@@ -1,7 +1,5 @@
 """`step_times` against a pipeline played out, with transfers too, against placement's batch time; its monotonicity."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files are whole or not there, and a place that cannot be written is one sentence."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Both are imported inside the tests, so that the default run, which deselects them, needs neither.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

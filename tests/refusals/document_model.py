@@ -1,7 +1,5 @@
 """A model of a made-up document, with a field for every rule that `phaze_opt.record.model_faults` words."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -38,7 +36,7 @@ class Whole(BaseModel):
     named: dict[str, list[Part]] = {}
 
     @model_validator(mode="after")
-    def _check(self) -> Whole:
+    def _check(self) -> "Whole":
         if self.count == 7:
             message = "needs luck"
             raise ValueError(message)

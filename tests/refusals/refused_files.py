@@ -1,7 +1,5 @@
 """Readers of files that users write, and the files here that each of them refuses."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence

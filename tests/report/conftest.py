@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from phaze_opt.hardware.chip_template import DesignPoint

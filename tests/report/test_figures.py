@@ -1,7 +1,5 @@
 """Figures hold the data they claim to; pages are whole, fetch nothing and cannot be broken by names."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Gantt charts: every core that an operator takes is drawn, and nothing is drawn outside the page."""
 
-from __future__ import annotations
-
 from rich.console import Console
 
 from phaze_opt.graph.operator import CoreType

@@ -1,7 +1,5 @@
 """Tables of parallel plans, and of training software with the machines and data sets of its constants."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Tables: every figure is the evaluation's, they fit 80 columns, and claims of proof hold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Figures as text keep their value: reading one back gives the number to three digits."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What an exact scheduler must satisfy: replay, brute force, closed forms, bounds, a time limit."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Fixtures of the search tests."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """ConfuciuX: the policy's gradient against finite differences, its stages, and that it beats chance."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

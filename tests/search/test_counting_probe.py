@@ -1,7 +1,5 @@
 """Probes are counted by architecture, and are no way to enumerate a space."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,7 +60,7 @@ class Peeper:
     name: str = "peeper"
     capabilities: frozenset[Capability] = frozenset({Capability.SINGLE_OBJECTIVE, Capability.PROBES})
 
-    def start(self, context: StrategyContext) -> Peeper:
+    def start(self, context: StrategyContext) -> "Peeper":
         assert context.probe is not None
         self.seen.append(context.probe.num_left)
         return self

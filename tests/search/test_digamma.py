@@ -1,7 +1,5 @@
 """DiGamma: each operator by what it must and must not change, its generations, and that it beats chance."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict
 

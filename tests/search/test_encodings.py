@@ -1,7 +1,5 @@
 """Encodings of the ablation: each reaches every kept point, and none proposes another."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

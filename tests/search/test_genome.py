@@ -1,7 +1,5 @@
 """Genomes and merits: what bred strategies stand on."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

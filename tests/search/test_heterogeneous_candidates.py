@@ -1,7 +1,5 @@
 """From a search to a heterogeneous pipeline: candidates and the tables about it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from phaze_opt.hardware.network import Cluster

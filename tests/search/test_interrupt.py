@@ -1,7 +1,5 @@
 """A real Ctrl-C to a real process: what is finished is kept and reported, no process stays, resuming completes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Optuna's own conformance classes, applied to our sampler and to Optuna's as our strategies set them up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import optuna

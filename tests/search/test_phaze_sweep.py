@@ -1,7 +1,5 @@
 """Phaze's sweep: its order by an independent sort, its stop rule by a replay over recorded values."""
 
-from __future__ import annotations
-
 import math
 from itertools import groupby
 from pathlib import Path

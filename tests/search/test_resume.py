@@ -1,7 +1,5 @@
 """Resuming: whatever was lost, the result is that of an uninterrupted run, and finished work is not done again."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -33,7 +31,7 @@ class Counter:
     count: int = 0
     is_opened: bool = False
 
-    def __call__(self, scenario: ToyScenario) -> Counter | ToyObjective:
+    def __call__(self, scenario: ToyScenario) -> "Counter | ToyObjective":
         if self.is_opened:  # the winner is evaluated again by an objective of its own
             return ToyObjective(scenario)
         self.is_opened = True

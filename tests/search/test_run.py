@@ -1,7 +1,5 @@
 """The ask-and-tell loop: what it returns, tells observers, and does not depend on."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 from dataclasses import dataclass, field, replace
@@ -55,7 +53,7 @@ class CountingObjective:
 
     seen: list[DesignPoint]
 
-    def __call__(self, scenario: ToyScenario) -> CountingObjective:
+    def __call__(self, scenario: ToyScenario) -> "CountingObjective":
         return self
 
     def evaluate(self, point: DesignPoint) -> Evaluation:

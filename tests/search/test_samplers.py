@@ -1,7 +1,5 @@
 """What the samplers are told and what they draw."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass

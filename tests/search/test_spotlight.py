@@ -1,7 +1,5 @@
 """Spotlight: its model against closed forms, its features by hand, its loop on problems with known answers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Every shipped strategy passes the shipped conformance suite."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Strategy `wham` on the real objective: the optimum of small spaces, its limits, its options."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path

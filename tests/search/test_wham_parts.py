@@ -1,7 +1,5 @@
 """The parts of `wham`: mobility, list schedules, growth, the dimension pruner, kept blocks, neighbours, metrics."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

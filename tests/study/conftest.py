@@ -1,7 +1,5 @@
 """Lets tests of studies import what is in `outside`, as worker processes do; the study that nothing disturbed."""
 
-from __future__ import annotations
-
 import pytest
 from toy_study import CONFIG, ENGINE, table
 

@@ -1,7 +1,5 @@
 """What a study adds to its searches: true optima, references, and the table of the generality question."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

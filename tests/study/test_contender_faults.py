@@ -1,7 +1,5 @@
 """A fault in one strategy's own code fails its searches, is kept with its traceback, and old and new code never mix."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

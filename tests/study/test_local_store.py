@@ -1,7 +1,5 @@
 """The store of evaluations of one machine: shared by processes, robust to torn lines, claims die with their process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Evaluations shared through an RDB storage, on a real PostgreSQL and on sqlite."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Running studies: the same results for any number of jobs, after any interruption, whatever observers do."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Studies beyond one process: many machines on one database, a Dask cluster; the table never changes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

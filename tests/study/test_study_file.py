@@ -1,7 +1,5 @@
 """Study files: the plan they mean, and every fault as one sentence with file, line and key."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The process that delivers beside a search: it ends with the search, in bounded time, whatever the store does."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

@@ -1,7 +1,5 @@
 """A proof in MLflow: one run with curves, artifacts, and nothing twice when it is resumed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The shipped suite, applied to both built-in trackers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Delivery to MLflow: what the store shows, and that trouble half-way is repaired without logging anything twice."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from dataclasses import replace

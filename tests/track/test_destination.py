@@ -1,7 +1,5 @@
 """Which store a configuration means, which addresses are refused, and that no password is shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a run shows: names of the command line, only finite figures, nothing of an infeasible design but its size."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """No secret of an address in any file that a run leaves, on a terminal, or in the arguments of any process."""
 
-from __future__ import annotations
-
 import os
 import threading
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Stores that hang, fail, vanish and return: a search goes on, is told in one sentence, and loses nothing."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading

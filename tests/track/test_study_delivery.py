@@ -1,7 +1,5 @@
 """A study in MLflow: four levels of runs, figures where the views look for them, nothing twice whatever happens."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Runs of a study's searches are found again, in any store that has them, and their absence is no failure."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``phaze-opt ui`` refuses in one sentence what it cannot open, and opens the rest."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

@@ -3,8 +3,6 @@
 Screenshots of every page go to the directory that PHAZE_OPT_SCREENSHOTS names, if it is set.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

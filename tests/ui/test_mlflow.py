@@ -1,7 +1,5 @@
 """What a person sees of a finished study in MLflow's interface, without a click more than it takes to get there."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = [pytest.mark.ui, pytest.mark.timeout(900)]

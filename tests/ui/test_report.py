@@ -1,7 +1,5 @@
 """The page of a study, as a phone and a keyboard have it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

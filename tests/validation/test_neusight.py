@@ -1,7 +1,5 @@
 """fp32 operators of many GPUs: goals on the package's measurements, a device kept out, and the law of power."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whole models in fp32: error on the package's measurements, kernels counted, plans that agree with each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Dies, NVDLA and Eyeriss: layers have their published sizes, predictions follow closed forms, faults are named."""
 
-from __future__ import annotations
-
 import json
 import math
 import runpy

@@ -1,7 +1,5 @@
 """Bad input to `load_model`: one short sentence naming file, line, key, value, rule and remedy; never another error."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Parameter counts: `ModelSpec` against closed forms written here from raw configs, and against recorded values."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

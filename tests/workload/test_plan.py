@@ -1,7 +1,5 @@
 """`ParallelPlan`: devices, shards and micro-batches by hand; what no framework runs is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from phaze_opt.errors import InputError

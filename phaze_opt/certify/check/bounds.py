@@ -1,7 +1,5 @@
 """Every upper bound worked out again: layer times from the entries that bound their blocks, then the placement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """`check_certificate`: believes nothing that a certificate states, and works all of it out again."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

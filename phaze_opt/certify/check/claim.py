@@ -1,7 +1,5 @@
 """The claim against the rows: the incumbent is the best, no bound exceeds what the gap allows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, CertificateProvenance, Claim, Infeasibility

@@ -5,8 +5,6 @@ synchronisation) is walked: the least stage time under a cap on synchronisation,
 stage time, which becomes the next cap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 

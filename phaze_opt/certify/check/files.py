@@ -1,7 +1,5 @@
 """The files of a certificate: which there are, their digests and sizes, and their contents as values."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

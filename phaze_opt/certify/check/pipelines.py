@@ -1,7 +1,5 @@
 """The choices of a placement (t, S, d): what the network charges for each, and the room of stages (semantics 5, 6)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``points.parquet`` as columns, what each row may hold by itself, and the whole space that the rows must be."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import product

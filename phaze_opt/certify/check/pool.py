@@ -1,7 +1,5 @@
 """``pool.json`` and the slots: blocks follow one another, entries are valid, slots are of the graphs they claim."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Prices that bound a block's makespan on every design: vectors, and proof trees whose leaves are vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,13 +36,13 @@ class ScheduleCase:
         """Whether an operator would have to precede itself: then there is no such schedule."""
         return bool(self.precedes.diagonal().any())
 
-    def with_mode(self, operator: int, *, is_spread: bool) -> ScheduleCase:
+    def with_mode(self, operator: int, *, is_spread: bool) -> "ScheduleCase":
         """Those of them with an operator in one mode."""
         settled = (self.is_spread if is_spread else self.is_single).copy()
         settled[operator] = True
         return replace(self, is_spread=settled) if is_spread else replace(self, is_single=settled)
 
-    def with_order(self, before: int, after: int) -> ScheduleCase:
+    def with_order(self, before: int, after: int) -> "ScheduleCase":
         """Those of them with one operator before another."""
         # The relation is closed already: what precedes ``before`` now precedes ``after`` and what follows it.
         ahead, behind = self.precedes[:, before].copy(), self.precedes[after].copy()

@@ -1,7 +1,5 @@
 """The problem of a certificate: its digests, its models sharded (semantics 4 and 5), its throughput and goal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The relaxed placement of docs/decisions/0081 over many rows: the least bound over (t, S)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a check says: progress while it runs, what it confirmed, or why it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum

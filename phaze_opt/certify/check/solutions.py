@@ -1,7 +1,5 @@
 """Every solution replayed from the definitions of semantics 4 and 5: schedules, placement, and what they attain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The problem of a certificate in words: what a claim is about cannot be told from names, which anyone may choose."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any

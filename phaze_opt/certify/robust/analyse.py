@@ -1,7 +1,5 @@
 """`analyse_robustness`: what the optimum of a space, and what is concluded from it, is worth in other worlds."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

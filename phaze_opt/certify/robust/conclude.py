@@ -1,7 +1,5 @@
 """From worths and searches to the result: optima, designs with their regrets, proofs, effects, and what follows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

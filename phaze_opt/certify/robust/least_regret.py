@@ -12,8 +12,6 @@ one world where its bound promises the most regret; the exact worth takes the bo
 among the others. A point that stays in front until it is evaluated in every world is the answer.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterable, Sequence

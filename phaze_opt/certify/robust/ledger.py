@@ -1,7 +1,5 @@
 """Who is worth what in which world: proofs and evaluations, each done once and kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The real prover of worlds: `proving.prove_problem` in each, and what exact evaluations of single points are worth."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What robustness asks of a prover: the optimum and all bounds in one world, and the exact worth of one design."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

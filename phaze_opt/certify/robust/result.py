@@ -1,7 +1,5 @@
 """What an analysis of robustness takes and returns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

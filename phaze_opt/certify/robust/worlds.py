@@ -1,7 +1,5 @@
 """Worlds: a problem's uncertain constants as they stand, at every corner of their ranges, and drawn within them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

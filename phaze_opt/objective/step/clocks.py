@@ -1,7 +1,5 @@
 """What times the layers of a step on one device: a real machine's operators, or a designed chip's schedules."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """A training step without times: operators, collectives and sizes of every distinct layer under one plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

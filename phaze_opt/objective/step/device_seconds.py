@@ -1,7 +1,5 @@
 """Times of a step's operators on a real machine as its training software runs them, one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -4,8 +4,6 @@ Stated in ``software.toml``. Nothing here changes a time: it says which plans re
 plan no measurement of its software covers: features, pairs of them, and degrees far beyond.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

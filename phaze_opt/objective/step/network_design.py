@@ -1,7 +1,5 @@
 """A network's bandwidths chosen for one training step: as given, split equally, and allocated."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Ranking parallel plans on a fixed machine: price every plan that fits its memory, and sort."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The parallel plans that a model, a cluster and a batch admit, narrowed by what the user fixes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product

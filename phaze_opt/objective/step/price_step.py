@@ -1,7 +1,5 @@
 """Time of compiled steps from the times of their operators and their networks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 All of it is stated in ``software.toml``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache

@@ -3,8 +3,6 @@
 Rows are steps. Layers are embedding, block and head; directions are forward and backward.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

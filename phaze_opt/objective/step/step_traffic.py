@@ -3,8 +3,6 @@
 Of fitted constants only the networks' measured curves enter; what the software reaches of them is `price_step`'s.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace

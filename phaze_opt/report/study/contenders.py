@@ -1,7 +1,5 @@
 """Contenders in tables: how good, how soon, at what cost; over all conditions and in each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from phaze_opt.report.document import Alternative, Choice, Folded, Paragraph, Section, TableBlock

@@ -1,7 +1,5 @@
 """A judged study as CSV: every figure in full, one concept per file, units in the names of columns."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Statistics come as data (`study.scores`, `study.compare`); their sentences are h
 claimed) and in `prices`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any

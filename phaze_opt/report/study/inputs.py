@@ -1,7 +1,5 @@
 """What a report of a study is made from: persisted results, their judgement, and the best designs among them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Sentences on what a study's figures stand on, and what cannot be claimed from them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from phaze_opt.report.study.wording import counted, figure, named, percent

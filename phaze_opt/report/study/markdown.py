@@ -1,7 +1,5 @@
 """A document as Markdown: the same tables, and figures in words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

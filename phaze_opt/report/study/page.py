@@ -1,7 +1,5 @@
 """The report of a study: its document, sections in the order in which a reader asks, and all files made of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What was compared: the axes of the plan, what regret is against, and what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 

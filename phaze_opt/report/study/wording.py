@@ -1,7 +1,5 @@
 """Figures, lists and designs of a study in words: as tables show them, and as sentences do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from phaze_opt.objective.scenario import CommonMean

@@ -17,8 +17,6 @@ What is left out or different, plainly:
 - The second stage keeps its parents among everything evaluated so far, not in a population apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

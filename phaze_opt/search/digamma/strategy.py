@@ -21,8 +21,6 @@ a few times and then drawn at random; only a spent space repeats points. The pap
 layer; searches here have tens of evaluations, which is three generations of twenty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

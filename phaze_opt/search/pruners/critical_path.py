@@ -5,8 +5,6 @@ placements, before any ILP or placement is solved. WHAM (Adnan et al., 2024) bou
 and without pipeline, memory or HBM; here the bound holds for the whole evaluation, so that nothing better is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

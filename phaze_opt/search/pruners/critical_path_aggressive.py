@@ -4,8 +4,6 @@ Unsafe: it may drop the optimum, but never loses more than its margin of the bes
 an evaluated one exceeds (1 - margin) of its bound. Measured losses: experiments/pruner.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from phaze_opt.search.options import option, resolve_options

@@ -1,7 +1,5 @@
 """Optuna's samplers adapted: TPE with its ties decided, kept points alike, constraints that say nothing left out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ for small spaces. ``grid`` differs in purpose: it is a baseline for budgets belo
 through the space in its own order.
 """
 
-from __future__ import annotations
-
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.samplers.grid import ENUMERATES, GridRun, golden_stride
 from phaze_opt.search.strategy import StrategyContext, StrategyRun

@@ -1,7 +1,5 @@
 """Strategy ``grid``: every point of the space once, evenly spread at every moment, until none is left."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

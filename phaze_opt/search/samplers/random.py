@@ -1,7 +1,5 @@
 """Strategy ``random``: uniform over the kept points of the space, with replacement."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from phaze_opt.search.encodings import ENCODINGS, build_encoding

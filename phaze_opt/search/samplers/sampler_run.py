@@ -8,8 +8,6 @@ constrained domination; none of them ranks it by its value. A value must be told
 which one.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence

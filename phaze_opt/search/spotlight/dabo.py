@@ -1,7 +1,5 @@
 """`DaboRun`: domain-aware Bayesian optimisation, the loop of Spotlight; the costs and the model it ranks by."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Features of design points: Spotlight's hardware features restated for training, and raw parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

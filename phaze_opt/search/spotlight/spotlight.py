@@ -1,7 +1,5 @@
 """Domain-aware Bayesian optimisation (Sakhuja et al., HPCA 2023): ``spotlight`` and the paper's variants of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Strategy ``spotlight-ga``: Spotlight's genetic algorithm (Spotlight-GA of Sakhuja et al., HPCA 2023)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Operators annotated with latencies, their ASAP, ALAP and mobility, and a list schedule that notes what waited."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Designs one step away, and designs that growth seldom ends at."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

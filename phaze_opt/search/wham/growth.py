@@ -1,7 +1,5 @@
 """Growing core counts of one array shape until no conflict delays a critical path, and pruning array shapes."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The search at one GLB size and HBM capacity (grow, bound, prune, keep the best), and the loop over both."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

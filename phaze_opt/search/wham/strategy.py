@@ -1,7 +1,5 @@
 """Strategy ``wham``: critical-path search with a dimension pruner, top-k designs per stage and an outer loop."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

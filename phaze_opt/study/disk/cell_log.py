@@ -1,7 +1,5 @@
 """One search of a study on disk: its trials, whole when it is finished, or what ended it if its contender failed."""
 
-from __future__ import annotations
-
 import logging
 import math
 import traceback

@@ -1,7 +1,5 @@
 """The directory of a study: where everything is, and how a study is found again."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

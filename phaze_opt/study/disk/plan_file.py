@@ -1,7 +1,5 @@
 """``study.json``: the resolved plan of a study, whole enough to rebuild every condition without any other file."""
 
-from __future__ import annotations
-
 import math
 import platform
 from collections.abc import Mapping, Sequence

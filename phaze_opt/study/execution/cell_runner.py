@@ -1,7 +1,5 @@
 """Running searches of a study: side by side in one process, wherever one waits for others, or in worker processes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

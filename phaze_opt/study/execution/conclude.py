@@ -1,7 +1,5 @@
 """What a study adds to its searches: reference machines, true optima and the table of the generality question."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing

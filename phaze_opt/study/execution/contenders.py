@@ -1,7 +1,5 @@
 """Contenders' own code: its faults fail one search and not the study, and what old and new code found is not mixed."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

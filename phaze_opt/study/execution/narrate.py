@@ -1,7 +1,5 @@
 """Telling observers of a study what is on disk, in the order of the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

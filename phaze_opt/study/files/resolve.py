@@ -1,7 +1,5 @@
 """From a study's settings and workloads to its conditions; everything that can be wrong with a plan is found here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """The TOML form of a study: tables to a plan, every fault one sentence with file, line and key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

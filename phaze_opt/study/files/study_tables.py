@@ -4,8 +4,6 @@ What a key means, its default and its limits are stated where the plan is, or wi
 (`objective.scenario_options`); here stand only the names of keys and tables, where a file calls them otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from types import GenericAlias

@@ -1,7 +1,5 @@
 """The chip table: every candidate chip that can matter on every model of a setting, evaluated exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Sets of k chips that serve several models best, exactly over a table of values, and what each model loses by them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Contenders judged over the seeds of one condition, and over all conditions; their figures by name for trackers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

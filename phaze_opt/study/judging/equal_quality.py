@@ -1,7 +1,5 @@
 """Two contenders at equal quality: the figure behind claims such as "30 times fewer evaluations"."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From finished searches to scores: what they are measured against, their curves, and all searches of a condition."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

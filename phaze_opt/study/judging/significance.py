@@ -1,7 +1,5 @@
 """Which differences between contenders can be claimed, per condition and over conditions as blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """`LocalStore`: evaluations in files that processes of one machine share."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -38,7 +36,7 @@ class LocalStore:
     """
 
     directory: Path
-    _files: dict[str, _EvaluationFile] = field(default_factory=dict)
+    _files: "dict[str, _EvaluationFile]" = field(default_factory=dict)
 
     def known(self, digest: str, point: DesignPoint) -> KnownEvaluation | None:
         """The evaluation of a point, if any process has finished it."""
@@ -70,7 +68,7 @@ class LocalStore:
         for file in files:
             file.close()
 
-    def _file(self, digest: str) -> _EvaluationFile:
+    def _file(self, digest: str) -> "_EvaluationFile":
         if digest not in self._files:
             self._files[digest] = _open(self.directory / f"{digest}.jsonl")
         return self._files[digest]

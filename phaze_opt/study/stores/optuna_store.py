@@ -7,8 +7,6 @@ its point begun once more. A second failure is an error, not a loop; only failur
 count for it, so that a study can be resumed after one. Who dies before the trial runs leaves it waiting.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -69,8 +67,8 @@ class OptunaStore:
     storage: RDBStorage
     insistence: Insistence
     worker: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
-    _kinds: dict[str, SharedKind] = field(default_factory=dict)
-    _pulse: Pulse | None = None
+    _kinds: "dict[str, SharedKind]" = field(default_factory=dict)
+    _pulse: "Pulse | None" = None
 
     def known(self, digest: str, point: DesignPoint) -> KnownEvaluation | None:
         """The evaluation of a point, as far as this process has read.
@@ -133,7 +131,7 @@ class OptunaStore:
         if self._pulse is not None and kind is not None:
             self._pulse.trials = set(kind.mine.values()) - {kind.mine.get(point)}
 
-    def _kind(self, digest: str) -> SharedKind:
+    def _kind(self, digest: str) -> "SharedKind":
         if digest not in self._kinds:
             self._kinds[digest] = SharedKind(self.storage, digest, self.insistence)
         return self._kinds[digest]

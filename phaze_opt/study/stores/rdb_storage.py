@@ -1,7 +1,5 @@
 """Optuna's RDB storage: opening it, going on when it was away for a moment, and errors in one sentence."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

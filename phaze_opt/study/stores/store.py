@@ -1,7 +1,5 @@
 """Where the evaluations of a study are kept and shared by all of its searches, in this process and elsewhere."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -114,7 +112,7 @@ class StoreEvaluator:
     evaluator: Evaluator
     under_way: dict[DesignPoint, PendingEvaluation] = field(default_factory=dict)
 
-    def submit(self, points: Sequence[DesignPoint]) -> tuple[SharedEvaluation, ...]:
+    def submit(self, points: Sequence[DesignPoint]) -> "tuple[SharedEvaluation, ...]":
         """Hand over what is free; what this process evaluates is done on return."""
         pending = tuple(SharedEvaluation(self, point) for point in points)
         for entry in pending:

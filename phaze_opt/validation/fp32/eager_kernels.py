@@ -6,8 +6,6 @@ key and value to where batched matmuls want them, and writes the tanh form of GE
 of kernels and passes, none of them fitted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from phaze_opt.graph.operator import Operator, OperatorKind, Phase, VectorKind

@@ -5,8 +5,6 @@ The law gives every device of a maker the same constants, and its matmul efficie
 start at the law's, with the digits that are written: two CPUs begin at the same place.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

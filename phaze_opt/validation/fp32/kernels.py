@@ -1,7 +1,5 @@
 """Kernels of fp32 libraries as arrays, priced together by fp32 constants and added up by what they belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

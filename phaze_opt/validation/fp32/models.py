@@ -1,7 +1,5 @@
 """Family of whole models in fp32 (NeuSight's labels): graph, kernels of PyTorch, fp32 operators, step formulas."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Rows of fp32 operators, each one kernel: matmuls by `estimate.machine_simt`, others by `estimate.machine_vector`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """Rows of operators that are predicted together: one device, one path, one setting, one kind of operator."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Operators on A100, MI210, TPUs and others against measurements: matmul, softmax, layer norm, GELU, all-reduce."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType

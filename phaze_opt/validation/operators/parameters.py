@@ -1,7 +1,5 @@
 """Constants of operators that are fitted, by device and setting: few, with bounds, meaning and what is expected."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """NVDLA and Eyeriss as accelerators of the package, and what the estimator says of convolutions on them (im2col)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

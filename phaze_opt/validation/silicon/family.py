@@ -4,8 +4,6 @@ Nothing here is fitted: the package's area and energy tables are at 22 nm, `proc
 of a row by published ratios. Power and traffic are worked out by experiments/validation/silicon.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

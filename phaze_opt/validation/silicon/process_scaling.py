@@ -1,7 +1,5 @@
 """Area and energy between processes: two published ratios, none of them fitted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

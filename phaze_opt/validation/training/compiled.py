@@ -1,7 +1,5 @@
 """Rows of training sets compiled once and priced together: the seam's `CompiledRows` for every training family."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

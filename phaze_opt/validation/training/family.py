@@ -3,8 +3,6 @@
 One is of A100 and V100 clusters with Megatron-LM; the other of H100s, FSDP and TPUs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Constants of training software: bounds, and starts that other sources give."""
 
-from __future__ import annotations
-
 from phaze_opt.objective.step.stacks import stack_group
 from phaze_opt.validation.family import FitParameter
 

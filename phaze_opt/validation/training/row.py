@@ -1,7 +1,5 @@
 """A row of a training set as a model, a training set-up and a parallel plan on a real machine."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

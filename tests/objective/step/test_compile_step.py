@@ -1,7 +1,5 @@
 """Compiled steps: as the certified placement code on plain plans, exact work, collectives over the right groups."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ Grattafiori et al. 2024, section 3.3.2 and table 4: 430, 400 and 380 TFLOP/s a d
 are sharded and weights stay gathered over the step, which is ZeRO 2; the software is taken to be like Megatron-Core.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What was measured of each software: the statement equals the public rows, and plans are held against it."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import combinations
 

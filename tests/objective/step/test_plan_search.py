@@ -1,7 +1,5 @@
 """Ranking plans: the same times as pricing each alone, memory respected, order right."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

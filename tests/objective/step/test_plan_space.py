@@ -1,7 +1,5 @@
 """Plans that a model, a cluster and a batch admit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

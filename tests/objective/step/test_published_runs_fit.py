@@ -1,7 +1,5 @@
 """Published runs fit the memory of the machines they ran on, and large micro-batches fill it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from functools import cache

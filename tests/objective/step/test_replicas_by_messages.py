@@ -5,8 +5,6 @@ be right, and the bytes counted on the way must be those of `step_traffic`, for 
 pipeline stages and copies of the sharded state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Designed chips under software: what full recomputation spares is not scheduled again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A synthetic study: made-up searches of real points, so that pages have all parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sentences of findings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

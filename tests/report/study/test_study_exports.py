@@ -1,7 +1,5 @@
 """CSV and Markdown of a study hold the figures of its summary, in full."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

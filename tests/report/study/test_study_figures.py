@@ -1,7 +1,5 @@
 """Figures of a study hold the figures of its summary, and never rest on colour alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

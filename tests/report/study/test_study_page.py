@@ -1,7 +1,5 @@
 """The page of a study: whole, offline, safe, and with words for every figure."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

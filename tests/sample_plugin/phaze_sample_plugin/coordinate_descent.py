@@ -1,7 +1,5 @@
 """Coordinate descent with random restarts: change one field of the best point at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 

@@ -1,7 +1,5 @@
 """A tracker that writes one JSON line per event of a search, and one per search of a study."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping
@@ -19,11 +17,11 @@ class JsonLinesTracker:
 
     name: str = field(default="json-lines", init=False)
 
-    def open(self, config: TrackerConfig) -> JsonLinesSession:
+    def open(self, config: TrackerConfig) -> "JsonLinesSession":
         """Begin recording; nothing is written before the first event."""
         return JsonLinesSession(Path(config.work_dir) / "json-lines" / config.experiment)
 
-    def open_study(self, config: TrackerConfig) -> JsonLinesStudySession:
+    def open_study(self, config: TrackerConfig) -> "JsonLinesStudySession":
         """Begin recording a study; nothing is written before the first event."""
         return JsonLinesStudySession(Path(config.work_dir) / "json-lines" / "studies")
 

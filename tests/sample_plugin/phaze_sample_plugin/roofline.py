@@ -1,7 +1,5 @@
 """A roofline estimator: peak compute, peak vector rate or compulsory HBM traffic, whichever takes longest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,7 +27,7 @@ class RooflineEstimator:
         """Name it is registered under."""
         return "roofline"
 
-    def with_constants(self, constants: Constants) -> RooflineEstimator:
+    def with_constants(self, constants: Constants) -> "RooflineEstimator":
         """The same under other constants."""
         return RooflineEstimator(constants)
 

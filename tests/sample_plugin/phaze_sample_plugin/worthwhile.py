@@ -1,7 +1,5 @@
 """Drops points that promise too little more than what is known already."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Objectives that fail or are slow, importable by worker processes and by scripts that tests run."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """A search slow enough to be interrupted; prints its result as one line of JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

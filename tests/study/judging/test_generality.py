@@ -1,7 +1,5 @@
 """The table of chips, the best sets of them, and the price of generality."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

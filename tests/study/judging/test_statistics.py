@@ -1,7 +1,5 @@
 """Regret, its curves and hypervolumes; tests on ranks; bootstrap intervals."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations, product
 

@@ -1,7 +1,5 @@
 """Certificates that claim what a test wants, with rows that say so: whole and consistent, but proofs of nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A machine of a shared study, run as a script: storage address, working directory."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from functools import partial

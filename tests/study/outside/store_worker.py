@@ -1,7 +1,5 @@
 """A worker on an RDB storage, run as a script: ``hang`` dies with a claim, ``race`` takes what is free."""
 
-from __future__ import annotations
-
 import sys
 import time
 

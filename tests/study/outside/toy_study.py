@@ -1,7 +1,5 @@
 """A study on the toy objective: real conditions, evaluations in closed form that take no time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Bootstrap intervals of means over strata, by scipy; data that do not vary have an interval without width."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Any

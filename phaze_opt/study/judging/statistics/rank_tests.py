@@ -1,7 +1,5 @@
 """Tests on ranks, by scipy, of samples and of treatments over blocks; Holm's correction; effects; cliques."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

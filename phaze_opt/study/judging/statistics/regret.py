@@ -1,7 +1,5 @@
 """Simple regret over a search, what it costs to bring it down, and of several objectives the exact hypervolume."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 
