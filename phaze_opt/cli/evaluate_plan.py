@@ -116,37 +116,55 @@ def _training(request: EvaluateRequest) -> TrainingSpec:
 
 def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     """The machine that plans are priced on, real or designed, and what its report says about it."""
-    from phaze_opt.graph.flops import model_flops
     from phaze_opt.hardware.fitted import load_fitted
     from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
     from phaze_opt.hardware.presets import find_machine
     from phaze_opt.objective.step.clocks import MachineClock
     from phaze_opt.objective.step.plan_search import Machine
+
+    fitted = load_fitted(request.plan.constants)
+    clock: LayerClock
+    path = _path(request.plan.dtype or DEFAULT_DTYPE)
+    device = find_machine(request.arch)
+    real = None if device is None else device.name
+    attention = request.scenario.attention
+    software = plan_options.choose_software(request.plan, machine=real, attention=attention, fitted=fitted)
+    if device is None:
+        clock, peak, memory_bytes, name = _designed_chip(request)
+        network_name = request.network or DEFAULT_NETWORK
+    else:
+        _refuse_schedule_options(request, device.name)
+        clock, peak, memory_bytes, name = (
+            MachineClock(device, path, fitted),
+            device.peak(path),
+            device.hbm_bytes,
+            device.name,
+        )
+        network_name = request.network or device.network or DEFAULT_NETWORK
+    network = load_network(network_name, num_devices=request.scenario.devices, fitted=fitted)
+    setting = _setting(request, software, device, machine=name, network=network.name, peak=(peak, path))
+    return Machine(clock, memory_bytes, network, software.stack), setting
+
+
+def _setting(
+    request: EvaluateRequest,
+    software: plan_options.ChosenSoftware,
+    device: Device | None,
+    *,
+    machine: str,
+    network: str,
+    peak: tuple[float, ComputePath],
+) -> PlanSetting:
+    """What the report of plans says of the machine and the software they are priced on."""
+    from phaze_opt.graph.flops import model_flops
     from phaze_opt.report.plans import PlanSetting, software_notes
     from phaze_opt.workload.software import IDEAL_STACK
 
-    plan, scenario, model = request.plan, request.scenario, request.model
-    fitted = load_fitted(plan.constants)
-    clock: LayerClock
-    path = _path(plan.dtype or DEFAULT_DTYPE)
-    device = find_machine(request.arch)
-    real = None if device is None else device.name
-    software = plan_options.choose_software(plan, machine=real, attention=scenario.attention, fitted=fitted)
-    stack = software.stack
-    if device is not None:
-        _refuse_schedule_options(request, device.name)
-        peak, memory_bytes, name = device.peak(path), device.hbm_bytes, device.name
-        clock = MachineClock(device, path, fitted)
-        network_name = request.network or device.network or DEFAULT_NETWORK
-    else:
-        clock, peak, memory_bytes, name = _designed_chip(request)
-        network_name = request.network or DEFAULT_NETWORK
-    network = load_network(network_name, num_devices=scenario.devices, fitted=fitted)
-    training = _training(request)
+    plan, model, stack, training = request.plan, request.model, software.stack, _training(request)
     notes = software_notes(
         stack.name,
-        machine=name,
-        dtype=str(path),
+        machine=machine,
+        dtype=str(peak[1]),
         is_chosen=software.is_chosen,
         is_zero_named=plan.zero is not None,
         gradients=(stack.gradient_bytes, software.measured.gradient_bytes, stack.gradient_source),
@@ -155,20 +173,19 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
         errors=plan_options.fitted_errors(plan.constants),
         own_fit=plan_options.own_fit(plan.constants, stack.name),
     )
-    setting = PlanSetting(
-        machine=name,
+    return PlanSetting(
+        machine=machine,
         software=stack.name,
-        network=network.name,
+        network=network,
         model=model.name,
-        num_devices=scenario.devices,
-        tokens=scenario.global_batch * training.sequence_length,
-        flops=scenario.global_batch * model_flops(model, training.sequence_length),
-        peak_flops_per_s=peak,
-        peak_type=str(path),
+        num_devices=request.scenario.devices,
+        tokens=training.global_batch * training.sequence_length,
+        flops=training.global_batch * model_flops(model, training.sequence_length),
+        peak_flops_per_s=peak[0],
+        peak_type=str(peak[1]),
         is_ideal=device is not None and stack.name == IDEAL_STACK.name,
         notes=notes + (_chip_notes(request) if device is None else _network_notes(request, device)),
     )
-    return Machine(clock, memory_bytes, network, stack), setting
 
 
 def _network_notes(request: EvaluateRequest, device: Device) -> tuple[str, ...]:

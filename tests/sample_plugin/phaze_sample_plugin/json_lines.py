@@ -27,15 +27,11 @@ class JsonLinesTracker:
 
 
 @dataclass(slots=True)
-class JsonLinesSession:
-    """Events of one search, in a file of its own.
-
-    A search that is resumed tells all its trials again, so the file is begun anew with each start.
-    """
+class _Session:
+    """A file of lines in a directory, named by what is recorded."""
 
     directory: Path
-    _num_events: int = 0
-    _run_id: str = ""
+    run_id: str = ""
 
     @property
     def tracking_uri(self) -> str:
@@ -43,30 +39,39 @@ class JsonLinesSession:
         return self.directory.absolute().as_uri()
 
     @property
-    def run_id(self) -> str:
-        """The search's identity."""
-        return self._run_id
+    def path(self) -> Path:
+        """The file."""
+        return self.directory / f"{self.run_id}.jsonl"
 
     @property
     def url_hint(self) -> str:
         """How to read it."""
-        return f"cat {self.directory / f'{self._run_id}.jsonl'}"
-
-    def observe(self, event: SearchEvent) -> None:
-        """Append one line."""
-        self._run_id = event.search_id
-        self.directory.mkdir(parents=True, exist_ok=True)
-        mode = "w" if isinstance(event, SearchStarted) else "a"
-        with (self.directory / f"{self._run_id}.jsonl").open(mode, encoding="utf-8") as file:
-            file.write(json.dumps({"event": type(event).__name__, **_summary(event)}) + "\n")
-        self._num_events += 1
+        return f"cat {self.path}"
 
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Copy the files."""
         for name, source in files.items():
-            target = self.directory / "artifacts" / name
+            target = self.path.with_suffix("") / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
+
+
+@dataclass(slots=True)
+class JsonLinesSession(_Session):
+    """Events of one search, in a file of its own.
+
+    A search that is resumed tells all its trials again, so the file is begun anew with each start.
+    """
+
+    _num_events: int = 0
+
+    def observe(self, event: SearchEvent) -> None:
+        """Append one line."""
+        self.run_id = event.search_id
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self.path.open("w" if isinstance(event, SearchStarted) else "a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": type(event).__name__, **_summary(event)}) + "\n")
+        self._num_events += 1
 
     def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
         """Everything is on disk already."""
@@ -74,53 +79,25 @@ class JsonLinesSession:
 
 
 @dataclass(slots=True)
-class JsonLinesStudySession:
+class JsonLinesStudySession(_Session):
     """Searches of one study, a line each; a study that is resumed tells them again, so lines are kept by search."""
 
-    directory: Path
-    _study_id: str = ""
     _lines: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def tracking_uri(self) -> str:
-        """The directory."""
-        return self.directory.absolute().as_uri()
-
-    @property
-    def run_id(self) -> str:
-        """The study's identity."""
-        return self._study_id
-
-    @property
-    def url_hint(self) -> str:
-        """How to read it."""
-        return f"cat {self._path}"
 
     def observe_study(self, event: StudyEvent) -> None:
         """Write what is known so far."""
-        self._study_id = event.study_id
+        self.run_id = event.study_id
         if isinstance(event, CellFinished):
             rates = [evaluation.throughput_samples_per_s for evaluation in event.evaluations]
             self._lines[event.result.cell.key] = json.dumps({"search": event.result.cell.key, "throughputs": rates})
         elif isinstance(event, StudyStarted):
             self._lines[""] = json.dumps({"study": event.name, "searches": event.num_cells})
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._path.write_text("".join(f"{line}\n" for line in self._lines.values()), encoding="utf-8")
-
-    def log_artifacts(self, files: Mapping[str, Path]) -> None:
-        """Copy the files."""
-        for name, source in files.items():
-            target = self.directory / self._study_id / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+        self.path.write_text("".join(f"{line}\n" for line in self._lines.values()), encoding="utf-8")
 
     def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
         """Everything is on disk already."""
         return Delivery(num_delivered=len(self._lines))
-
-    @property
-    def _path(self) -> Path:
-        return self.directory / f"{self._study_id}.jsonl"
 
 
 def _summary(event: SearchEvent) -> dict[str, object]:
