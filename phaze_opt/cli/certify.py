@@ -8,10 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from phaze_opt.cli import options
-from phaze_opt.cli.certify_output import print_check
 from phaze_opt.cli.exit_codes import says_what_is_kept
 from phaze_opt.cli.output import check_file_to_write, print_json
-from phaze_opt.cli.progress import progress
 from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
@@ -142,6 +140,8 @@ def _check(path: Path, *, is_json: bool) -> None:
         CertificateError: it is refused; the sentence names the row and the rule.
     """
     from phaze_opt.certify.check.check import check_certificate
+    from phaze_opt.cli.certify_output import print_check
+    from phaze_opt.cli.progress import progress
 
     if not is_there(path):
         message = f"'{path}' does not exist; give the directory of a certificate"

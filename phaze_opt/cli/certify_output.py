@@ -1,22 +1,20 @@
 """What ``phaze-opt certify`` prints: one line of JSON, or sentences and tables for a person."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from phaze_opt.certify.certificate import Claim
+from phaze_opt.certify.check.report import CheckReport
+from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.output import out, print_json, print_tables, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from phaze_opt.certify.certificate import Claim
-    from phaze_opt.certify.check.report import CheckReport
-    from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
-    from phaze_opt.certify.robust.result import RobustResult
-    from phaze_opt.report.certificate import RunnerUp, Ties
-    from phaze_opt.track.protocol import CertificateTrackingSession
+from phaze_opt.objective.evaluation import architecture_to_json, evaluation_to_json
+from phaze_opt.report import certificate as words
+from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
+from phaze_opt.report.robust import minimax_sentences, robust_summary
+from phaze_opt.track.protocol import CertificateTrackingSession
 
 CHECK_COUNTS = (
     "num_relaxed", "num_exact", "num_over_budget", "num_out_of_memory", "num_vectors", "num_trees", "num_schedules",
@@ -32,8 +30,6 @@ def result_to_json(
     ``value`` and ``upper_bound`` are of the goal. ``upper_bound_samples_per_s`` is the throughput that the incumbent
     would have at the upper bound: for throughput itself the bound on every point.
     """
-    from phaze_opt.objective.evaluation import architecture_to_json, evaluation_to_json
-
     certificate, claim = result.certificate, result.certificate.claim
     best = result.best[0].evaluation if result.best else None
     return {
@@ -86,8 +82,6 @@ def interrupted_to_json(progress: CertifyProgress | None, session: CertificateTr
 
 def print_result(result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | None) -> None:
     """What is proved, the best designs, how flat the top is, and why the next one loses."""
-    from phaze_opt.report import certificate as words
-
     screen = out()
     screen.print(words.claim_sentence(result))
     if result.best:
@@ -113,16 +107,12 @@ def print_result(result: CertifyResult, *, ties: Ties, runner_up: RunnerUp | Non
 
 def warn_unproved(claim: Claim) -> None:
     """A yellow line for a proof that ended above its tolerance."""
-    from phaze_opt.report.certificate import unproved_sentence
-
     if not claim.is_proved:
         say(unproved_sentence(claim), style="yellow")
 
 
 def print_check(report: CheckReport, *, is_json: bool) -> None:
     """That a certificate holds, what it states of which problem, and what was worked out again."""
-    from phaze_opt.report.certificate import check_sentence
-
     if is_json:
         counts = {name: getattr(report, name) for name in CHECK_COUNTS}
         claim = asdict(report.claim)
@@ -222,8 +212,6 @@ def robust_metrics(result: RobustResult) -> dict[str, float]:
 
 def print_robust(result: RobustResult, file: Path) -> None:
     """Sentences and tables for a person."""
-    from phaze_opt.report.robust import minimax_sentences, robust_summary
-
     screen = out()
     print_tables(*robust_summary(result))
     screen.print("")

@@ -1,26 +1,31 @@
 """From a checked problem to a printed, recorded proof."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import typer
 
+from phaze_opt.certify.certificate import CERTIFICATE_FILE
+from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+from phaze_opt.certify.prove import certify, read_values
+from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+from phaze_opt.certify.robust.analyse import analyse_robustness, result_file
+from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
 from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
+from phaze_opt.objective.caveats import notes_about, notes_to_json
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.goals import goal_values
 from phaze_opt.record.interrupts import kernels_interruptible
-
-if TYPE_CHECKING:
-    from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-    from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
-    from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
-    from phaze_opt.report.certificate import RunnerUp
-    from phaze_opt.track.protocol import CertificateTrackingSession
+from phaze_opt.report.certificate import TIED, RunnerUp, best_designs_csv, claim_sentence, count_ties, explain_runner_up
+from phaze_opt.report.certificate_page import build_document
+from phaze_opt.report.page import write_page
+from phaze_opt.track.protocol import CertificateTrackingSession, ProofFinished, ProofMoved, ProofStarted
 
 MAX_EVALUATIONS = 40
 """Points looked at for the best one of lower value; beyond that the best one seen is named as that."""
@@ -69,9 +74,6 @@ class ProofRun:
         self._conclude(result, robust)
 
     def _prove(self) -> CertifyResult:
-        from phaze_opt.certify.prove import certify
-        from phaze_opt.track.protocol import ProofMoved
-
         with proof_progress(goal=self.problem.goal, is_quiet=self.is_json) as show:
 
             def on_progress(moved: CertifyProgress) -> None:
@@ -86,7 +88,6 @@ class ProofRun:
         """The same over the ranges of the assumptions, if asked for and if anything is feasible as they stand."""
         if self.robust is None or not result.certificate.claim.is_feasible:
             return None
-        from phaze_opt.certify.robust.analyse import analyse_robustness
 
         with progress("certify --robust", is_transient=self.is_json) as show:
 
@@ -102,8 +103,6 @@ class ProofRun:
 
     def _begin(self) -> None:
         """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
-        from phaze_opt.track.protocol import ProofStarted
-
         if self._is_begun:
             return
         self._is_begun = True
@@ -114,19 +113,12 @@ class ProofRun:
 
     def _record_interruption(self) -> None:
         """The end of a proof without a claim; what the journal holds is kept by the prover."""
-        from phaze_opt.track.protocol import ProofFinished
-
         self._begin()
         spent_s = 0.0 if self._last is None else self._last.wall_s
         self.session.observe_proof(ProofFinished(claim=None, best=None, wall_s=spent_s))
         self._deliver()
 
     def _conclude(self, result: CertifyResult, robust: RobustResult | None) -> None:
-        from phaze_opt.objective.caveats import notes_about, notes_to_json
-        from phaze_opt.report.certificate import count_ties
-        from phaze_opt.report.certificate_page import build_document
-        from phaze_opt.report.page import write_page
-
         ties = count_ties(result)
         runner_up = find_runner_up(result, self.problem)
         problem, best = self.problem, result.best[0].evaluation if result.best else None
@@ -157,16 +149,10 @@ class ProofRun:
             output.end_infeasible("no point of the space satisfies every constraint")
 
     def _robust_file(self) -> Path:
-        from phaze_opt.certify.robust.analyse import result_file
-
         return result_file(self.problem, self.options)
 
     def _record(self, result: CertifyResult, robust: RobustResult | None, page: Path | None) -> None:
         """The end of the proof, the certificate's statement and the table of the best designs."""
-        from phaze_opt.certify.certificate import CERTIFICATE_FILE
-        from phaze_opt.report.certificate import best_designs_csv, claim_sentence
-        from phaze_opt.track.protocol import ProofFinished
-
         self._begin()
         provenance = result.certificate.provenance
         totals = {"ilp_solves": float(provenance.num_ilp_solves), "placements": float(provenance.num_placements)}
@@ -223,8 +209,6 @@ def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp |
     Raises:
         InputError: the certificate's table cannot be read.
     """
-    from phaze_opt.report.certificate import explain_runner_up
-
     goal = problem.goal
     found = explain_runner_up(result.best, goal=goal)
     if found is not None or not result.best:
@@ -239,14 +223,6 @@ def find_runner_up(result: CertifyResult, problem: CertifyProblem) -> RunnerUp |
 
 def _evaluate_below(result: CertifyResult, problem: CertifyProblem) -> tuple[RankedDesign | None, bool]:
     """The best point below the optimum, and whether no other can be between."""
-    import numpy as np
-
-    from phaze_opt.certify.prove import read_values
-    from phaze_opt.certify.result import RankedDesign
-    from phaze_opt.objective.evaluate import Objective
-    from phaze_opt.objective.goals import goal_values
-    from phaze_opt.report.certificate import TIED
-
     known = read_values(result.certificate, result.directory)
     attained, upper = known.values, known.values_upper
     least = result.best[0].value * (1.0 - TIED)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli.architectures import EXAMPLE
-from phaze_opt.cli.evaluate_plan import EvaluateRequest, evaluate_plans
 from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, is_given, read_integer, with_options
 from phaze_opt.cli.output import end_infeasible, out, print_json, print_notes, print_tables, say, working
 from phaze_opt.cli.plan_options import PlanOptions
@@ -25,6 +24,7 @@ from phaze_opt.objective.scenario_options import (
 )
 
 if TYPE_CHECKING:
+    from phaze_opt.cli.evaluate_plan import EvaluateRequest
     from phaze_opt.hardware.constants import Constants
     from phaze_opt.objective.evaluation import Evaluation
     from phaze_opt.objective.scenario import Scenario
@@ -81,6 +81,8 @@ def evaluate(
     With any option of a parallel plan, whole plans are priced instead, on a designed chip or on a real machine with
     the constants fitted to it: degrees that are fixed stay, the others are searched.
     """
+    from phaze_opt.cli.evaluate_plan import EvaluateRequest, evaluate_plans
+
     request = EvaluateRequest(
         models=named_models(chip.model, source="--model"),
         arch=chip.arch,

@@ -1,24 +1,41 @@
 """The part of ``phaze-opt evaluate`` that prices whole parallel plans on one machine."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phaze_opt.cli import plan_options
 from phaze_opt.cli.output import end_infeasible, out, print_json, print_tables
 from phaze_opt.errors import InputError
+from phaze_opt.graph.flops import model_flops
+from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.device import ComputePath, Device, path_of
+from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
+from phaze_opt.hardware.presets import find_machine, load_architecture
+from phaze_opt.hardware.table_coverage import check_covered
+from phaze_opt.objective.caveats import Answer, apply_rules
+from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
+from phaze_opt.objective.step.clocks import LayerClock, MachineClock, ScheduleClock
+from phaze_opt.objective.step.measured_software import measured_rows, unmeasured_parts, usual_zero
+from phaze_opt.objective.step.plan_search import Machine, PlanRanking, RankedPlan, rank_plans, without_vain_recompute
+from phaze_opt.objective.step.plan_space import enumerate_plans, explain_no_plan
 from phaze_opt.record.suggestions import parse_word
-
-if TYPE_CHECKING:
-    from phaze_opt.hardware.device import ComputePath, Device
-    from phaze_opt.objective.step.clocks import LayerClock
-    from phaze_opt.objective.step.plan_search import Machine, PlanRanking, RankedPlan
-    from phaze_opt.report.plans import PlanSetting
-    from phaze_opt.workload.model import ModelSpec
-    from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.report.plans import (
+    RESERVE_NOTE,
+    PlanSetting,
+    coverage_note,
+    memory_table,
+    plans_table,
+    software_notes,
+    step_table,
+)
+from phaze_opt.schedule.options import ScheduleOptions
+from phaze_opt.schedule.problem import Exclusivity
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 
 DEFAULT_DTYPE = "bf16"
 PLAN_RECOMPUTE = ("none", "selective", "full")
@@ -73,10 +90,6 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
     Raises:
         InputError: an option breaks a rule, or no plan is left.
     """
-    from phaze_opt.objective.step.measured_software import usual_zero
-    from phaze_opt.objective.step.plan_search import rank_plans, without_vain_recompute
-    from phaze_opt.objective.step.plan_space import enumerate_plans, explain_no_plan
-
     _refuse_chip_options(request)
     scenario = request.scenario
     choices = plan_options.plan_choices(request.plan, scenario, micro_batch=request.micro_batch)
@@ -103,8 +116,6 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
 
 
 def _training(request: EvaluateRequest) -> TrainingSpec:
-    from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
-
     return TrainingSpec(
         micro_batch=1,
         sequence_length=plan_options.training_length(request.model, request.scenario.sequence_length),
@@ -116,12 +127,6 @@ def _training(request: EvaluateRequest) -> TrainingSpec:
 
 def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
     """The machine that plans are priced on, real or designed, and what its report says about it."""
-    from phaze_opt.hardware.fitted import load_fitted
-    from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
-    from phaze_opt.hardware.presets import find_machine
-    from phaze_opt.objective.step.clocks import MachineClock
-    from phaze_opt.objective.step.plan_search import Machine
-
     fitted = load_fitted(request.plan.constants)
     clock: LayerClock
     path = _path(request.plan.dtype or DEFAULT_DTYPE)
@@ -156,10 +161,6 @@ def _setting(
     peak: tuple[float, ComputePath],
 ) -> PlanSetting:
     """What the report of plans says of the machine and the software they are priced on."""
-    from phaze_opt.graph.flops import model_flops
-    from phaze_opt.report.plans import PlanSetting, software_notes
-    from phaze_opt.workload.software import IDEAL_STACK
-
     plan, model, stack, training = request.plan, request.model, software.stack, _training(request)
     notes = software_notes(
         stack.name,
@@ -190,8 +191,6 @@ def _setting(
 
 def _network_notes(request: EvaluateRequest, device: Device) -> tuple[str, ...]:
     """That a real machine whose own network is not known is priced on an assumed one."""
-    from phaze_opt.hardware.networks import DEFAULT_NETWORK
-
     if device.network or request.network:
         return ()
     return (f"what joins {device.name} is not known: network {DEFAULT_NETWORK} is assumed; --network names another",)
@@ -199,10 +198,6 @@ def _network_notes(request: EvaluateRequest, device: Device) -> tuple[str, ...]:
 
 def _chip_notes(request: EvaluateRequest) -> tuple[str, ...]:
     """What is to be known of a designed chip, as of any answer."""
-    from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.hardware.presets import load_architecture
-    from phaze_opt.objective.caveats import Answer, apply_rules
-
     notes = apply_rules(Answer(load_constants(), load_architecture(request.arch)))
     return tuple(note.sentence.rstrip(".") for note in notes)
 
@@ -230,8 +225,6 @@ def _refuse_schedule_options(request: EvaluateRequest, name: str) -> None:
 
 def _path(dtype: str) -> ComputePath:
     """Path of the matmuls; weights, activations and gradients of a step are 16-bit on all that are offered."""
-    from phaze_opt.hardware.device import ComputePath, path_of
-
     path: ComputePath | None = None
     with suppress(InputError):
         path = path_of(dtype)
@@ -245,14 +238,6 @@ def _path(dtype: str) -> ComputePath:
 
 def _designed_chip(request: EvaluateRequest) -> tuple[LayerClock, float, float, str]:
     """Clock, peak, memory and name of an accelerator that is no real machine."""
-    from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.hardware.presets import load_architecture
-    from phaze_opt.hardware.table_coverage import check_covered
-    from phaze_opt.objective.evaluate import load_estimator
-    from phaze_opt.objective.step.clocks import ScheduleClock
-    from phaze_opt.schedule.options import ScheduleOptions
-    from phaze_opt.schedule.problem import Exclusivity
-
     if request.plan.dtype not in (None, DEFAULT_DTYPE, "fp16"):
         message = f"'{request.plan.dtype}' is for real machines; designed chips compute in 16 bits"
         raise InputError(message, source="--dtype")
@@ -279,8 +264,6 @@ def _to_json(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> dict[st
 
 
 def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
-    from phaze_opt.objective.step.measured_software import measured_rows, unmeasured_parts
-
     rows = measured_rows(setting.software)
     return {
         **asdict(ranked.plan),
@@ -295,8 +278,6 @@ def _plan_to_json(ranked: RankedPlan, setting: PlanSetting) -> dict[str, Any]:
 
 
 def _print_tables(ranking: PlanRanking, setting: PlanSetting, *, top: int) -> None:
-    from phaze_opt.report.plans import RESERVE_NOTE, coverage_note, memory_table, plans_table, step_table
-
     screen = out()
     if len(ranking.ranked) > 1 or ranking.num_misfits:
         print_tables(plans_table(ranking, setting, top=top))

@@ -21,10 +21,7 @@ from phaze_opt.cli.options import (
     with_options,
 )
 from phaze_opt.cli.output import SEARCH_COUNTS, end_infeasible, say_undelivered
-from phaze_opt.cli.progress import progress
 from phaze_opt.cli.scenario import load_models, load_scenario, load_space, runs_directory
-from phaze_opt.cli.search_answer import find_answer
-from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
 from phaze_opt.record.suggestions import parse_word
@@ -80,6 +77,8 @@ def search(
     json: JsonOption = False,
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
+    from phaze_opt.cli.search_answer import find_answer
+    from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.track.guard import open_tracker
 
@@ -163,6 +162,7 @@ def _run(
     config: SearchConfig, scenario: Scenario, space: SearchSpace, session: TrackingSession, *, is_quiet: bool
 ) -> SearchResult:
     """Run the search, showing how far it is on standard error."""
+    from phaze_opt.cli.progress import progress
     from phaze_opt.search.run import run_search
 
     with progress(f"search with {config.strategy}", is_transient=is_quiet) as show:

@@ -1,24 +1,26 @@
 """What ``phaze-opt search`` answers: its result, and what it is held against and explained by."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from phaze_opt.cli.output import say, working
-
-if TYPE_CHECKING:
-    from phaze_opt.hardware.constants import Constants
-    from phaze_opt.objective.caveats import Note
-    from phaze_opt.objective.evaluation import Evaluation
-    from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
-    from phaze_opt.objective.scenario import Scenario
-    from phaze_opt.search.config import SearchConfig
-    from phaze_opt.search.result import SearchResult
-    from phaze_opt.space.search_space import SearchSpace
-    from phaze_opt.study.result import Truth
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.objective.caveats import Note, notes_about
+from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.goals import goal_directions, problem_digest
+from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+from phaze_opt.objective.reference_machines import evaluate_references
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.search.config import SearchConfig
+from phaze_opt.search.heterogeneous import heterogeneous_of_search
+from phaze_opt.search.result import SearchResult
+from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.study.certified_truth import certificates_directory, contradiction
+from phaze_opt.study.disk.directory import truths_directory
+from phaze_opt.study.result import Truth
+from phaze_opt.study.truth import known_truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,6 @@ def find_answer(
     is_heterogeneous: bool,
 ) -> SearchAnswer:
     """Everything that is printed and recorded of a search."""
-    from phaze_opt.objective.caveats import notes_about
-    from phaze_opt.objective.reference_machines import evaluate_references
-
     answer = SearchAnswer(
         result=result,
         config=config,
@@ -87,12 +86,6 @@ def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) ->
     that does better than the gap allows, or a point that is worth less than it is said to be, shows that the truth is
     wrong: a line on standard error says so, and nothing counts as known.
     """
-    from phaze_opt.objective.evaluate import Objective
-    from phaze_opt.objective.goals import goal_directions, problem_digest
-    from phaze_opt.study.certified_truth import certificates_directory, contradiction
-    from phaze_opt.study.disk.directory import truths_directory
-    from phaze_opt.study.truth import known_truth
-
     result, scenario, goal = answer.result, answer.scenario, answer.config.goal
     if len(goal_directions(goal)) > 1:
         return None
@@ -121,8 +114,5 @@ def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) ->
 
 def _find_pipeline(result: SearchResult, scenario: Scenario) -> HeterogeneousEvaluation | None:
     """The best pipeline of one design per stage among the designs of a search; None if none fits."""
-    from phaze_opt.objective.evaluate import Objective
-    from phaze_opt.search.heterogeneous import heterogeneous_of_search
-
     with working("placing one design per stage"):
         return heterogeneous_of_search(result, Objective(scenario))

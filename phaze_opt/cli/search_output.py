@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.cli import output
 from phaze_opt.cli.architectures import inline_architecture
 from phaze_opt.cli.exit_codes import TRIALS_KEPT
+from phaze_opt.cli.search_answer import SearchAnswer
+from phaze_opt.objective.caveats import notes_to_json
+from phaze_opt.objective.design_detail import detail_design
+from phaze_opt.objective.evaluation import evaluation_to_json
+from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+from phaze_opt.objective.scenario import Scenario
+from phaze_opt.report.design import limits_sentence
+from phaze_opt.report.gantt import gantt_figure
+from phaze_opt.report.page import REPORT_NAME
+from phaze_opt.report.pipeline import pipeline_figure
+from phaze_opt.report.search import heterogeneous_contents, search_contents, write_search_report
+from phaze_opt.search.result import SearchResult
+from phaze_opt.track.protocol import Delivery, TrackingSession
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from plotly.graph_objects import Figure
-
-    from phaze_opt.cli.search_answer import SearchAnswer
-    from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
-    from phaze_opt.objective.scenario import Scenario
-    from phaze_opt.search.result import SearchResult
-    from phaze_opt.track.protocol import Delivery, TrackingSession
 
 
 def answer_to_json(answer: SearchAnswer, session: TrackingSession) -> dict[str, Any]:
     """The line that ``--json`` prints."""
-    from phaze_opt.objective.caveats import notes_to_json
-    from phaze_opt.objective.evaluation import evaluation_to_json
-
     result = answer.result
     return {
         "best": evaluation_to_json(result.best) if result.best is not None else None,
@@ -70,8 +74,6 @@ def print_answer(answer: SearchAnswer, *, is_json: bool) -> None:
         output.say(f"interrupted after {result.evaluations} trials; {TRIALS_KEPT}")
     if is_json:
         return
-    from phaze_opt.report.design import limits_sentence
-    from phaze_opt.report.search import heterogeneous_contents, search_contents
 
     screen = output.out()
     if result.best is not None:
@@ -100,16 +102,12 @@ def print_record(answer: SearchAnswer, session: TrackingSession, *, is_json: boo
 
 def common_reason(result: SearchResult) -> str:
     """The reason that most trials were infeasible for."""
-    from collections import Counter
-
     reasons = Counter(record.evaluation.reason for record in result.trials)
     return f"most often: {reasons.most_common(1)[0][0]}" if reasons else "the strategy proposed nothing"
 
 
 def page_of(answer: SearchAnswer) -> Path:
     """Where the page of a search is, once it is written."""
-    from phaze_opt.report.page import REPORT_NAME
-
     return answer.config.work_dir / answer.result.search_id / "report" / REPORT_NAME
 
 
@@ -131,8 +129,6 @@ def _write_page(answer: SearchAnswer) -> dict[str, Path]:
     Raises:
         InputError: the directory of the search cannot be written.
     """
-    from phaze_opt.report.search import write_search_report
-
     result, scenario = answer.result, answer.scenario
     return write_search_report(
         result,
@@ -152,9 +148,6 @@ def _best_figures(result: SearchResult, scenario: Scenario) -> dict[str, Figure]
     """Gantt charts of the best design's layers and its pipeline over time; for one model only."""
     if result.best is None or len(scenario.models) != 1:
         return {}
-    from phaze_opt.objective.design_detail import detail_design
-    from phaze_opt.report.gantt import gantt_figure
-    from phaze_opt.report.pipeline import pipeline_figure
 
     detail = detail_design(result.best, scenario=scenario)
     charts = {

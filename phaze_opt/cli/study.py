@@ -12,7 +12,6 @@ import typer
 from phaze_opt.cli import options
 from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INTERRUPTED
 from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered, spared, working
-from phaze_opt.cli.progress import study_progress
 from phaze_opt.objective.scenario_options import Declaration, Kind
 from phaze_opt.record.suggestions import parse_word
 
@@ -89,6 +88,7 @@ def run(
     json: options.JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
+    from phaze_opt.cli.progress import study_progress
     from phaze_opt.cli.study_output import print_record, print_study, study_to_json
     from phaze_opt.report.study.findings import describe_findings
     from phaze_opt.study.execution.engine import shared_engine

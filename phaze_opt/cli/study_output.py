@@ -1,31 +1,28 @@
 """What ``phaze-opt study`` prints: one line of JSON, or tables and sentences for a person."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phaze_opt.cli.output import SEARCH_COUNTS, out, print_tables
-
-if TYPE_CHECKING:
-    from phaze_opt.report.table import TableContent
-    from phaze_opt.study.compare import StudyComparison
-    from phaze_opt.study.disk.directory import StudyDirectory
-    from phaze_opt.study.result import FailedSearch, StudyResult
-    from phaze_opt.study.scores import ContenderScore, StudySummary
-    from phaze_opt.track.protocol import StudyTrackingSession
+from phaze_opt.errors import InputError
+from phaze_opt.objective.evaluation import evaluation_to_json
+from phaze_opt.objective.goals import Goal
+from phaze_opt.report.study.findings import describe_changes, describe_findings, describe_unmatched
+from phaze_opt.report.table import Column, TableContent
+from phaze_opt.study.compare import StudyComparison
+from phaze_opt.study.disk.directory import StudyDirectory, read_plan
+from phaze_opt.study.load import best_evaluation
+from phaze_opt.study.result import FailedSearch, StudyResult
+from phaze_opt.study.scores import ContenderScore, StudySummary
+from phaze_opt.study.summary import summarise
+from phaze_opt.track.protocol import StudyTrackingSession
 
 
 def study_to_json(result: StudyResult, session: StudyTrackingSession, *, wall_s: float) -> dict[str, Any]:
     """The line that ``--json`` prints; ``best`` is that of the first condition, counts are of all searches together."""
-    from phaze_opt.objective.evaluation import evaluation_to_json
-    from phaze_opt.report.study.findings import describe_findings
-    from phaze_opt.study.load import best_evaluation
-    from phaze_opt.study.summary import summarise
-
     found = {condition.key: best_evaluation(result, condition) for condition in result.conditions}
     best = {key: None if value is None else evaluation_to_json(value) for key, value in found.items()}
     summary = summarise(result) if result.cells else None
@@ -67,9 +64,6 @@ def _regret(summary: StudySummary | None) -> dict[str, float] | None:
 
 def print_study(result: StudyResult) -> None:
     """What was found, in a table and in sentences."""
-    from phaze_opt.report.study.findings import describe_findings
-    from phaze_opt.study.summary import summarise
-
     screen = out()
     if result.cells:
         summary = summarise(result)
@@ -91,9 +85,6 @@ def print_record(files: Mapping[str, Path], session: StudyTrackingSession) -> No
 
 def contenders_table(summary: StudySummary, result: StudyResult) -> TableContent:
     """Contenders, best first: regret, evaluations to the targets, cost; made to fit 80 columns."""
-    from phaze_opt.objective.goals import Goal
-    from phaze_opt.report.table import Column, TableContent
-
     targets = result.config.judgement.targets
     headings = ["median regret", *(f"to {100 * target:g} %" for target in targets), "probes", "time"]
     rows = tuple(
@@ -126,9 +117,6 @@ def _evaluations(score: ContenderScore, target: float) -> str:
 
 def list_rows(studies: Sequence[StudyDirectory]) -> list[dict[str, Any]]:
     """A row per study."""
-    from phaze_opt.errors import InputError
-    from phaze_opt.study.disk.directory import read_plan
-
     rows = []
     for study in studies:
         try:
@@ -152,8 +140,6 @@ def list_rows(studies: Sequence[StudyDirectory]) -> list[dict[str, Any]]:
 
 def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     """The studies as a table."""
-    from phaze_opt.report.table import Column, TableContent
-
     columns = (Column("study"), Column("identifier"), Column("searches", is_number=True), Column("age", is_number=True))
     cells = tuple(
         (
@@ -177,9 +163,6 @@ def describe_age(age_s: float) -> str:
 
 def print_comparison(comparison: StudyComparison) -> None:
     """What both studies have, side by side, then what it says and what only one of them has."""
-    from phaze_opt.report.study.findings import describe_changes, describe_unmatched
-    from phaze_opt.report.table import Column, TableContent
-
     screen = out()
     headings = ["first", "second", "difference", "p", "evaluations"]
     rows = tuple(

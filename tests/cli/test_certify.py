@@ -10,12 +10,10 @@ from kits.drawn_worlds import analyse_drawn_worlds
 from kits.toy_proof import ToyProver
 from sample_files import space_text
 
-from phaze_opt.certify import prove
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.check import check as checking
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.robust import analyse as analysing
 from phaze_opt.cli import certify_run
 from phaze_opt.errors import CertificateError, InputError, SolverError
 from phaze_opt.hardware.constants import load_constants
@@ -49,7 +47,7 @@ def use(monkeypatch):
     """Puts a prover in place of the package's."""
 
     def replace_prover(prover):
-        monkeypatch.setattr(prove, "certify", prover)
+        monkeypatch.setattr(certify_run, "certify", prover)
         return prover
 
     return replace_prover
@@ -210,7 +208,7 @@ def test_ctrl_c_says_how_to_go_on(arguments, use, capsys):
 
 def test_robust_adds_worlds(arguments, use, capsys, monkeypatch, tmp_path):
     use(ToyProver())
-    monkeypatch.setattr(analysing, "analyse_robustness", analyse_drawn_worlds)
+    monkeypatch.setattr(certify_run, "analyse_robustness", analyse_drawn_worlds)
     more = ["--robust", "--robust-samples", "1", "--no-tracking", "--micro-batch", "4"]
     _, out, err = run([*arguments, *more, "--json"], capsys)
     robust = json.loads(out)["robust"]
@@ -261,7 +259,7 @@ def test_ctrl_c_among_the_worlds_says_how_to_go_on(arguments, use, capsys, monke
         raise KeyboardInterrupt
 
     use(ToyProver())
-    monkeypatch.setattr(analysing, "analyse_robustness", interrupted)
+    monkeypatch.setattr(certify_run, "analyse_robustness", interrupted)
     refused([*arguments, "--robust", "--no-tracking"], capsys, "--resume", code=130)
 
 
