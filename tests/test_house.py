@@ -1,6 +1,8 @@
 """Rules of the house: no circles, one name one thing, files and signatures that can be read, axes in few places."""
 
 import ast
+import importlib.util
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -10,10 +12,13 @@ import pytest
 import phaze_opt
 
 ROOT = Path(phaze_opt.__file__).parent
-MODULES = {
-    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
+SOURCES = {
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path.read_text()
     for path in sorted(ROOT.rglob("*.py"))
 }
+MODULES = {module: ast.parse(text) for module, text in SOURCES.items()}
+DOTTED = re.compile(r"(?<!`)`((?:[a-z_]+\.)+\w+)`(?!`)")
+"""A name in a docstring that says where it stands, such as `objective.scenario.Scenario`."""
 MAX_PARAMETERS = 14
 MAX_LINES = 500
 MAX_FILES = 475
@@ -64,3 +69,22 @@ def test_signatures_and_files_can_be_read():
 def test_a_parameter_of_the_chip_stands_in_few_files(word):
     naming = [path for path in ROOT.rglob("*.py") if word in path.read_text(encoding="utf-8")]
     assert len(naming) <= MAX_FILES_OF_A_WORD, sorted(str(path.relative_to(ROOT)) for path in naming)
+
+
+def stands(name: str, module: str) -> bool:
+    """Whether a dotted name is a module, or a name in one, seen from the package or from a room the module is in."""
+    parts = module.split(".")
+    for start in range(len(parts)):
+        full = ".".join([*parts[: start + 1], name])
+        *path, last = full.split(".")
+        if full in MODULES or ".".join(path) in MODULES and re.search(rf"\b{last}\b", SOURCES[".".join(path)]):
+            return True
+    return False
+
+
+def test_names_in_docstrings_stand_where_they_say():
+    lost = {
+        (module, name) for module, text in SOURCES.items() for name in DOTTED.findall(text) if not stands(name, module)
+    }
+    others = {(module, name) for module, name in lost if importlib.util.find_spec(name.partition(".")[0]) is None}
+    assert not others

@@ -1,7 +1,7 @@
 """Closing one point: its own dual vectors where they can matter, its exact solution, proof trees for what is left.
 
 Vectors and trees are made for the tensor degree that limits the point, and for the next one should that limit it then:
-the others are ruled out by what the pools have, as in `objective.placing`.
+the others are ruled out by what the pools have, as in `objective.best_placement`.
 """
 
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class RefineGoal:
     Attributes:
         enough_rate: the point is ruled out once its throughput is bounded by this, samples/s.
         slack: or by this many times what it attains itself.
-        effort: of schedules and trees, 0 .. `solving.NUM_EFFORTS` - 1.
+        effort: of schedules and trees, 0 .. `exact_solution.NUM_EFFORTS` - 1.
     """
 
     enough_rate: float

@@ -78,13 +78,8 @@ def certify(
         _refuse_beside_check(context)
         _check(proof.check, is_json=json)
         return
-    from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-    from phaze_opt.certify.robust.result import RobustOptions
-    from phaze_opt.cli.certify_run import ProofRun
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.objective.goals import Goal
-    from phaze_opt.study.certified_truth import certificates_directory
-    from phaze_opt.track.guard import open_certificate_tracker
 
     if not proof.robust:
         _refuse_without_robust(context)
@@ -96,6 +91,12 @@ def certify(
     constants = load_constants()
     problem_scenario = load_scenario(scenario, loaded, common=models.common, constants=constants)
     goal = parse_word(Goal, proof.objective, source="--objective")
+    from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
+    from phaze_opt.certify.robust.result import RobustOptions
+    from phaze_opt.cli.certify_run import ProofRun
+    from phaze_opt.study.certified_truth import certificates_directory
+    from phaze_opt.track.guard import open_certificate_tracker
+
     runs_directory(records.work_dir)
     check_file_to_write(report, option="--report", example="certificate.html")
     where = certificates_directory(records.work_dir)
@@ -139,13 +140,13 @@ def _check(path: Path, *, is_json: bool) -> None:
         InputError: there is no certificate.
         CertificateError: it is refused; the sentence names the row and the rule.
     """
+    if not is_there(path):
+        message = f"'{path}' does not exist; give the directory of a certificate"
+        raise InputError(message, source="--check")
     from phaze_opt.certify.check.check import check_certificate
     from phaze_opt.cli.certify_output import print_check
     from phaze_opt.cli.progress import progress
 
-    if not is_there(path):
-        message = f"'{path}' does not exist; give the directory of a certificate"
-        raise InputError(message, source="--check")
     try:
         with says_what_is_kept("a check keeps nothing: run it again"), progress("check", is_transient=is_json) as show:
             report = check_certificate(

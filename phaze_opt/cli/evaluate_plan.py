@@ -41,6 +41,11 @@ DEFAULT_DTYPE = "bf16"
 PLAN_RECOMPUTE = ("none", "selective", "full")
 """Words of ``--recompute`` that only whole plans know."""
 OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator")
+OF_PLANS = (
+    "devices", "global_batch", "sequence_length", "network", "optimizer", "attention", "recompute", "tensor_parallel",
+    "is_sequence_parallel",
+)  # fmt: skip
+"""Options of a scenario that plans are made of; those of schedules are for plans of designed chips."""
 """Options of what is scheduled."""
 DEFAULT_TOP = 10
 
@@ -203,14 +208,14 @@ def _chip_notes(request: EvaluateRequest) -> tuple[str, ...]:
 
 
 def _refuse_chip_options(request: EvaluateRequest) -> None:
-    """What whole plans do not go with."""
-    given = {
-        "--sensitivity": request.with_sensitivity,
-        "--max-area-mm2": request.scenario.max_area_mm2,
-        "--max-tdp-w": request.scenario.max_tdp_w,
+    """Options that whole plans do not go with: whatever of a scenario plays no part in them."""
+    given = {"--sensitivity": request.with_sensitivity} | {
+        known.flag: getattr(request.scenario, known.name) != known.default
+        for known in declarations(ScenarioOptions).values()
+        if known.name not in OF_PLANS + OF_SCHEDULES
     }
-    for option, value in given.items():
-        if value:
+    for option, is_given in given.items():
+        if is_given:
             message = "does not go with options of a parallel plan; leave one or the other out"
             raise InputError(message, source=option)
 

@@ -1,22 +1,23 @@
 """Progress of the long commands on standard error: bars on a terminal, a line a minute elsewhere."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from rich import progress as bars
-from rich.console import Group
-from rich.live import Live
-from rich.table import Table
-
-from phaze_opt.certify.result import CertifyProgress, CertifyStage
 from phaze_opt.cli.output import console, say
-from phaze_opt.objective.goals import Goal
-from phaze_opt.report.certificate import progress_row
-from phaze_opt.study.events import StudyProgress, StudyStage
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from phaze_opt.certify.result import CertifyProgress
+    from phaze_opt.objective.goals import Goal
+    from phaze_opt.study.events import StudyProgress
 
 MAX_ROWS = 10
 """Latest moves of a proof's incumbent or bound that are shown."""
@@ -51,6 +52,8 @@ def progress(command: str, *, is_transient: bool) -> Iterator[Show]:
 @contextmanager
 def _bars(*, is_transient: bool) -> Iterator[Show]:
     """A bar per stage."""
+    from rich import progress as bars
+
     bar = bars.Progress(
         bars.TextColumn("{task.description}", style="bold", markup=False),
         bars.BarColumn(),
@@ -148,6 +151,9 @@ def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyP
         with lines.printed():
             yield lambda moved: lines.note(*_in_words(moved, goal))
         return
+    from rich import progress as bars
+    from rich.console import Group
+    from rich.live import Live
 
     bar = bars.Progress(
         bars.TextColumn("[bold]{task.description}"),
@@ -177,6 +183,8 @@ def _is_known(progress: CertifyProgress) -> bool:
 
 def _stage_of_proof(progress: CertifyProgress) -> tuple[int, int, str]:
     """Done, of how many, and in words."""
+    from phaze_opt.certify.result import CertifyStage
+
     if progress.stage is CertifyStage.BOUNDING:
         return progress.num_bounded, progress.num_points, f"{progress.num_bounded:,} of {progress.num_points:,} points"
     total = progress.num_solved + progress.num_open
@@ -185,6 +193,8 @@ def _stage_of_proof(progress: CertifyProgress) -> tuple[int, int, str]:
 
 def _in_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int, str]:
     """Stage, done, of how many, and incumbent, bound and gap where they are known."""
+    from phaze_opt.report.certificate import progress_row
+
     done, total, _ = _stage_of_proof(progress)
     values = dict(zip(HEADINGS, progress_row(progress, goal=goal), strict=True))
     known = [f"{name} {values[name]}" for name in HEADINGS[3:] if values[name]] if _is_known(progress) else []
@@ -192,6 +202,10 @@ def _in_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int, str
 
 
 def _draw_moves(moves: deque[CertifyProgress], goal: Goal) -> Table:
+    from rich.table import Table
+
+    from phaze_opt.report.certificate import progress_row
+
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -203,6 +217,8 @@ def _draw_moves(moves: deque[CertifyProgress], goal: Goal) -> Table:
 @contextmanager
 def study_progress(name: str, *, is_quiet: bool) -> Iterator[Callable[[StudyProgress], None]]:
     """Trials, and a bar for every other stage."""
+    from phaze_opt.study.events import StudyStage
+
     with progress(f"study {name}", is_transient=is_quiet) as show:
 
         def tell(moved: StudyProgress) -> None:

@@ -77,8 +77,6 @@ def search(
     json: JsonOption = False,
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
-    from phaze_opt.cli.search_answer import find_answer
-    from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.track.guard import open_tracker
 
@@ -88,6 +86,9 @@ def search(
     name = f"{models.names} on {scenario.devices} with {options.strategy}"
     config = _config(options, records, name=name)
     points = load_space(space, problem, is_json=json, nothing=NOTHING_FOUND)
+    from phaze_opt.cli.search_answer import find_answer
+    from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver
+
     session = open_tracker(records.chosen_tracker, records.tracker_config())
     result = _run(config, problem, points, session, is_quiet=json)
     answer = find_answer(

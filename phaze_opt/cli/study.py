@@ -183,7 +183,7 @@ def _failed(result: StudyResult, file: Path) -> str:
 @app.command("list")
 def list_command(*, work_dir: WorkDirOption = Path(), json: options.JsonOption = False) -> None:
     """List the studies of the working directory, latest first."""
-    from phaze_opt.cli.study_output import list_rows, print_list
+    from phaze_opt.cli.study_list import list_rows, print_list
     from phaze_opt.study.disk.directory import list_studies
 
     rows = list_rows(list_studies(work_dir))

@@ -2,7 +2,7 @@
 
 Points, columns, the axes of a space, its files, Optuna's parameters, certificates, MLflow's parameters and the tables
 of reports follow from the fields of `Design`. A parameter is added by a field here and by what it means for the chip
-in `design.chips_of`.
+in `designed_chip.chips_of`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -26,7 +26,7 @@ class HbmForm(StrEnum):
 
 
 def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | None = None) -> AcceleratorTable:
-    """The chips that points mean: what every parameter of `template.Design` is on a chip.
+    """The chips that points mean: what every parameter of `chip_template.Design` is on a chip.
 
     Args:
         points: columns of one shape, or of shapes that broadcast.

@@ -111,7 +111,8 @@ class Network:
     """Dimensions from the innermost outwards; the outermost grows to hold whatever devices the cluster has."""
 
     name: str
-    dimensions: tuple[NetworkDimension | MeasuredDimension | ChunkedDimension, ...]
+    # The most special first: JSON values are written and read as those of the first class that fits.
+    dimensions: tuple[MeasuredDimension | ChunkedDimension | NetworkDimension, ...]
 
     def __post_init__(self) -> None:
         """A network has at least one dimension."""

@@ -114,7 +114,6 @@ def _read_preset(name: str) -> Document:
 
 def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None, default_name: str) -> Accelerator:
     numbers = check_architecture(document)
-    clock_hz = numbers.get("clock_hz", constants.value("design.clock_hz"))
     glb_rate, l2_bytes, dtype_bytes = (
         numbers.get(key) for key in ("glb_bandwidth_bytes_per_s", "l2_bytes", "dtype_bytes")
     )
@@ -124,7 +123,7 @@ def _build(document: Document, *, constants: Constants, hbm_form: HbmForm | None
         constants=constants,
         hbm_form=hbm_form,
         name=str(document.values.get("name") or default_name),
-        clock_hz=clock_hz,
+        clock_hz=numbers.get("clock_hz"),
         hbm_bandwidth_bytes_per_s=numbers.get("hbm_bandwidth_bytes_per_s"),
         glb_bytes_per_cycle=numbers.get("glb_bytes_per_cycle"),
         l2_bytes=None if l2_bytes is None else int(l2_bytes),

@@ -141,9 +141,11 @@ class Evaluation:
 SCALARS = tuple(
     name
     for name, kind in get_type_hints(Evaluation).items()
-    if kind in (str, int, float, EvaluationStatus) and name != "num_parameters"
+    if kind in (str, int, float, float | None, EvaluationStatus) and name != "num_parameters"
 )
 """Fields of `Evaluation` that are themselves in its JSON; ``num_parameters`` is printed as ``parameters``."""
+_LATER = frozenset(field.name for field in fields(Evaluation) if field.default is None)
+"""Metrics that came after files were written, and are not known of what those hold."""
 _AS_PLAIN = {"breakdown": TimeBreakdown, "provenance": Provenance, "effort": Effort}
 """Fields whose JSON is that of `plain_data`."""
 
@@ -228,7 +230,7 @@ def evaluation_from_json(data: Mapping[str, Any]) -> Evaluation:
 def _evaluation_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of `Evaluation`; types are not looked at yet."""
     return {
-        **{name: data[name] for name in SCALARS},
+        **{name: data.get(name) if name in _LATER else data[name] for name in SCALARS},
         **{name: _fields_of(kind, data[name]) for name, kind in _AS_PLAIN.items()},
         "num_parameters": data["parameters"],
         "accelerator": _fields_of(Accelerator, data["architecture"]),

@@ -14,7 +14,7 @@ from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
-from phaze_opt.record.plain_data import to_plain
+from phaze_opt.record.plain_data import field_values
 from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace, load_space, phaze_space
@@ -158,8 +158,9 @@ class Scenario:
         Raises:
             PluginError: the estimator is unknown or fails to load.
         """
-        parts = [to_plain(Scenario, self), load_constants().digest, *_fitted_digests(self.estimator)]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        parts = [field_values(self), load_constants().digest, *_fitted_digests(self.estimator)]
+        canonical = json.dumps(parts, sort_keys=True, default=str)
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _fitted_digests(estimator: str) -> tuple[str, ...]:

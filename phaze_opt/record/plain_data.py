@@ -1,9 +1,13 @@
 """Dataclasses as JSON values, and back without loss."""
 
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import shorten_path
@@ -19,6 +23,34 @@ def later(default: object) -> Any:
     So the JSON values of a dataclass, and digests of them, stay those of versions that did not have the field.
     """
     return Field(exclude_if=lambda value: value == default)
+
+
+def field_values(value: object) -> Any:
+    """The fields of nested dataclasses, of whatever classes they are, but those that are left out by `later`.
+
+    For digests: other than `to_plain`, it keeps what a subclass adds, and numbers as they are.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        rules = _later_fields(value.__class__)
+        found = {each.name: getattr(value, each.name) for each in fields(value)}
+        return {name: field_values(each) for name, each in found.items() if name not in rules or not rules[name](each)}
+    if isinstance(value, list | tuple):
+        return [field_values(each) for each in value]
+    if isinstance(value, dict):
+        return {key: field_values(each) for key, each in value.items()}
+    return value
+
+
+@cache
+def _later_fields(kind: type[Any]) -> dict[str, Callable[[object], bool]]:
+    """Of the fields that `later` annotates, what says whether a value is left out."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        name: each.exclude_if
+        for name, hint in hints.items()
+        for each in getattr(hint, "__metadata__", ())
+        if isinstance(each, FieldInfo) and each.exclude_if is not None
+    }
 
 
 def to_plain(kind: type[Any], value: object) -> Any:

@@ -10,7 +10,7 @@ What is different here:
 - Its faults are not reproduced: compute in ms added to communication in s, the weight-gradient matmul that is never
   counted, batched linear layers that lose their batch, bandwidths that make many small arrays free of cost. They are
   faults of what it evaluates; here the evaluation is everybody's. Likewise the estimate cache with one entry per core,
-  and the expert placement whose infeasibility aborts the program (`objective.references`).
+  and the expert placement whose infeasibility aborts the program (`objective.reference_machines`).
 - A bucket without any feasible point says nothing of throughput and does not count among the five; otherwise a power or
   memory limit that the largest chips break would end the sweep before it has seen a design.
 - Where a pruner drops points, their bounds stand in for their values in the stop rule.

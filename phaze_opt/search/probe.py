@@ -131,7 +131,7 @@ MAX_SHARE_OF_SPACE = 0.5
 
 
 def bound_values(goal: Goal, bound: PointBound) -> tuple[float, ...]:
-    """The objectives of a bound in the order of `goals.goal_directions`; empty if certainly infeasible."""
+    """The objectives of a bound in the order of `goal_directions`; empty if certainly infeasible."""
     if not bound.may_be_feasible:
         return ()
     if goal is Goal.THROUGHPUT:

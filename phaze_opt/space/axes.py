@@ -14,14 +14,14 @@ from phaze_opt.hardware.chip_template import AXES, JOINED_AXES, SIZE_AXES, AxisR
 MAX_AXIS_VALUES = 4096
 """Most values an axis may have; finer steps than this say nothing about a chip."""
 ROW_AXES = (*SIZE_AXES, *(axis.name for axis in AXES if axis.role is AxisRole.COUNT))
-"""Axes of a row of `kept.KeptRows`, the slowest first: all that enters the area but the number of vector cores."""
+"""Axes of a row of `kept_architectures.KeptRows`, the slowest first: all of the area but the number of vector cores."""
 _FOLLOWING = {axis.name: axis.follows for axis in AXES if axis.follows}
 
 
 @bind_fields(tuple[int, ...])
 @dataclass(frozen=True, slots=True)
 class Axes(Design[tuple[int, ...]]):
-    """Increasing positive values of every axis; empty where designs take the default of `template.Axis`."""
+    """Increasing positive values of every axis; empty where designs take that of the axis."""
 
     def __post_init__(self) -> None:
         """Refuse empty axes, values below one and values out of order."""

@@ -32,8 +32,8 @@ def read_space_file(path: Path) -> SpaceFile:
     """Read a space.
 
     Top level: ``name``, ``area_budget_mm2`` (the Phaze budget by default), ``min_area_fraction`` (0.3 by default) and a
-    table ``axes`` with the keys of `template.AXES`; those with a default or with values that are searched unless others
-    are given may be left out.
+    table ``axes`` with the keys of `hardware.chip_template.AXES`; those with a default or with values that are searched
+    unless others are given may be left out.
     An axis is a list of values, ``{low, high, step}`` or ``{low, high, factor}``; the high end is included if met.
 
     Raises:

@@ -2,6 +2,6 @@
 
 What others use lies here: `config` and `plan` (what is compared), `run` and `events` (doing it), `load` and
 `result` (reading it back), `truth` (true optima), `summary`, `scores` and `compare` (judging). The rest, by room:
-`files` (TOML to a plan), `disk` (the study's directory), `stores` (shared evaluations), `engine` (processes),
+`files` (TOML to a plan), `disk` (the study's directory), `stores` (shared evaluations), `execution` (processes),
 `judging` (regret, tests, what claims stand on) and `generality` (per-model against common designs).
 """

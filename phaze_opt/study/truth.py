@@ -205,7 +205,7 @@ class _Candidate:
         evaluation: the best of it so far.
         value: of the goal, attained.
         value_upper: that the schedules' gaps leave possible.
-        effort: of `certify.solving` that was put into it.
+        effort: of `certify.exact_solution` that was put into it.
     """
 
     index: int

@@ -1,8 +1,8 @@
 """MLflow: a run per search (or study, strategy and seed) and a child run per trial, delivered from the records on disk.
 
-A session writes down what the record of a search, study or proof does not say itself (`track.order`) and nothing else.
-A process of its own (`track.deliver`) follows the record and writes to the store while the search goes on; what the
-store does not take is taken from the record later.
+A session writes down what the record of a search, study or proof does not say itself (`track.pending_delivery`) and
+nothing else. A process of its own (`track.deliver`) follows the record and writes to the store while the search goes
+on; what the store does not take is taken from the record later.
 """
 
 import json

@@ -147,7 +147,7 @@ def read_datasets(
     if path is None:
         return _own(tuple(names)), ()
     if is_directory(path):
-        return _read_folder(path, names, machines)
+        return _read_folder(path, names, machines, place=f" in {shorten_path(path)}")
     if len(names) > 1:
         message = f"one file is one data set, but {len(names)} names were given; give the one it is like, or a folder"
         raise InputError(message, source="--dataset")
@@ -161,7 +161,7 @@ def _own(names: Sequence[str]) -> tuple[Dataset, ...]:
 
 
 def _read_folder(
-    folder: Path, names: Sequence[str], machines: DeviceCatalogue | None
+    folder: Path, names: Sequence[str], machines: DeviceCatalogue | None, *, place: str = ""
 ) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
     try:
         files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
@@ -174,7 +174,7 @@ def _read_folder(
         raise InputError(message, source=shorten_path(folder))
     for name in names:
         if name not in known:
-            message = f"no data set is named '{name}'; {suggest(name, known)}"
+            message = f"no data set is named '{name}'{place}; {suggest(name, known)}"
             raise InputError(message, source="--dataset")
     order = {name: index for index, name in enumerate(DATASET_SCHEMAS)}
     wanted = sorted(names or known, key=lambda name: (order.get(name, len(order)), name))

@@ -1,6 +1,7 @@
 """`phaze-opt evaluate` with options of a parallel plan."""
 
 import json
+import re
 from importlib import resources
 
 import pytest
@@ -158,7 +159,9 @@ NOTED = (
 
 def test_what_is_said_of_plans(capsys, snapshot):
     plan = [*BERT, "--devices", "32", *FIXED]
-    assert {more: run_json([*plan, *more.split()], capsys)["setting"]["notes"] for more in NOTED} == snapshot
+    notes = {more: run_json([*plan, *more.split()], capsys)["setting"]["notes"] for more in NOTED}
+    # Errors are figures of the fit; the sentence is pinned, not they.
+    assert {more: [re.sub(r"\d+\.\d %", "x %", note) for note in said] for more, said in notes.items()} == snapshot
 
 
 def test_a_real_machine_is_priced_with_the_software_measured_on_it(capsys):

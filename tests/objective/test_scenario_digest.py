@@ -2,16 +2,18 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.protocol import FittedEstimator
-from phaze_opt.hardware.network import Cluster
+from phaze_opt.hardware.network import Cluster, Network, NetworkDimension
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.workload.config import load_model
+from phaze_opt.workload.training import AttentionForm, Optimizer
 
 
 class Fitted(AnalyticEstimator):
@@ -60,3 +62,44 @@ def test_a_switch_that_came_later_counts_where_it_is_set(monkeypatch: pytest.Mon
     )
     assert plain.digest == relu.digest
     assert ["has_relu" in text for text in written] == [False, True]
+
+
+BUDGETS = {"max_area_mm2": 400, "max_tdp_w": 300.5, "schedule_gap": 0.0, "schedule_nodes": 0}
+CHOICES = {"estimator": "calibrated", "sequence_length": 1024, "is_sequence_parallel": False}
+KNOWN = {
+    "a2d7619fdb89b3be": (["bert-large"], "two-level", {}),
+    "068a50e05c6097c7": (["llama-2-7b"], "dgx-a100", {}),
+    "9db51bc829ffb72f": (["gpt2-xl"], "phaze", {"optimizer": Optimizer.SGD, "attention": AttentionForm.UNFUSED}),
+    "04449f4f463ba707": (["opt-1.3b"], "tpu-v4-torus", {"tensor_parallel": (1, 2)}),
+    "1e19ff3363a83133": (["tiny", "bert-large"], "dgx-h100", {"common": CommonMean.WORST}),
+    "037b86c4041a54af": (
+        ["mixtral-8x7b"],
+        "two-level",
+        {"max_area_mm2": 400, "max_tdp_w": 300.5, "schedule_gap": 0.0, "schedule_nodes": 0},
+    ),
+    "755b1f4a68a9ee9a": (
+        ["gpt3-175b"],
+        "two-level",
+        {"estimator": "calibrated", "sequence_length": 1024, "is_sequence_parallel": False},
+    ),
+}
+"""Beginnings of digests as they were on 23 November 2026 (bd43fee), the constants' own digest apart."""
+
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_digests_of_before_hold(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates, kept searches and studies are found by them: who changes one voids what people keep."""
+    models, network, given = KNOWN[known]
+    monkeypatch.setattr("phaze_opt.objective.scenario.load_constants", lambda: SimpleNamespace(digest="constants"))
+    monkeypatch.setattr("phaze_opt.objective.scenario._fitted_digests", lambda name: ())
+    cluster = Cluster(64, load_network(network, num_devices=64))
+    assert Scenario(tuple(map(load_model, models)), cluster, 256, **given).digest.startswith(known)
+
+
+def test_every_curve_counts_whatever_numbers_a_level_has() -> None:
+    """An integer latency once made a level of a curve a plain one, in JSON values and digests."""
+    curve = load_network("dgx-a100", num_devices=64).dimensions[0]
+    levels = replace(curve, latency_s=0), NetworkDimension(curve.topology, curve.size, curve.bandwidth_bytes_per_s, 0)
+    made = [replace(scenario("analytic"), cluster=Cluster(8, Network("x", (level,)))) for level in levels]
+    assert made[0].digest != made[1].digest
+    assert [from_plain(Scenario, to_plain(Scenario, each)) for each in made] == made

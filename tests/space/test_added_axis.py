@@ -72,6 +72,9 @@ def test_an_added_parameter_is_searched_proved_and_reported(package: Path, tmp_p
     assert check["valid"]
     assert proof["architecture"]["clock_hz"] == 1.4e9
     assert all(found["best"]["architecture"]["clock_hz"] in (0.7e9, 1.05e9, 1.4e9) for found in searches)
+    chip = "num_tc=4,num_vc=16,tc_width=64,tc_depth=64,glb_mb=8,hbm_gb=80,clock_mhz="
+    slow, fast = run(package, tmp_path, [["evaluate", *TASK, "--arch", f"{chip}{clock}"] for clock in (700, 1400)])
+    assert slow["throughput_samples_per_s"] < fast["throughput_samples_per_s"]
     assert study["is_complete"]
     winners = (tmp_path / study["directory"] / "report" / "winners.csv").read_text()
     assert "clock_mhz" in winners

@@ -10,9 +10,11 @@ import pytest
 from toy_study import CONFIG, ENGINE, Recorder, table
 
 from phaze_opt.errors import InputError
+from phaze_opt.plugins import PluginGroup
 from phaze_opt.record.worker_process import WorkerToldToEndError
 from phaze_opt.study.compare import compare_studies
-from phaze_opt.study.config import Contender
+from phaze_opt.study.config import Contender, Setting
+from phaze_opt.study.disk.plan_file import code_origins
 from phaze_opt.study.events import CellFinished, StudyFinished
 from phaze_opt.study.execution.contenders import contender_code
 from phaze_opt.study.load import load_study
@@ -178,3 +180,11 @@ def test_only_a_contender_of_the_study_is_restarted(tmp_path: Path) -> None:
         run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, restart=("rando",))
     assert caught.value.source == "--restart"
     assert not list(tmp_path.iterdir())
+
+
+def test_the_code_of_other_peoples_estimators_is_part_of_a_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: set[tuple[PluginGroup, str]] = set()
+    monkeypatch.setattr("phaze_opt.study.disk.plan_file.plugin_origins", lambda each: wanted.update(each) or ())
+    settings = tuple(Setting(name=name, estimator=name) for name in ("analytic", "calibrated", "mine"))
+    code_origins(replace(CONFIG, settings=settings))
+    assert [name for group, name in wanted if group is PluginGroup.ESTIMATORS] == ["mine"]

@@ -148,7 +148,7 @@ def test_a_folder_gives_its_data_sets_in_the_order_of_reports(tmp_path):
     assert re.search(r"passed over: README.md, other.csv$", notes[0])
     only, _ = read_datasets(tmp_path, ["op_tpu_gemm"])
     assert [dataset.name for dataset in only] == ["op_tpu_gemm"]
-    with pytest.raises(InputError, match="no data set is named 'op_tpu_gem'.*did you mean op_tpu_gemm"):
+    with pytest.raises(InputError, match="no data set is named 'op_tpu_gem' in .*did you mean op_tpu_gemm"):
         read_datasets(tmp_path, ["op_tpu_gem"])
 
 

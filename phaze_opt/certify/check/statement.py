@@ -19,6 +19,12 @@ from phaze_opt.workload.zoo import list_models
 OWN_ESTIMATORS = ("analytic", "calibrated")
 """The estimators that come with the package."""
 _MAX_NAME = 60
+_TOLD = frozenset((
+    "models", "cluster", "global_batch", "sequence_length", "optimizer", "attention", "exclusivity", "recompute",
+    "is_sequence_parallel", "tensor_parallel", "common", "max_area_mm2", "max_tdp_w", "estimator", "schedule_gap",
+    "schedule_nodes",
+))  # fmt: skip
+"""Fields of a scenario that sentences speak of, or that a proof does not depend on (the effort of schedules)."""
 _MAX_LISTED = 16
 _MAX_CHANGES = 4
 
@@ -78,8 +84,16 @@ def _describe_choices(scenario: Scenario, goal: str) -> str:
         f"{scenario.attention} attention, exclusivity {scenario.exclusivity}, recomputation {scenario.recompute}, "
         f"sequence parallel {'on' if scenario.is_sequence_parallel else 'off'}, "
         f"tensor degrees {_listed(sorted(set(scenario.tensor_parallel)))}, "
-        f"estimator {shown(scenario.estimator)}, budget {budgets or 'none'}"
+        f"estimator {shown(scenario.estimator)}, budget {budgets or 'none'}{''.join(_others(scenario))}"
     )
+
+
+def _others(scenario: Scenario) -> Iterator[str]:
+    """Choices that no sentence knows, where they are not at their default: an option that was added decides too."""
+    for field in fields(Scenario):
+        value = getattr(scenario, field.name)
+        if field.name not in _TOLD and value != field.default:
+            yield f", {field.name.replace('_', ' ')} {shown(str(value))}"
 
 
 def _describe_space(space: SearchSpace) -> str:

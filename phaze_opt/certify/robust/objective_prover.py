@@ -1,4 +1,4 @@
-"""The real prover of worlds: `proving.prove_problem` in each, and what exact evaluations of single points are worth."""
+"""The real prover of worlds: `certify.proof.prove_problem` in each; exact evaluations of single points."""
 
 import hashlib
 import math

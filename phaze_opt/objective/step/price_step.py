@@ -91,7 +91,7 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
     # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
     launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s
-    # Full recomputation is a second forward pass (`batch.forwards`), selective adds attention to backward.
+    # Full recomputation is a second forward pass (``batch.forwards``), selective adds attention to backward.
     again_s = attention_s * batch.is_selective[:, None]
 
     def of_stages(forward: Floats, backward: Floats) -> Floats:

@@ -132,7 +132,7 @@ def _too_few_seeds(standings: Sequence[Standing], *, level: float) -> list[str]:
 def _narrow_intervals(standings: Sequence[Standing]) -> list[str]:
     """A warning that intervals over few seeds promise too much.
 
-    Shares are of 400 normal and 400 exponential samples with a known mean, intervals as `bootstrap.mean_interval` makes
+    Shares are of 400 normal and 400 exponential samples with a known mean, intervals as `mean_interval` makes
     them: 72 and 66 % at 3 seeds, 87 and 83 % at 5, 92 and 85 % at 10, 92 and 93 % at 20.
     """
     least = min((one.num_observations for one in standings if one.num_observations), default=SEEDS_FOR_INTERVALS)

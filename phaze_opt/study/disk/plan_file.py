@@ -62,9 +62,14 @@ def plan_to_json(config: StudyConfig, conditions: Sequence[Condition]) -> dict[s
 
 
 def code_origins(config: StudyConfig) -> dict[str, tuple[PluginOrigin, ...]]:
-    """Where the code of each contender comes from: of its strategy, and of its pruner if it has one."""
+    """Where the code of each contender comes from: of its strategy, of its pruner if it has one, and of all estimators.
+
+    The package's own estimators are left out: its constants and versions stand for them.
+    """
     kinds = (PluginGroup.STRATEGIES, PluginGroup.PRUNERS)
-    named = {one.name: list(zip(kinds, (one.strategy, one.pruner), strict=True)) for one in config.contenders}
+    estimators = {setting.estimator for setting in config.settings} - {"analytic", "calibrated"}
+    priced = [(PluginGroup.ESTIMATORS, name) for name in sorted(estimators)]
+    named = {one.name: [*zip(kinds, (one.strategy, one.pruner), strict=True), *priced] for one in config.contenders}
     found = {(one.group, one.name): one for one in plugin_origins(set(chain(*named.values())))}
     return {
         name: tuple(found[group, plugin] for group, plugin in wanted if (group, plugin) in found)

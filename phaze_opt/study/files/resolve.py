@@ -11,6 +11,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import MAX_DEVICES
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.goals import goal_directions
 from phaze_opt.objective.scenario import Scenario, build_scenario, build_space, check_estimator
 from phaze_opt.objective.scenario_options import SpaceOptions
@@ -201,7 +202,7 @@ def _resolve_scenario(setting: Setting, workload: Workload, constants: Constants
     is_positive = setting.max_tdp_w is None or setting.max_tdp_w > 0
     _require(is_positive, at_setting("max_tdp_w"), f"{setting.max_tdp_w} must be positive")
     with at_setting("estimator"):
-        check_estimator(setting.estimator)
+        load_estimator(check_estimator(setting.estimator))
     with at_setting(""):
         return build_scenario(setting, models, network=network, common=workload.common)
 

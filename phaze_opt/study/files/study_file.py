@@ -167,7 +167,8 @@ class StudyOrigin:
             path = self._path(kind, name, key or str(error.key or ""), error)
             raise self.toml.fault(_plain(error), *path) from error
         except PluginError as error:
-            path = self._path(kind, name, "pruner" if "pruner" in str(error) and key else "strategy", error)
+            plugin = "pruner" if "pruner" in str(error) and key else "strategy"
+            path = self._path(kind, name, key if kind == "setting" else plugin, error)
             raise PluginError(str(self.toml.fault(str(error), *path))) from error
 
     def _path(self, kind: str, name: str, key: str, error: Exception) -> KeyPath:

@@ -13,11 +13,11 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.goals import Goal
-from phaze_opt.report.document import figures_of
+from phaze_opt.report.document import Choice, Folded, Paragraph, ReportDocument, figures_of
 from phaze_opt.report.page import render_html, render_prose
 from phaze_opt.report.study.markdown import render_markdown
 from phaze_opt.report.study.page import build_document, write_study_report
-from phaze_opt.report.study.plan_section import notices
+from phaze_opt.report.study.plan_section import notices, plan_table
 from phaze_opt.report.study.wording import format_percent
 from phaze_opt.study.config import Budget
 
@@ -213,21 +213,36 @@ def test_a_poor_study_still_has_a_readable_page(make_inputs, case) -> None:
     assert render_markdown(document).startswith("# ")
 
 
+def sentences(document: ReportDocument) -> list[str]:
+    """Paragraphs and headings of folds, also those under a choice."""
+    found: list[str] = []
+    blocks = [block for section in document.sections for block in section.blocks]
+    while blocks:
+        match blocks.pop(0):
+            case Paragraph(text=text):
+                found.append(text)
+            case Folded(summary=title, blocks=inner):
+                found.append(title)
+                blocks = [*inner, *blocks]
+            case Choice(options=options):
+                blocks = [*(block for option in options for block in option.blocks), *blocks]
+    return found
+
+
 def test_what_is_missing_is_said(make_inputs, snapshot) -> None:
     inputs = make_inputs(num_missing=31)
-    body = Page(render_html(build_document(inputs))).texts["main"]
-    assert "pareto.gpt2-xl.random.2" in body
-    assert notices(inputs) == snapshot
+    page = Page(render_html(build_document(inputs)))
+    assert "pareto.gpt2-xl.random.2" in page.texts["main"]
     nothing = build_document(make_inputs(num_missing=60))
+    assert [notices(inputs), plan_table(inputs).rows, *map(sentences, (build_document(inputs), nothing))] == snapshot
     assert not list(
         figures_of(block for section in nothing.sections for block in section.blocks if section.anchor == "curves")
     )
 
 
-def test_infeasible_conditions_say_so(make_inputs) -> None:
-    page = Page(render_html(build_document(make_inputs(is_feasible=False))))
-    assert "nothing feasible" in page.texts["designs"]
-    assert "pareto.bert-large" in page.texts["pareto"]
+def test_what_is_infeasible_or_not_kept_is_said(inputs, make_inputs, snapshot) -> None:
+    documents = build_document(make_inputs(is_feasible=False)), build_document(replace(inputs, evaluations={}))
+    assert list(map(sentences, documents)) == snapshot
 
 
 def test_seconds_are_for_use_not_for_claims(inputs, snapshot) -> None:
