@@ -68,11 +68,11 @@ def expected(events: Sequence[SearchEvent]) -> Recorded:
     return {trial.number: trial.evaluation.throughput_samples_per_s for trial in trials}
 
 
-class TrackerConformance:
-    """Subclass, override ``tracker``; pytest collects the rest."""
+class _Recording:
+    """What both suites ask of their author."""
 
     @pytest.fixture
-    def tracker(self) -> Tracker:
+    def tracker(self) -> Any:
         """The tracker under test."""
         raise NotImplementedError
 
@@ -81,9 +81,13 @@ class TrackerConformance:
         """A fresh working directory."""
         return TrackerConfig(work_dir=tmp_path)
 
-    def recorded(self, config: TrackerConfig) -> Recorded | None:
+    def recorded(self, config: TrackerConfig) -> Mapping[Any, float] | None:
         """What the store has of every trial; None if the tracker keeps nothing. A trial there twice must raise."""
         return None
+
+
+class TrackerConformance(_Recording):
+    """Subclass, override ``tracker``; pytest collects the rest."""
 
     def test_plugin_is_a_tracker_that_pickles(self, tracker: Tracker) -> None:
         """A tracker travels to other processes."""
@@ -195,22 +199,8 @@ def interrupted(events: Sequence[StudyEvent], *, num_cells: int) -> tuple[StudyE
     return (*events[: 1 + num_cells], StudyFinished(last.study_id, False))
 
 
-class StudyTrackerConformance:
+class StudyTrackerConformance(_Recording):
     """Subclass, override ``tracker``; pytest collects the rest."""
-
-    @pytest.fixture
-    def tracker(self) -> StudyTracker:
-        """The tracker under test."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def config(self, tmp_path: Path) -> TrackerConfig:
-        """A fresh working directory."""
-        return TrackerConfig(work_dir=tmp_path)
-
-    def recorded(self, config: TrackerConfig) -> RecordedStudy | None:
-        """What the store has of every trial; None if the tracker keeps nothing. A trial there twice must raise."""
-        return None
 
     def test_opening_a_study_writes_nothing(self, tracker: StudyTracker, config: TrackerConfig) -> None:
         """Files appear with the first event, not before."""

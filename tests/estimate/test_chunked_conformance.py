@@ -17,20 +17,12 @@ def chunked(seed, chunking):
 
 
 class TestFixedOrder(CollectiveConformance):
-    @pytest.fixture
-    def collective(self):
-        return collective_s
-
     @pytest.fixture(params=range(12))
     def dimensions(self, request):
         return chunked(request.param, Chunking.FIXED)
 
 
 class TestThemis(CollectiveConformance):
-    @pytest.fixture
-    def collective(self):
-        return collective_s
-
     @pytest.fixture(params=range(12))
     def dimensions(self, request):
         return chunked(request.param, Chunking.THEMIS)

@@ -28,10 +28,6 @@ payloads = st.floats(0, 1e12)
 
 
 class TestMeasuredLevels(CollectiveConformance):
-    @pytest.fixture
-    def collective(self):
-        return collective_s
-
     @pytest.fixture(params=range(12))
     def dimensions(self, request):
         rng = np.random.default_rng(request.param)

@@ -4,7 +4,6 @@ import pytest
 from kits.collectives import CollectiveConformance
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator
@@ -35,6 +34,4 @@ class TestOtherOptions(EstimatorConformance):
 
 
 class TestCollectives(CollectiveConformance):
-    @pytest.fixture
-    def collective(self):
-        return collective_s
+    """Of the package's own model."""

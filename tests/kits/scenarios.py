@@ -5,6 +5,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.space.axes import Axes
 from phaze_opt.units import gib_to_bytes, mib_to_bytes
 from phaze_opt.workload.config import load_model
 
@@ -28,3 +29,8 @@ def make_point(**changes: int) -> DesignPoint:
         "micro_batch": 4,
     }
     return DesignPoint(**(defaults | changes))
+
+
+def make_axes(glb_mb: tuple[int, ...], hbm_gb: tuple[int, ...], **axes: tuple[int, ...]) -> Axes:
+    sizes = {"glb_bytes": tuple(map(mib_to_bytes, glb_mb)), "hbm_bytes": tuple(map(gib_to_bytes, hbm_gb))}
+    return Axes(**({"vc_width": ()} | sizes | axes))

@@ -11,10 +11,25 @@ from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
 from phaze_opt.objective.step.device_seconds import SerialSteps
 from phaze_opt.objective.step.price_step import LayerTimes, price_step
 from phaze_opt.placement.step_time import StepTime
-from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
+
+SMALL_MODEL = ModelSpec(
+    name="small",
+    family=ModelFamily.GPT2,
+    num_layers=4,
+    hidden_size=1024,
+    num_heads=16,
+    num_kv_heads=16,
+    head_size=64,
+    ffn_size=4096,
+    vocab_size=51200,
+    max_sequence_length=1024,
+    embedding_size=1024,
+    num_position_rows=1024,
+)
 
 
 def estimate_step(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kits.scenarios import make_scenario
+from kits.scenarios import make_axes, make_scenario
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
@@ -14,20 +14,12 @@ from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.caveats import RULES, Answer, apply_rules, notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace, load_space
 from phaze_opt.units import GIBI, MEBI, um2_to_mm2
 
 CONSTANTS = load_constants()
-AXES = Axes(
-    vc_width=(),
-    num_tc=(1, 2, 4),
-    num_vc=(1, 2, 4),
-    tc_width=(64, 128),
-    tc_depth=(64, 128),
-    glb_bytes=(4 * MEBI, 8 * MEBI),
-    hbm_bytes=(32 * GIBI, 64 * GIBI),
-    micro_batch=(1, 2),
+AXES = make_axes(
+    (4, 8), (32, 64), num_tc=(1, 2, 4), num_vc=(1, 2, 4), tc_width=(64, 128), tc_depth=(64, 128), micro_batch=(1, 2)
 )
 SPACE = SearchSpace("small", AXES, area_budget_um2=40e6, min_area_fraction=0.3)
 

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import pyarrow
 import pytest
+from kits.scenarios import make_axes
 from kits.toy_proof import ToyProver
 from pyarrow import parquet
 
@@ -20,21 +21,11 @@ from phaze_opt.report import certificate as words
 from phaze_opt.report.certificate import cause_changes, explain_runner_up
 from phaze_opt.report.certificate_page import build_document, gap_figure
 from phaze_opt.report.page import render_html, write_page
-from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.units import GIBI, MEBI
+from phaze_opt.units import MEBI
 from phaze_opt.workload.config import load_model
 
-AXES = Axes(
-    vc_width=(),
-    num_tc=(4, 16),
-    num_vc=(16,),
-    tc_width=(64, 128),
-    tc_depth=(64,),
-    glb_bytes=(8 * MEBI, 16 * MEBI),
-    hbm_bytes=(32 * GIBI, 80 * GIBI),
-    micro_batch=(4,),
-)
+AXES = make_axes((8, 16), (32, 80), num_tc=(4, 16), num_vc=(16,), tc_width=(64, 128), tc_depth=(64,), micro_batch=(4,))
 SPACE = SearchSpace("small", AXES, area_budget_um2=279e6, min_area_fraction=0.0)
 
 

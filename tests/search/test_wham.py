@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from kits.scenarios import make_axes
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.network import Cluster
@@ -21,7 +22,7 @@ from phaze_opt.search.result import SearchResult
 from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import StrategyContext
 from phaze_opt.search.wham.strategy import WhamStrategy
-from phaze_opt.space.axes import Axes, powers_of_two
+from phaze_opt.space.axes import powers_of_two
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2
 from phaze_opt.workload.config import load_model
@@ -29,14 +30,13 @@ from phaze_opt.workload.config import load_model
 
 def small_space() -> SearchSpace:
     """A few hundred points with an area band and axes that do not double."""
-    axes = Axes(
-        vc_width=(),
+    axes = make_axes(
+        (4, 16),
+        (32, 80),
         num_tc=(1, 3, 6, 12),
         num_vc=(1, 4, 8, 16),
         tc_width=(32, 96),
         tc_depth=powers_of_two(32, 64),
-        glb_bytes=(4 * MEBI, 16 * MEBI),
-        hbm_bytes=(32 * GIBI, 80 * GIBI),
         micro_batch=(2,),
     )
     return SearchSpace("small", axes, area_budget_um2=40.0 * UM2_PER_MM2, min_area_fraction=0.3)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.scenarios import make_axes
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.probe import PhaseView
@@ -16,7 +17,7 @@ from phaze_opt.search.wham.critical_path import TC, VC, AnnotatedGraph, CoreCoun
 from phaze_opt.search.wham.edges import Edge, EdgeClimb, neighbours
 from phaze_opt.search.wham.growth import Counts, Dimensions, Grower, KeptBlock, prune_dimensions
 from phaze_opt.search.wham.local_search import Metric, Scout, metrics_of
-from phaze_opt.space.axes import Axes, powers_of_two
+from phaze_opt.space.axes import powers_of_two
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.units import GIBI, MEBI, UM2_PER_MM2
@@ -50,14 +51,13 @@ def make_graph(
 
 def roomy_space() -> SearchSpace:
     """Up to 16 cores of each type always fit."""
-    axes = Axes(
-        vc_width=(),
+    axes = make_axes(
+        (8,),
+        (32,),
         num_tc=powers_of_two(1, 16),
         num_vc=powers_of_two(1, 16),
         tc_width=(32, 64),
         tc_depth=(32,),
-        glb_bytes=(8 * MEBI,),
-        hbm_bytes=(32 * GIBI,),
         micro_batch=(1,),
     )
     return SearchSpace("roomy", axes, area_budget_um2=1e9, min_area_fraction=0.0)
@@ -236,14 +236,13 @@ class FormulaProbe:
 
 def banded_space() -> SearchSpace:
     """Designs between 40 and 80 mm^2, and those below with one core of a type."""
-    axes = Axes(
-        vc_width=(),
+    axes = make_axes(
+        (2, 4, 8),
+        (32, 64),
         num_tc=powers_of_two(1, 64),
         num_vc=powers_of_two(1, 256),
         tc_width=powers_of_two(16, 128),
         tc_depth=powers_of_two(16, 128),
-        glb_bytes=(2 * MEBI, 4 * MEBI, 8 * MEBI),
-        hbm_bytes=(32 * GIBI, 64 * GIBI),
         micro_batch=MICRO_BATCHES,
     )
     return SearchSpace("banded", axes, area_budget_um2=80.0 * UM2_PER_MM2, min_area_fraction=0.5)

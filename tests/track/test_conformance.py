@@ -37,7 +37,9 @@ class TestNullTracker(TrackerConformance):
         assert session.num_events == 5
 
 
-class TestMLflowTracker(TrackerConformance):
+class Delivered:
+    """MLflow in a store of its own, all of it delivered at the end."""
+
     @pytest.fixture
     def tracker(self) -> Tracker:
         return AT_THE_END
@@ -46,6 +48,8 @@ class TestMLflowTracker(TrackerConformance):
     def config(self, work_dir: Path) -> TrackerConfig:
         return TrackerConfig(work_dir=work_dir)
 
+
+class TestMLflowTracker(Delivered, TrackerConformance):
     def recorded(self, config: TrackerConfig) -> Mapping[int, float]:
         return trial_throughputs(config.work_dir)
 
@@ -70,14 +74,6 @@ class TestNullStudyTracker(StudyTrackerConformance):
         return NullTracker()
 
 
-class TestMLflowStudyTracker(StudyTrackerConformance):
-    @pytest.fixture
-    def tracker(self) -> StudyTracker:
-        return AT_THE_END
-
-    @pytest.fixture
-    def config(self, work_dir: Path) -> TrackerConfig:
-        return TrackerConfig(work_dir=work_dir)
-
+class TestMLflowStudyTracker(Delivered, StudyTrackerConformance):
     def recorded(self, config: TrackerConfig) -> Mapping[tuple[str, int], float]:
         return study_throughputs(config.work_dir)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kits.steps import estimate_step
+from kits.steps import SMALL_MODEL, estimate_step
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.operator_table import compile_operators
@@ -19,25 +19,13 @@ from phaze_opt.objective.step.device_seconds import device_seconds, roles_of
 from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.fit import fit_towards_starts
-from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import FusionLevel, TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
 NOTHING = FittedConstants({})
-MODEL = ModelSpec(
-    name="small",
-    family=ModelFamily.GPT2,
-    num_layers=4,
-    hidden_size=1024,
-    num_heads=8,
-    num_kv_heads=8,
-    head_size=128,
-    ffn_size=4096,
-    vocab_size=51200,
-    max_sequence_length=2048,
-    embedding_size=1024,
-    num_position_rows=2048,
+MODEL = replace(
+    SMALL_MODEL, num_heads=8, num_kv_heads=8, head_size=128, max_sequence_length=2048, num_position_rows=2048
 )
 BARE = TrainingStack(name="bare", fusion=FusionLevel.NONE, gradient_bytes=4, k_ramp=0.0, exposed_traffic=0.0)
 

@@ -9,7 +9,7 @@ from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, StrategyContext, StrategyRun
 
 if TYPE_CHECKING:
-    from optuna.samplers import NSGAIISampler
+    from optuna.samplers import BaseSampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class NSGA2Strategy:
 
         return start_sampler(context, self.build_sampler(context))
 
-    def build_sampler(self, context: StrategyContext) -> NSGAIISampler:
+    def build_sampler(self, context: StrategyContext) -> BaseSampler:
         """The Optuna sampler of a context."""
         import optuna
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze_opt.search.options import option, resolve_options
-from phaze_opt.search.samplers.nsga2 import NSGA2Options
-from phaze_opt.search.strategy import ANY_GOAL, StrategyContext, StrategyRun
+from phaze_opt.search.samplers.nsga2 import NSGA2Options, NSGA2Strategy
+from phaze_opt.search.strategy import StrategyContext
 
 if TYPE_CHECKING:
-    from optuna.samplers import NSGAIIISampler
+    from optuna.samplers import BaseSampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class NSGA3Options(NSGA2Options):
     divisions: int = option(3, "parts that each objective is divided into to lay out reference points", low=1, high=64)
 
 
-class NSGA3Strategy:
+class NSGA3Strategy(NSGA2Strategy):
     """Breeds from the least dominated points, those of equal rank spread over reference directions.
 
     Made for three objectives and more, where crowding (`nsga2`) no longer spreads a front; with one objective the
@@ -32,19 +32,8 @@ class NSGA3Strategy:
     """
 
     name = "nsga3"
-    capabilities = ANY_GOAL
 
-    def start(self, context: StrategyContext) -> StrategyRun:
-        """Begin a run.
-
-        Raises:
-            InputError: an option is unknown or out of range.
-        """
-        from phaze_opt.search.samplers.sampler_run import start_sampler
-
-        return start_sampler(context, self.build_sampler(context))
-
-    def build_sampler(self, context: StrategyContext) -> NSGAIIISampler:
+    def build_sampler(self, context: StrategyContext) -> BaseSampler:
         """The Optuna sampler of a context."""
         import optuna
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from kits.steps import SMALL_MODEL as MODEL
 from kits.steps import estimate_step, serial_times
 
 from phaze_opt.errors import InputError
@@ -15,7 +16,6 @@ from phaze_opt.objective.step.compiled_step import compile_step
 from phaze_opt.objective.step.price_step import LAUNCH_NORM, price_step, price_steps
 from phaze_opt.objective.step.stacks import list_stacks, load_stack, stack_groups
 from phaze_opt.objective.step.step_traffic import transfer_costs
-from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import FusionLevel, RankOrder, TrainingStack
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
@@ -23,20 +23,6 @@ from phaze_opt.workload.training import AttentionForm, TrainingSpec
 NVLINK, ADAPTER = 300e9, 25e9
 NODES = Network(
     "nodes", (NetworkDimension(Topology.SWITCH, 8, NVLINK, 0.0), NetworkDimension(Topology.SWITCH, 64, ADAPTER, 0.0))
-)
-MODEL = ModelSpec(
-    name="small",
-    family=ModelFamily.GPT2,
-    num_layers=4,
-    hidden_size=1024,
-    num_heads=16,
-    num_kv_heads=16,
-    head_size=64,
-    ffn_size=4096,
-    vocab_size=51200,
-    max_sequence_length=1024,
-    embedding_size=1024,
-    num_position_rows=1024,
 )
 BARE = TrainingStack(
     name="bare",
