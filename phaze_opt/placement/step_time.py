@@ -152,9 +152,7 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     m max s_i, plus `fill_s`. Gradients of a replica hide behind the backward pass of its last micro-batch; what ZeRO 2
     reduces before that hides as ZeRO 3's traffic does, behind its own backward pass and the forward pass that follows.
     """
-    exposed = _exposed(stages.busy_s, stages.parameter_s, rules.parameter_overlap[:, None])
-    earlier = (rules.num_micro_batches - 1.0) / rules.num_micro_batches
-    reduced = earlier[:, None] * _exposed(stages.busy_s, stages.reduction_s, rules.parameter_overlap[:, None])
+    exposed, reduced = _shown(stages, rules)
     loads = stages.busy_s + stages.transfer_s + exposed + reduced
     rows = np.arange(len(loads))
     slowest = loads.argmax(axis=1)
@@ -177,6 +175,36 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
         "waiting_s": np.zeros(len(loads)),
     }
     return StepTimes(parts | {"waiting_s": StepTimes(parts).seconds * rules.waiting})
+
+
+def lower_s(stages: StageLoads, rules: StepRules) -> Floats:
+    """A bound from below on `step_times` that never falls when a time or traffic of a stage rises, shape (steps,), s.
+
+    The price itself may fall: gradients hide behind the backward pass of their own stage, which need not be the slowest
+    one, and traffic of sharded parameters is split over forward and backward. Here gradients hide behind the slowest
+    stage, and half of a stage's time is forward: what a stage waits for in both directions together is no less, as the
+    two waits are the excess of what lies behind over its own passes, and their sum knows no direction. The slowest
+    stage raises the pipeline at least as fast as it hides gradients, so the sum rises. Proof and tightness: decision
+    0253.
+    """
+    exposed, reduced = _shown(stages, rules)
+    loads = stages.busy_s + stages.transfer_s + exposed + reduced
+    slowest = loads.max(axis=1)
+    hidden = rules.data_overlap[:, None] * np.minimum(slowest[:, None], stages.gradient_s)
+    sync = (stages.gradient_s - hidden + stages.update_s).max(axis=1)
+    filled = fill_s(loads / 2.0, loads / 2.0, rules.num_micro_batches, rules.interleave)
+    seconds = rules.num_micro_batches * slowest + filled + sync + rules.overhead_s
+    return np.asarray(seconds * (1.0 + rules.waiting))
+
+
+def _shown(stages: StageLoads, rules: StepRules) -> tuple[Floats, Floats]:
+    """What shows of a micro-batch's ZeRO 3 traffic and of its gradients' reduction under ZeRO 2, (steps, stages), s."""
+    overlap, busy_s = rules.parameter_overlap[:, None], stages.busy_s
+    earlier = (rules.num_micro_batches - 1.0) / rules.num_micro_batches
+    return (
+        _exposed(busy_s, stages.parameter_s, overlap),
+        earlier[:, None] * _exposed(busy_s, stages.reduction_s, overlap),
+    )
 
 
 def _exposed(compute_s: Floats, traffic_s: Floats, overlap: Floats) -> Floats:

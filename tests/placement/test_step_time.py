@@ -14,7 +14,7 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
-from phaze_opt.placement.step_time import BACKWARD_SHARE
+from phaze_opt.placement.step_time import BACKWARD_SHARE, StageLoads, StepRules, lower_s, step_times
 
 some = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seconds = st.floats(1e-3, 10.0)
@@ -242,3 +242,69 @@ def test_interleaved_stages_are_never_priced_below_what_is_played_out(share, tra
     found = priced(forward_s, backward_s, transfer_s=transfer_s / v, m=p * rounds, v=v)
     played = play(forward_s, backward_s, transfer_s=transfer_s / v, m=p * rounds, v=v)
     assert played * (1 - 1e-9) <= found <= 1.06 * played
+
+
+TIMES = ("matmul_s", "transfer_s", "parameter_s", "reduction_s", "gradient_s", "update_s")
+
+
+@st.composite
+def stages_and_rules(draw) -> tuple[dict[str, np.ndarray], StepRules]:
+    """Stages of any times, most of them with traffic that hides; ZeRO 2 and 3 are not in one plan."""
+    p = draw(st.integers(1, 5))
+    times = {name: np.array([draw(st.lists(seconds, min_size=p, max_size=p))]) for name in TIMES}
+    times[draw(st.sampled_from(["parameter_s", "reduction_s"]))][:] = 0.0
+    share = draw(st.floats(0, 1))
+    times["backward_s"] = share * times["matmul_s"]
+    rules = (draw(st.integers(1, 9)), draw(st.integers(1, 3)) if p > 1 else 1, *draw(st.tuples(*[st.floats(0, 1)] * 2)))
+    return times, StepRules(*(np.array([float(value)]) for value in (*rules, 0.1, 0.05)))
+
+
+def loads_of(times: dict[str, np.ndarray]) -> StageLoads:
+    nothing = np.zeros_like(times["matmul_s"])
+    return StageLoads(**{field: times.get(field, nothing) for field in StageLoads.__dataclass_fields__})
+
+
+@settings(some, max_examples=400)
+@given(made=stages_and_rules(), data=st.data())
+def test_the_bound_below_a_step_never_exceeds_it_and_never_falls(made, data) -> None:
+    """Whatever time rises: matmuls rise as forward, as backward or as both."""
+    times, rules = made
+    before, price = lower_s(loads_of(times), rules)[0], step_times(loads_of(times), rules).seconds[0]
+    assert before <= price * (1 + 1e-12)
+    name, stage = data.draw(st.sampled_from(TIMES)), data.draw(st.integers(0, times["matmul_s"].shape[1] - 1))
+    raised = {key: values.copy() for key, values in times.items()}
+    more = data.draw(st.floats(0, 5))
+    raised[name][0, stage] += more
+    raised["backward_s"][0, stage] += data.draw(st.floats(0, 1)) * more if name == "matmul_s" else 0.0
+    assert lower_s(loads_of(raised), rules)[0] >= before * (1 - 1e-12)
+
+
+@some
+@given(load=seconds, gradient=seconds, p=st.integers(1, 6), m=st.integers(1, 9), v=st.integers(1, 3))
+def test_the_bound_of_equal_stages_without_overlap_is_the_price(load, gradient, p, m, v) -> None:
+    times = {"matmul_s": [load] * p, "backward_s": [load / 2] * p, "gradient_s": [gradient] * p}
+    rules = StepRules(*(np.array([float(value)]) for value in (m, v if p > 1 else 1, 0, 0, 0.1, 0.05)))
+    stages = loads_of({name: np.array([each]) for name, each in times.items()})
+    assert lower_s(stages, rules)[0] == pytest.approx(step_times(stages, rules).seconds[0], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rules", "forward", "backward", "gradient", "more", "prices"),
+    [
+        ((8, 4, 0.7, 0), (1, 1), (1, 2), (9, 1), (0.5, 0), (32.8, 32.575)),
+        ((8, 1, 0.7, 0), (3, 0.5), (6, 0.5), (1, 9), (0, 0.5), (80.65, 80.3)),
+    ],
+)
+def test_the_price_falls_where_a_stage_that_is_not_the_slowest_hides_more(
+    rules, forward, backward, gradient, more, prices
+) -> None:
+    """Why a bound of its own is needed: a longer backward pass hides gradients and costs less time than it hides."""
+    found = []
+    made = StepRules(*(np.array([float(value)]) for value in (*rules, 0, 0)))
+    for added in ((0, 0), more):
+        after = np.add(backward, added)
+        times = {"matmul_s": np.add(forward, after), "backward_s": after, "gradient_s": gradient}
+        stages = loads_of({name: np.array([each], float) for name, each in times.items()})
+        found.append((step_times(stages, made).seconds[0], lower_s(stages, made)[0]))
+    assert [price for price, _ in found] == pytest.approx(prices)
+    assert found[0][1] <= found[1][1] <= prices[1]

@@ -11,7 +11,7 @@ from phaze_opt.graph.operator import CoreType, OperatorGraph
 from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.objective.step.compiled_step import BACKWARD, CompiledLayer, CompiledStep
+from phaze_opt.objective.step.compiled_step import FORWARD, CompiledLayer, CompiledStep
 from phaze_opt.objective.step.device_seconds import ATTENTION, VECTOR, SerialSteps
 from phaze_opt.objective.step.price_step import Floats, LayerTimes
 from phaze_opt.schedule.options import ScheduleOptions
@@ -24,7 +24,7 @@ class LayerClock(Protocol):
     """Times embedding, block and head on one device."""
 
     def times(self, step: CompiledStep) -> LayerTimes:
-        """Forward, backward and update of the three, collectives apart."""
+        """Every pass of the three, collectives apart."""
         ...
 
 
@@ -74,25 +74,23 @@ class ScheduleClock:
     def times(self, step: CompiledStep) -> LayerTimes:
         """Makespans of a step's layers; what selective recomputation repeats runs serially.
 
-        What the software spares of a full recomputation comes off the backward pass: the makespan
-        of forward less that of forward without the operators spared.
+        What full recomputation runs again is scheduled without the operators that the software keeps.
         """
         pass_s = np.array([[self._makespan_s(graph) for graph in layer.graph.phases] for layer in step.layers])
+        again_s = pass_s[:, FORWARD].copy()
         if step.is_spared:
-            pass_s[:, BACKWARD] -= [self._spared_s(layer, step) for layer in step.layers]
+            again_s = np.array([self._again_s(layer, step) for layer in step.layers])
+        pass_s = np.column_stack([pass_s, np.minimum(again_s, pass_s[:, FORWARD])])
         estimates = self._estimator.estimate(step.operators, self._table)
         spread_s = estimates.spread_s[0]
         attention_s = np.array([float(spread_s[layer.forward.attention_columns].sum()) for layer in step.layers])
         nothing = np.zeros_like(pass_s)
         return LayerTimes(np.stack([pass_s, nothing, nothing], axis=-1), attention_s)
 
-    def _spared_s(self, layer: CompiledLayer, step: CompiledStep) -> float:
-        """What running forward again is shorter by than forward itself, s."""
-        spared = {step.operators[column].name for column in layer.forward.kept_columns}
-        if not spared:
-            return 0.0
-        graph = layer.graph.forward
-        return max(0.0, self._makespan_s(graph) - self._makespan_s(graph, spared=spared))
+    def _again_s(self, layer: CompiledLayer, step: CompiledStep) -> float:
+        """Forward without what is kept, s."""
+        kept = {step.operators[column].name for column in layer.forward.kept_columns}
+        return self._makespan_s(layer.graph.forward, spared=kept)
 
     def _makespan_s(self, graph: OperatorGraph, *, spared: Collection[str] = ()) -> float:
         """One problem's makespan; collectives are contracted, as `price_step` adds them, and so is what is spared."""

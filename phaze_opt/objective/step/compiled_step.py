@@ -19,8 +19,11 @@ from phaze_opt.workload.training import TrainingSpec
 EMBEDDING, BLOCK, HEAD = range(3)
 NUM_LAYERS = 3
 """A model's kinds of layers, as in `CompiledStep.layers`; an axis of arrays."""
-FORWARD, BACKWARD, UPDATE = range(3)
-"""Passes of a layer; an axis of arrays."""
+FORWARD, BACKWARD, UPDATE, AGAIN = range(4)
+"""Passes of a layer; an axis of arrays. AGAIN is forward as full recomputation runs it, without what is kept."""
+NUM_PASSES = 4
+RUN = (FORWARD, BACKWARD, AGAIN)
+"""Passes of every micro-batch; an axis of arrays too, in this order."""
 
 _OFF_CORE = (CoreType.NETWORK, CoreType.NONE)
 
@@ -58,6 +61,12 @@ class CompiledLayer:
         """Forward, backward and update."""
         return self.forward, self.backward, self.update
 
+    @property
+    def launches(self) -> tuple[int, int, int]:
+        """Operators on cores of every pass of a micro-batch (`RUN`)."""
+        forward = len(self.forward.columns)
+        return forward, len(self.backward.columns), forward - len(self.forward.kept_columns)
+
 
 @dataclass(frozen=True, slots=True)
 class CompiledStep:
@@ -84,7 +93,7 @@ class CompiledStep:
 
     @property
     def is_spared(self) -> bool:
-        """Whether full recomputation leaves some operators out, which makes backward passes shorter."""
+        """Whether full recomputation leaves some operators out."""
         return bool(self.stack.kept_operators) and self.plan.recompute is Recompute.FULL
 
     @property

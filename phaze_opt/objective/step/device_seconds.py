@@ -15,7 +15,7 @@ from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.operator import Operator, OperatorKind, Phase
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.objective.step.compiled_step import BACKWARD, NUM_LAYERS, CompiledStep
+from phaze_opt.objective.step.compiled_step import FORWARD, NUM_LAYERS, CompiledStep
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
@@ -83,7 +83,6 @@ class SerialSteps:
         self.operators = tuple(operator for step in graphs.values() for operator in step.operators)
         self._num_layers = len(graphs) * NUM_LAYERS
         self._graph_of_step = np.array([number[id(step.operators)] for step in steps], np.intp)
-        self._is_spared = np.array([step.is_spared for step in steps], np.bool_)
         self._columns, self._segments = np.concatenate(columns), np.concatenate(segments)
         self._again, self._again_segments = np.concatenate(again), np.concatenate(again_segments)
         self._kept, self._kept_segments = np.concatenate(kept), np.concatenate(kept_segments)
@@ -91,7 +90,7 @@ class SerialSteps:
     def add_up(self, operator_s: Floats) -> tuple[Floats, Floats]:
         """Times by class, shape (steps, layers, passes, classes), and repeated attention, (steps, layers), s.
 
-        What full recomputation does not run again comes off backward.
+        The last pass is forward as full recomputation runs it again: without what the software keeps.
 
         Args:
             operator_s: time of every one of `operators` alone on the whole device, shape (num_operators,), s.
@@ -100,10 +99,10 @@ class SerialSteps:
         classes = np.bincount(self._segments, operator_s[self._columns], minlength=size * 9)
         again = np.bincount(self._again_segments, operator_s[self._again], minlength=size)
         spared = np.bincount(self._kept_segments, operator_s[self._kept], minlength=size * 3)
-        of_steps = np.asarray(classes.reshape(-1, NUM_LAYERS, 3, 3), float)[self._graph_of_step]
-        spared_s = np.asarray(spared.reshape(-1, NUM_LAYERS, 3), float)[self._graph_of_step]
-        of_steps[:, :, BACKWARD] -= np.where(self._is_spared[:, None, None], spared_s, 0.0)
-        return of_steps, np.asarray(again.reshape(-1, NUM_LAYERS), float)[self._graph_of_step]
+        passes_s = np.asarray(classes.reshape(-1, NUM_LAYERS, 3, 3), float)
+        recomputed_s = passes_s[:, :, FORWARD] - spared.reshape(-1, NUM_LAYERS, 3)
+        of_graphs = np.concatenate([passes_s, recomputed_s[:, :, None]], axis=2)
+        return of_graphs[self._graph_of_step], np.asarray(again.reshape(-1, NUM_LAYERS), float)[self._graph_of_step]
 
     def times(
         self, device: Device, *, path: ComputePath, stack: TrainingStack, fitted: FittedConstants

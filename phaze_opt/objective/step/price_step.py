@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from phaze_opt.estimate.machine import power_norm
 from phaze_opt.hardware.network import Network
-from phaze_opt.objective.step.compiled_step import BACKWARD, HEAD, UPDATE, CompiledStep
+from phaze_opt.objective.step.compiled_step import BACKWARD, FORWARD, HEAD, RUN, UPDATE, CompiledStep
 from phaze_opt.objective.step.device_seconds import ATTENTION, MATMUL, VECTOR
 from phaze_opt.objective.step.step_batch import StepBatch, build_batch
 from phaze_opt.objective.step.step_traffic import Traffic
-from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, StepTimes, step_times
+from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, StepTimes, lower_s, step_times
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]
@@ -27,8 +27,8 @@ class LayerTimes:
     """What the layers of a step take on one device, without collectives.
 
     Attributes:
-        classes_s: embedding, block and head in forward, backward and update, shape (layers, passes, classes), s; times
-            that are not told apart count as matmuls.
+        classes_s: embedding, block and head in forward, backward, update and forward again, shape (layers, passes,
+            classes), s; times that are not told apart count as matmuls.
         attention_s: what selective recomputation runs again in each layer, shape (layers,), s.
     """
 
@@ -83,37 +83,47 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         attention_s: what selective recomputation runs again, shape (steps, layers), s.
         stack: of the steps' software.
     """
+    return step_times(*batch_loads(batch, classes_s, attention_s, stack))
+
+
+def lower_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack: StackColumns) -> Floats:
+    """A bound from below on `price_batch` that rises with every time of a layer, shape (steps,), s; see `lower_s`."""
+    return lower_s(*batch_loads(batch, classes_s, attention_s, stack))
+
+
+def batch_loads(
+    batch: StepBatch, classes_s: Floats, attention_s: Floats, stack: StackColumns
+) -> tuple[StageLoads, StepRules]:
+    """What the stages of many steps do, and what else the steps are made of; arguments as `price_batch` takes them."""
     classes_s = _with_software(classes_s, batch, stack)
-    compute_s = classes_s[:, :, :2].sum(axis=-1)
+    passes_s = classes_s[:, :, RUN]
+    compute_s = passes_s.sum(axis=-1)
     tensor_s = _tensor_s(batch, compute_s, stack)
     slowest = stack.host_s_per_collective * batch.waits
     host_s = batch.launches * stack.host_s_per_operator[:, None, None] + batch.tensor.count * slowest[:, None, None]
     # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
     launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s
-    # Full recomputation is a second forward pass (``batch.forwards``), selective adds attention to backward.
-    again_s = attention_s * batch.is_selective[:, None]
+    # Selective recomputation adds attention to backward.
+    passes_s[:, :, RUN.index(BACKWARD), ATTENTION] += attention_s * batch.is_selective[:, None]
 
-    def of_stages(forward: Floats, backward: Floats) -> Floats:
-        return _added_up(batch, batch.forwards * forward + backward)
+    def of_stages(values_s: Floats) -> Floats:
+        forward, backward, again = np.moveaxis(values_s, 2, 0)
+        return _added_up(batch, forward + backward + batch.again * again)
 
-    def per_class(number: int) -> Floats:
-        extra = again_s if number == ATTENTION else 0.0
-        return of_stages(classes_s[:, :, 0, number], classes_s[:, :, 1, number] + extra)
-
-    one_forward = _added_up(batch, (busy_s + launch_s)[:, :, 0])
+    one_forward = _added_up(batch, (busy_s + launch_s)[:, :, RUN.index(FORWARD)])
     stages = StageLoads(
-        matmul_s=per_class(MATMUL),
-        attention_s=per_class(ATTENTION),
-        vector_s=per_class(VECTOR),
-        launch_s=of_stages(launch_s[:, :, 0], launch_s[:, :, 1]),
-        tensor_s=of_stages(tensor_s[:, :, 0], tensor_s[:, :, 1]),
+        matmul_s=of_stages(passes_s[..., MATMUL]),
+        attention_s=of_stages(passes_s[..., ATTENTION]),
+        vector_s=of_stages(passes_s[..., VECTOR]),
+        launch_s=of_stages(launch_s),
+        tensor_s=of_stages(tensor_s),
         backward_s=np.zeros_like(one_forward),
         transfer_s=(1.0 - stack.transfer_overlap)[:, None] * _traffic_s(batch.transfers, stack),
         parameter_s=_parameters_s(batch, one_forward, stack),
         reduction_s=_traffic_s(batch.reductions, stack),
         gradient_s=_traffic_s(batch.gradients, stack),
-        update_s=_updates_s(batch, classes_s[:, :, 2].sum(axis=-1)),
+        update_s=_updates_s(batch, classes_s[:, :, UPDATE].sum(axis=-1)),
     )
     rules = StepRules(
         num_micro_batches=batch.num_micro_batches,
@@ -123,19 +133,23 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
         overhead_s=stack.step_overhead_s,
         waiting=stack.waiting_share * np.log2(batch.islands),
     )
-    return step_times(replace(stages, backward_s=stages.busy_s - one_forward), rules)
+    return replace(stages, backward_s=stages.busy_s - one_forward), rules
 
 
 def _tensor_s(batch: StepBatch, compute_s: Floats, stack: StackColumns) -> Floats:
-    """Exposed collectives of layers and directions, shape as ``compute_s``; of those beside it what takes longer; s."""
+    """Exposed collectives of layers and passes, shape as ``compute_s``; of those beside it what takes longer; s."""
     exposed_s = (1.0 - stack.tensor_overlap)[:, None, None] * _traffic_s(batch.tensor, stack, has_own_latency=True)
     return np.asarray(exposed_s + np.maximum(0.0, _traffic_s(batch.beside, stack) - compute_s))
 
 
 def _parameters_s(batch: StepBatch, forward_s: Floats, stack: StackColumns) -> Floats:
-    """ZeRO 3 traffic of stages, without what hides for certain: gathers of forward behind its compute; s."""
+    """ZeRO 3 traffic of stages, without what hides for certain: gathers of forward behind its compute; s.
+
+    The same compute hides a share of all traffic (`parameter_overlap`), so prefetching hides the rest of it alone.
+    """
     hidden_s = np.minimum(_traffic_s(batch.forward_gathers, stack), forward_s)
-    return np.asarray(_traffic_s(batch.parameters, stack) - stack.prefetches_forward[:, None] * hidden_s)
+    share = stack.prefetches_forward * (1.0 - stack.parameter_overlap)
+    return np.asarray(_traffic_s(batch.parameters, stack) - share[:, None] * hidden_s)
 
 
 def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:
@@ -160,7 +174,7 @@ def _with_software(classes_s: Floats, batch: StepBatch, stack: StackColumns) -> 
     factors[:, VECTOR] = stack.loss_traffic
     # `waits` is zero for a tensor group of one: a head that is split takes no penalty. Updates are left alone.
     changed = classes_s.copy()
-    changed[:, HEAD, :2] *= factors[:, None, :]
+    changed[:, HEAD, : BACKWARD + 1] *= factors[:, None, :]
     passes = stack.accumulation_bytes / batch.update_bytes
     changed[:, :, BACKWARD, VECTOR] += passes[:, None] * classes_s[:, :, UPDATE].sum(axis=-1)
     return changed

@@ -1,6 +1,6 @@
 """Many compiled steps as arrays, for pricing all of them at once; nothing here depends on fitted constants.
 
-Rows are steps. Layers are embedding, block and head; directions are forward and backward.
+Rows are steps. Layers are embedding, block and head; passes are those of every micro-batch (`compiled_step.RUN`).
 """
 
 import math
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import Network, Topology
-from phaze_opt.objective.step.compiled_step import BLOCK, HEAD, NUM_LAYERS, CompiledLayer, CompiledStep
+from phaze_opt.objective.step.compiled_step import BLOCK, HEAD, NUM_LAYERS, CompiledStep
 from phaze_opt.objective.step.step_traffic import (
     NO_COST,
     Cost,
@@ -37,10 +37,10 @@ class StepBatch:
         steps: the steps, in order.
         layers: embedding, blocks and head of every stage, shape (steps, stages, layers).
         num_micro_batches, interleave: shape (steps,).
-        forwards: forward passes of each layer a micro-batch, 2 with full recomputation, shape (steps, layers).
+        again: whether full recomputation runs forward of a layer again, shape (steps, layers), 0 or 1.
         is_selective: whether attention runs again, shape (steps,), 0 or 1.
-        launches: operators on cores, shape (steps, layers, directions).
-        tensor: collectives inside the layers, shape (steps, layers, directions).
+        launches: operators on cores, shape (steps, layers, passes).
+        tensor: collectives inside the layers, shape (steps, layers, passes).
         beside: those that run beside the compute of their pass, same shape.
         waits: expected wait for the slowest host of a tensor group, in mean launch times: H(t) - 1, shape (steps,).
         transfers: boundary transfers of a micro-batch, shape (steps, stages).
@@ -58,7 +58,7 @@ class StepBatch:
     layers: Floats
     num_micro_batches: Floats
     interleave: Floats
-    forwards: Floats
+    again: Floats
     is_selective: Floats
     launches: Floats
     tensor: Traffic
@@ -78,18 +78,17 @@ class StepBatch:
 def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> StepBatch:
     """Arrays of steps, each on its network."""
     num_stages = max(len(step.blocks) for step in steps)
-    is_full = np.array([step.plan.recompute is Recompute.FULL for step in steps], float)
-    forwards = np.ones((len(steps), NUM_LAYERS))
-    forwards[:, BLOCK] += is_full
+    again = np.zeros((len(steps), NUM_LAYERS))
+    again[:, BLOCK] = [step.plan.recompute is Recompute.FULL for step in steps]
     both = list(zip(steps, networks, strict=True))
     return StepBatch(
         steps=tuple(steps),
         layers=np.array([_layer_counts(step, num_stages) for step in steps]),
         num_micro_batches=np.array([step.num_micro_batches for step in steps], float),
         interleave=np.array([step.plan.interleave for step in steps], float),
-        forwards=forwards,
+        again=again,
         is_selective=np.array([step.plan.recompute is Recompute.SELECTIVE for step in steps], float),
-        launches=np.array([[_launches(layer, step) for layer in step.layers] for step in steps], float),
+        launches=np.array([[layer.launches for layer in step.layers] for step in steps], float),
         tensor=_traffic([collective_costs(step, network, is_overlapped=False) for step, network in both]),
         beside=_traffic([collective_costs(step, network, is_overlapped=True) for step, network in both]),
         waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
@@ -129,12 +128,6 @@ def _layer_counts(step: CompiledStep, num_stages: int) -> Floats:
     counts = np.zeros((num_stages, NUM_LAYERS))
     counts[: len(step.blocks)] = [stage_counts(step, number) for number in range(len(step.blocks))]
     return counts
-
-
-def _launches(layer: CompiledLayer, step: CompiledStep) -> list[int]:
-    """Forward and backward; what full recomputation spares comes off backward."""
-    spared = len(layer.forward.kept_columns) if step.is_spared else 0
-    return [len(layer.forward.columns), len(layer.backward.columns) - spared]
 
 
 def _traffic(costs: Sequence[object]) -> Traffic:

@@ -16,7 +16,7 @@ from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
 from phaze_opt.objective.step.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder
 
 
@@ -184,10 +184,7 @@ def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
 
 
 def collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bool) -> list[list[Cost]]:
-    """Of each layer, forward and backward: collectives that run beside the compute, or those that do not.
-
-    What full recomputation spares of forward comes off backward, as operators do.
-    """
+    """Of each layer and pass (`RUN`): collectives that run beside the compute, or those that do not."""
     groups = {group: group_members(step, group, network) for group in CollectiveGroup}
 
     def total(collectives: Sequence[Collective], *, is_hiding: bool) -> Cost:
@@ -195,15 +192,12 @@ def collective_costs(step: CompiledStep, network: Network, *, is_overlapped: boo
         chosen = [each for each, is_beside in zip(collectives, beside, strict=True) if is_beside is is_overlapped]
         return _add([_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen])
 
-    is_hiding, is_full = step.stack.hides_input_reductions, step.plan.recompute is Recompute.FULL
     costs = []
     for layer in step.layers:
         forward = total(layer.forward.collectives, is_hiding=False)
-        backward = total(layer.backward.collectives, is_hiding=is_hiding)
-        if is_full and layer.forward.kept_collectives:
-            spared = total(layer.forward.kept_collectives, is_hiding=False)
-            backward = _add([backward, _add([spared], -1.0)])
-        costs.append([forward, backward])
+        backward = total(layer.backward.collectives, is_hiding=step.stack.hides_input_reductions)
+        kept = total(layer.forward.kept_collectives, is_hiding=False)
+        costs.append([forward, backward, _add([forward, _add([kept], -1.0)])])
     return costs
 
 

@@ -13,7 +13,7 @@ from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.compiled_step import NUM_LAYERS, CompiledStep, StepCompiler
+from phaze_opt.objective.step.compiled_step import NUM_LAYERS, NUM_PASSES, CompiledStep, StepCompiler
 from phaze_opt.objective.step.device_seconds import SerialSteps
 from phaze_opt.objective.step.price_step import StackColumns, price_batch
 from phaze_opt.objective.step.stacks import load_stack
@@ -173,7 +173,7 @@ def _all_device_times(
     entries: Sequence[TrainingEntry], groups: Sequence[_Group], fitted: FittedConstants
 ) -> DeviceTimes:
     stacks = {name: load_stack(name, fitted) for name in {entry.stack for entry in entries}}
-    classes_s = np.zeros((len(entries), NUM_LAYERS, 3, 3))
+    classes_s = np.zeros((len(entries), NUM_LAYERS, NUM_PASSES, 3))
     attention_s = np.zeros((len(entries), NUM_LAYERS))
     for group in groups:
         classes_s[group.rows], attention_s[group.rows] = group.steps.times(

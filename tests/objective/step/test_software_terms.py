@@ -160,6 +160,19 @@ def test_what_is_spared_is_not_launched_again():
     assert seconds(Recompute.NONE, kept) == seconds(Recompute.NONE, ())
 
 
+def test_a_longer_operator_that_is_kept_never_shortens_a_step():
+    """Forward, forward again and backward each wait for their own launches: what is kept is no credit to backward."""
+    stack = replace(BARE, host_s_per_operator=1e-4, kept_operators=("mlp_down", "mlp_output_bias", "mlp_residual"))
+    step = compile_step(MODEL, TrainingSpec(1, 1024, 2), ParallelPlan(recompute=Recompute.FULL), stack=stack)
+    kept = step.layers[1].forward.kept_columns
+    for scale in (1e-3, 1.0, 3.0, 10.0, 100.0):
+        busy = scale * seconds_of(step.operators)
+        longer = busy.copy()
+        longer[kept] *= 1.5
+        before, after = (price_step(step, serial_times(step, each), NODES).seconds for each in (busy, longer))
+        assert after >= before * (1 - 1e-12), scale
+
+
 def test_launches_and_device_join_by_the_norm():
     """Embedding and head included: pass by pass (a^12 + b^12)^(1/12)."""
     stack = replace(BARE, host_s_per_operator=3e-5)
@@ -217,6 +230,11 @@ def test_gathers_of_forward_hide_behind_its_compute_alone(scale, recompute):
     assert shown - found == pytest.approx(2 * min(shown / 2 / 3, forward_s), rel=1e-9)
     whole = ParallelPlan(data=64)
     assert priced(whole, stack=ahead, batch=128) == priced(whole, batch=128)
+    # What hides behind all compute anyhow does not hide behind forward once more.
+    hidden, both = (
+        priced(plan, stack=replace(each, parameter_overlap=1.0), batch=128, scale=scale) for each in (BARE, ahead)
+    )
+    assert both.seconds == pytest.approx(hidden.seconds, rel=1e-12)
 
 
 def test_scattered_boundaries_send_a_share_and_gather_it():
