@@ -46,12 +46,7 @@ class InputError(PhazeOptError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        source: str | None = None,
-        line: int | None = None,
-        key: str | None = None,
+        self, message: str, *, source: str | None = None, line: int | None = None, key: str | None = None
     ) -> None:
         """Prefix the message with where the fault is; what a file makes long is cut."""
         where = "" if source is None else source

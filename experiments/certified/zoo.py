@@ -45,9 +45,7 @@ def make_problem(model: str, network: str) -> CertifyProblem:
     """One model on the demonstration's cluster, over the whole joined space."""
     cluster = Cluster(DEVICES, load_network(network, num_devices=DEVICES))
     return CertifyProblem(
-        scenario=Scenario((load_model(model),), cluster, GLOBAL_BATCH),
-        space=phaze_space(),
-        constants=load_constants(),
+        scenario=Scenario((load_model(model),), cluster, GLOBAL_BATCH), space=phaze_space(), constants=load_constants()
     )
 
 

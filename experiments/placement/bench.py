@@ -32,10 +32,7 @@ PEAK_FLOPS_PER_S = 200e12
 HBM_BYTES_PER_S = 1.2e12
 INSTANCES = Path(__file__).parents[2] / "tests" / "placement" / "data"
 
-MODELS = {
-    "bert-large-like": (26, 1024, 512, 30522),
-    "gpt3-175b-like": (98, 12288, 2048, 50257),
-}
+MODELS = {"bert-large-like": (26, 1024, 512, 30522), "gpt3-175b-like": (98, 12288, 2048, 50257)}
 """Layers, hidden size, sequence length, vocabulary."""
 
 

@@ -105,10 +105,7 @@ def measure_tightness(model: str, *, count: int) -> dict[str, object]:
 def measure_slice(model: str) -> dict[str, object]:
     """Every chip of one slice evaluated; the same enumerated with the pruner; the aggressive one replayed."""
     axes = replace(
-        SPACE.axes,
-        glb_bytes=(SLICE_GLB_BYTES,),
-        hbm_bytes=(SLICE_HBM_BYTES,),
-        micro_batch=(SLICE_MICRO_BATCH,),
+        SPACE.axes, glb_bytes=(SLICE_GLB_BYTES,), hbm_bytes=(SLICE_HBM_BYTES,), micro_batch=(SLICE_MICRO_BATCH,)
     )
     space, scenario = replace(SPACE, axes=axes), make_scenario(model)
     objective = Objective(scenario)

@@ -124,11 +124,7 @@ def drawn_graph(generator: np.random.Generator, seed: int) -> Graph:
 
 
 def random_problem(
-    family: str,
-    seed: int,
-    cores: NDArray[np.int64],
-    graph: Graph,
-    spread: NDArray[np.float64],
+    family: str, seed: int, cores: NDArray[np.int64], graph: Graph, spread: NDArray[np.float64]
 ) -> WideInstance:
     """The instance of a random graph."""
     edges, types, one_core = graph

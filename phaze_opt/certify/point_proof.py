@@ -55,9 +55,7 @@ class RefineGoal:
 
 
 KeptEvaluation = Annotated[
-    Evaluation,
-    PlainSerializer(evaluation_to_json, return_type=dict[str, Any]),
-    PlainValidator(evaluation_from_json),
+    Evaluation, PlainSerializer(evaluation_to_json, return_type=dict[str, Any]), PlainValidator(evaluation_from_json)
 ]
 """An evaluation whose JSON is the command line's."""
 

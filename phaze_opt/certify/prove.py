@@ -43,10 +43,7 @@ def lock_file(directory: Path) -> Path:
 
 
 def certify(
-    problem: CertifyProblem,
-    options: CertifyOptions,
-    *,
-    on_progress: OnProgress | None = None,
+    problem: CertifyProblem, options: CertifyOptions, *, on_progress: OnProgress | None = None
 ) -> CertifyResult:
     """Prove the best design of a space, and write a certificate that anyone can check.
 

@@ -133,9 +133,7 @@ class DualPool:
                 total += np.minimum(one_core_s[:, picked[0]], spread_s[:, picked[0]])
                 continue
             best, choices[:, column] = self._stack(k).bounds(
-                np.ascontiguousarray(one_core_s[:, picked]),
-                np.ascontiguousarray(spread_s[:, picked]),
-                capacities,
+                np.ascontiguousarray(one_core_s[:, picked]), np.ascontiguousarray(spread_s[:, picked]), capacities
             )
             total += best
             column += 1

@@ -123,15 +123,7 @@ class SetBound:
         """Add the set that earns most; returns a bound on what any set earns."""
         chosen, spread = (np.zeros(len(values), dtype=np.bool_) for _ in range(2))
         weight = heaviest_set(
-            values,
-            self._latencies,
-            self._masks,
-            self._conflicts,
-            self._cores,
-            self._is_chip,
-            MAX_NODES,
-            chosen,
-            spread,
+            values, self._latencies, self._masks, self._conflicts, self._cores, self._is_chip, MAX_NODES, chosen, spread
         )
         self._columns.append(
             np.where(chosen, 1.0 / self._latencies[0], 0.0) + np.where(spread, 1.0 / self._latencies[1], 0.0)

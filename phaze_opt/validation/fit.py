@@ -132,11 +132,7 @@ def fit_parameters(
 
 
 def fit_towards_starts(
-    compiled: CompiledRows,
-    parameters: Sequence[FitParameter],
-    start: FittedConstants,
-    *,
-    weights: Floats | None = None,
+    compiled: CompiledRows, parameters: Sequence[FitParameter], start: FittedConstants, *, weights: Floats | None = None
 ) -> FittedConstants:
     """As `fit_parameters`, with the usual pull, `TOWARDS_STARTS`, as strong as the row that weighs most."""
     return fit_parameters(

@@ -11,13 +11,7 @@ from types import MappingProxyType
 from phaze_opt.errors import InputError
 from phaze_opt.validation.matching_set import is_tpu
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.row_times import (
-    MEASURED,
-    MODEL_SECONDS,
-    measured_seconds,
-    ring_bytes,
-    roofline_parts,
-)
+from phaze_opt.validation.row_times import MEASURED, MODEL_SECONDS, measured_seconds, ring_bytes, roofline_parts
 from phaze_opt.validation.training.row import state_shards, zero_stage
 
 AHEAD_OF_PEAK = 2.0

@@ -118,10 +118,7 @@ WHOLE_MODEL = _schema(
     identity="hardware model mode seq batch",
 )
 DIE_AREA = _schema(
-    "die area",
-    required="die:text component:text area_mm2:positive",
-    optional="process:text",
-    identity="die component",
+    "die area", required="die:text component:text area_mm2:positive", optional="process:text", identity="die component"
 )
 NVDLA = _schema(
     "accelerator estimates",

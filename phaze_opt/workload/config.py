@@ -6,14 +6,7 @@ from typing import Any, NoReturn
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.document import Document, parse_json_object
-from phaze_opt.record.input_files import (
-    is_directory,
-    is_file,
-    is_there,
-    read_text_file,
-    shorten,
-    shorten_path,
-)
+from phaze_opt.record.input_files import is_directory, is_file, is_there, read_text_file, shorten, shorten_path
 from phaze_opt.record.suggestions import near, suggest
 from phaze_opt.workload.families import FAMILY_CONFIGS, FamilyConfig
 from phaze_opt.workload.model import ModelFamily, ModelSpec

@@ -9,13 +9,7 @@ from forger import ANY, AREA, ATTAINED, MEMORY, RECOMPUTED, TDP, UPPER, Forger
 from forger_originals import COMMON, HOPELESS, TYPED
 from forger_trees import branching, leaf, put_tree, sharing_pair, valid_tree
 
-from phaze_opt.certify.certificate import (
-    CERTIFICATE_FILE,
-    JOURNAL_DIRECTORY,
-    POINTS_FILE,
-    POOL_FILE,
-    SOLUTIONS_FILE,
-)
+from phaze_opt.certify.certificate import CERTIFICATE_FILE, JOURNAL_DIRECTORY, POINTS_FILE, POOL_FILE, SOLUTIONS_FILE
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.errors import CertificateError
 

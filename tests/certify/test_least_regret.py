@@ -8,13 +8,7 @@ from numpy.typing import NDArray
 from robust_toys import TABLE_PROBLEM, tables, toy_ledger
 
 from phaze_opt.certify.robust import least_regret
-from phaze_opt.certify.robust.least_regret import (
-    MinimaxSearch,
-    Restriction,
-    find_minimax,
-    lower_regrets,
-    measure_costs,
-)
+from phaze_opt.certify.robust.least_regret import MinimaxSearch, Restriction, find_minimax, lower_regrets, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
 
 SPACE = TABLE_PROBLEM.space

@@ -182,10 +182,7 @@ def test_jobs_change_no_number(tmp_path: Path) -> None:
     ],
 )
 def test_a_point_is_solved_again_while_its_gap_is_open_and_that_helps(
-    solves: list[tuple[float, float]],
-    expected: tuple[float, float],
-    num_efforts: int,
-    monkeypatch: pytest.MonkeyPatch,
+    solves: list[tuple[float, float]], expected: tuple[float, float], num_efforts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make_problem(SMALL)
     prover = ObjectiveProver(problem, tolerance=0.001, num_best=3)

@@ -17,12 +17,7 @@ from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, P
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.plugins import PluginGroup, load_plugin
-from phaze_opt.testing.estimators import (
-    ClosedForm,
-    EstimatorConformance,
-    random_accelerators,
-    random_operators,
-)
+from phaze_opt.testing.estimators import ClosedForm, EstimatorConformance, random_accelerators, random_operators
 from tests.estimate.test_conformance import CUBE, ONE_ARRAY
 
 TERMS = DesignTerms(launch_cycles=1000.0, array_efficiency=0.8, lane_efficiency=0.5, memory_efficiency=0.75)

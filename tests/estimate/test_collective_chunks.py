@@ -12,22 +12,11 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.chunk_schedule import balanced_orders, order_loads, schedule_chunks
 from phaze_opt.estimate.collectives import collective_coefficients, collective_s
 from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.hardware.network import (
-    Chunking,
-    CollectiveCurve,
-    MeasuredDimension,
-    Network,
-    NetworkDimension,
-    Topology,
-)
+from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension, Topology
 
 KINDS = st.sampled_from(CollectiveKind)
 dimensions = st.builds(
-    NetworkDimension,
-    st.sampled_from(Topology),
-    st.integers(1, 16),
-    st.floats(1e9, 1e11),
-    st.floats(0, 1e-5),
+    NetworkDimension, st.sampled_from(Topology), st.integers(1, 16), st.floats(1e9, 1e11), st.floats(0, 1e-5)
 )
 groups = st.lists(dimensions, min_size=1, max_size=3)
 THEMIS_TOPOLOGIES = {

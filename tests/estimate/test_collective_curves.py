@@ -18,11 +18,7 @@ CURVE = CollectiveCurve(300e9, 7e-6, ramp_s=1e-5, endpoint_share=0.5)
 NODE = MeasuredDimension(Topology.SWITCH, 8, 300e9, 2e-6, CURVE)
 ADAPTERS = MeasuredDimension(Topology.SWITCH, 4, 25e9, 5e-6, CollectiveCurve(25e9, 1e-5, ramp_s=2e-5))
 curves = st.builds(
-    CollectiveCurve,
-    st.floats(1e9, 1e12),
-    st.floats(0, 1e-4),
-    ramp_s=st.floats(0, 1e-3),
-    endpoint_share=st.floats(0, 2),
+    CollectiveCurve, st.floats(1e9, 1e12), st.floats(0, 1e-4), ramp_s=st.floats(0, 1e-3), endpoint_share=st.floats(0, 2)
 )
 payloads = st.floats(0, 1e12)
 

@@ -22,30 +22,17 @@ from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 
 TWO_LEVEL = Network(
-    "two-level",
-    (
-        NetworkDimension(Topology.SWITCH, 8, 450e9, 1e-6),
-        NetworkDimension(Topology.SWITCH, 128, 50e9, 5e-6),
-    ),
+    "two-level", (NetworkDimension(Topology.SWITCH, 8, 450e9, 1e-6), NetworkDimension(Topology.SWITCH, 128, 50e9, 5e-6))
 )
 dimensions = st.builds(
-    NetworkDimension,
-    st.sampled_from(Topology),
-    st.integers(1, 64),
-    st.floats(1e8, 1e12),
-    st.floats(0, 1e-4),
+    NetworkDimension, st.sampled_from(Topology), st.integers(1, 64), st.floats(1e8, 1e12), st.floats(0, 1e-4)
 )
 payloads = st.floats(0, 1e12)
 
 
 @pytest.mark.parametrize(
     ("topology", "size", "hops"),
-    [
-        (Topology.RING, 8, 14),
-        (Topology.SWITCH, 8, 6),
-        (Topology.SWITCH, 9, 8),
-        (Topology.FULLY_CONNECTED, 8, 2),
-    ],
+    [(Topology.RING, 8, 14), (Topology.SWITCH, 8, 6), (Topology.SWITCH, 9, 8), (Topology.FULLY_CONNECTED, 8, 2)],
 )
 def test_all_reduce_closed_form(topology, size, hops):
     dimension = NetworkDimension(topology, size, 100e9, 2e-6)

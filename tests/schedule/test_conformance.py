@@ -50,8 +50,7 @@ class TestExactScheduler:
     def test_exact_on_chains(self, exclusivity: Exclusivity) -> None:
         """A chain takes the sum of the shorter latencies."""
         problem = replace(
-            random_problem(7, num_operators=20, exclusivity=exclusivity),
-            edges=tuple((i, i + 1) for i in range(19)),
+            random_problem(7, num_operators=20, exclusivity=exclusivity), edges=tuple((i, i + 1) for i in range(19))
         )
         result = solve(problem)
         assert result.status is ScheduleStatus.OPTIMAL

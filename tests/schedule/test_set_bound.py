@@ -64,13 +64,7 @@ def test_search_finds_the_heaviest_set(problem, random):
         after = np.array([[bits >> j & 1 for j in range(len(block))] for bits in block.block.after], dtype=bool)
         conflicts = after | after.T | np.eye(len(block), dtype=bool)
         chosen, spread = (np.zeros(len(block), dtype=bool) for _ in range(2))
-        arguments = (
-            values,
-            tuple(latencies),
-            np.array(block.block.masks),
-            conflicts,
-            np.array(block.cores),
-        )
+        arguments = (values, tuple(latencies), np.array(block.block.masks), conflicts, np.array(block.cores))
         weight = heaviest_set(*arguments, block.is_chip, 10_000, chosen, spread)
         assert weight == pytest.approx(heaviest(block, values), rel=1e-12, abs=1e-12)
         assert weight == pytest.approx((values / latencies[0])[chosen].sum() + (values / latencies[1])[spread].sum())

@@ -119,9 +119,7 @@ def test_ctrl_c_stops_the_solver_and_is_raised():
     problem = hard_problem()
     (block,) = [block for block in blocks_of(problem) if len(block) > 10]
     model = build_ordering_model(
-        block,
-        serial_sum(problem),
-        groups=[group for group in GROUPS.values() if group.role is GroupRole.DEFINING],
+        block, serial_sum(problem), groups=[group for group in GROUPS.values() if group.role is GroupRole.DEFINING]
     )
     solver = HighsSolver(model)
     timer = threading.Timer(0.5, _thread.interrupt_main)

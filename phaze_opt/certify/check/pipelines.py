@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK
 from phaze_opt.certify.check.problem_data import Sharded
-from phaze_opt.estimate.collectives import (
-    AffineCost,
-    collective_coefficients,
-    group_dimensions,
-    transfer_coefficients,
-)
+from phaze_opt.estimate.collectives import AffineCost, collective_coefficients, group_dimensions, transfer_coefficients
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.placement.problem import RecomputePolicy

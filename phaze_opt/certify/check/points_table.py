@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import (
-    NO_MULTIPLIERS,
-    POINTS_FILE,
-    Infeasibility,
-    PlacementBound,
-    PointStatus,
-)
+from phaze_opt.certify.certificate import NO_MULTIPLIERS, POINTS_FILE, Infeasibility, PlacementBound, PointStatus
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.errors import CertificateError
 from phaze_opt.hardware.area import area_um2_table

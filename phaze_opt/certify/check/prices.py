@@ -122,10 +122,7 @@ def closure(count: int, edges: Sequence[tuple[int, int]]) -> Precedes:
 
 
 def block_shape(
-    core_types: Sequence[CoreType],
-    precedes: Precedes,
-    arcs: tuple[tuple[int, int], ...],
-    exclusivity: Exclusivity,
+    core_types: Sequence[CoreType], precedes: Precedes, arcs: tuple[tuple[int, int], ...], exclusivity: Exclusivity
 ) -> BlockShape:
     """The shape of a block of operators with these core types."""
     uses = np.array([CORES_USED[kind] for kind in core_types], dtype=np.bool_).reshape(-1, 2)

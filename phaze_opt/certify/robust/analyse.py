@@ -18,12 +18,7 @@ from phaze_opt.certify.robust.least_regret import KeptCost, Restriction, find_mi
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.objective_prover import ObjectiveProver
 from phaze_opt.certify.robust.prover import ProverBench, RobustProver
-from phaze_opt.certify.robust.result import (
-    RobustOptions,
-    RobustProgress,
-    RobustResult,
-    RobustStage,
-)
+from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult, RobustStage
 from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
 from phaze_opt.certify.tasks import Workers
 from phaze_opt.certify.writing import certificate_directory

@@ -11,14 +11,7 @@ from phaze_opt.estimate.machine_simt import simt_matmul
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Part
-from phaze_opt.validation.fp32.kernels import (
-    DTYPES,
-    ELEMENT_BYTES,
-    Kernel,
-    KernelTable,
-    PlacedKernel,
-    device_refusal,
-)
+from phaze_opt.validation.fp32.kernels import DTYPES, ELEMENT_BYTES, Kernel, KernelTable, PlacedKernel, device_refusal
 from phaze_opt.validation.measured_row import Row, read_rows
 
 Floats = NDArray[np.float64]

@@ -145,10 +145,7 @@ class BestBlock:
     def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """Peak and what is lost against it."""
         ideal = float(self._ideal()[index])
-        return (
-            Part("compute at the peak", ideal),
-            Part("below the peak", float(self.seconds(fitted)[index]) - ideal),
-        )
+        return (Part("compute at the peak", ideal), Part("below the peak", float(self.seconds(fitted)[index]) - ideal))
 
     def _ideal(self) -> Floats:
         return np.asarray(2.0 * self.sizes.prod(axis=1) / self.case.device.peak(self.case.path))
