@@ -144,12 +144,8 @@ def _build_machine(request: EvaluateRequest) -> tuple[Machine, PlanSetting]:
         network_name = request.network or DEFAULT_NETWORK
     else:
         _refuse_schedule_options(request, device.name)
-        clock, peak, memory_bytes, name = (
-            MachineClock(device, path, fitted),
-            device.peak(path),
-            device.hbm_bytes,
-            device.name,
-        )
+        clock, peak = MachineClock(device, path, fitted), device.peak(path)
+        memory_bytes, name = device.hbm_bytes, device.name
         network_name = request.network or device.network or DEFAULT_NETWORK
     network = load_network(network_name, num_devices=request.scenario.devices, fitted=fitted)
     setting = _setting(request, software, device, machine=name, network=network.name, peak=(peak, path))

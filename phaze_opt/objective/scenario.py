@@ -30,6 +30,8 @@ NO_NODE_LIMIT = 0
 DEFAULTS = ScenarioOptions()
 DEFAULT_ESTIMATOR = DEFAULTS.estimator
 """The estimator of designed chips with ideal operators; it has no constants beside the package's."""
+OWN_ESTIMATORS = (DEFAULT_ESTIMATOR, "calibrated")
+"""The estimators that come with the package."""
 
 
 class CommonMean(StrEnum):

@@ -188,3 +188,28 @@ def test_the_code_of_other_peoples_estimators_is_part_of_a_study(monkeypatch: py
     settings = tuple(Setting(name=name, estimator=name) for name in ("analytic", "calibrated", "mine"))
     code_origins(replace(CONFIG, settings=settings))
     assert [name for group, name in wanted if group is PluginGroup.ESTIMATORS] == ["mine"]
+
+
+def test_no_search_is_restarted_on_what_another_estimator_priced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluations outlive --restart, so a study under changed code of an estimator starts afresh."""
+    info = tmp_path / "site" / "priced_package-0.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: priced-package\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[phaze_opt.estimators]\npriced = priced_module:Priced\n")
+    module = tmp_path / "site" / "priced_module.py"
+    code = "from phaze_opt.estimate.analytic import AnalyticEstimator as Own\nclass Priced(Own):\n    name = 'priced'\n"
+    module.write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    config = replace(CONFIG, settings=(Setting(estimator="priced"),))
+    run = {"work_dir": tmp_path / "work", "engine": ENGINE}
+    first = run_study(config, **run)
+    assert run_study(config, is_resumed=True, **run).is_complete
+    module.write_text(f"{code}    # other code\n")
+    before = {path: path.read_bytes() for path in first.directory.rglob("*.json*")}
+    with pytest.raises(InputError, match="estimator priced of priced-package 0.1 has changed.*starts afresh"):
+        run_study(config, restart=tuple(one.name for one in config.contenders), **run)
+    assert before == {path: path.read_bytes() for path in first.directory.rglob("*.json*")}
+    assert run_study(config, **run).is_complete

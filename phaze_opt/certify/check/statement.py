@@ -9,15 +9,13 @@ from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
-from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
 from phaze_opt.space.search_space import SearchSpace, phaze_space
 from phaze_opt.units import UM2_PER_MM2
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.zoo import list_models
 
-OWN_ESTIMATORS = ("analytic", "calibrated")
-"""The estimators that come with the package."""
 _MAX_NAME = 60
 _TOLD = frozenset((
     "models", "cluster", "global_batch", "sequence_length", "optimizer", "attention", "exclusivity", "recompute",

@@ -4,10 +4,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.plugins import PluginOrigin, changed_plugins
+from phaze_opt.plugins import PluginGroup, PluginOrigin, changed_plugins
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.record.worker_process import WorkerToldToEndError
@@ -129,10 +130,11 @@ def drop_searches(directory: StudyDirectory, cells: Sequence[Cell], restart: Seq
 
 
 def refuse_changed_code(config: StudyConfig, directory: StudyDirectory, cells: Sequence[Cell]) -> None:
-    """Refuse to go on with a contender whose code is not that of its finished searches.
+    """Refuse to go on with a contender whose code is not that of its finished searches, or with another estimator's.
 
     Raises:
-        InputError: the code of a contender with a finished search has changed, or the study's plan is broken.
+        InputError: the code of a contender with a finished search has changed, or that of an estimator, or the study's
+            plan is broken.
     """
     if not directory.plan.exists():
         return
@@ -144,6 +146,15 @@ def refuse_changed_code(config: StudyConfig, directory: StudyDirectory, cells: S
             directory.study_id,
         )
     now = code_origins(config)
+    # Evaluations are shared by all contenders and outlive --restart, so what priced them is held to, whoever asked.
+    all_before, all_now = (chain.from_iterable(origins.values()) for origins in (before, now))
+    priced = [one for one in changed_plugins(all_before, all_now) if one.group == PluginGroup.ESTIMATORS]
+    if priced and any(directory.evaluations.glob("*")):
+        message = (
+            f"the code of the estimator {_named(priced[:1])} has changed since this study's evaluations were made; run "
+            "without --resume and --restart: the study starts afresh"
+        )
+        raise InputError(message, source=str(directory.path))
     for contender in config.contenders:
         num_finished = sum(cell.contender == contender and directory.cell(cell).exists() for cell in cells)
         changed = changed_plugins(before.get(contender.name, ()), now[contender.name])

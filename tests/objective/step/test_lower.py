@@ -9,8 +9,6 @@ SCRIPT = Path(__file__).parents[3] / "experiments" / "plans" / "lower.py"
 def test_the_bound_of_no_shipped_software_falls_or_exceeds_the_price() -> None:
     """As experiments/plans/lower.py measures it, on fewer perturbations; the price itself does fall."""
     found = runpy.run_path(str(SCRIPT))["measure"](rounds=2, seed=1)
-    assert {
-        name: (each["falls_of_the_bound"], each["bound_above_price"]) for name, each in found.items()
-    } == dict.fromkeys(found, (0, 0))
+    assert not {name for name, each in found.items() if each["falls_of_the_bound"] or each["bound_above_price"]}
     assert min(each["ratio_median"] for each in found.values()) > 0.98
     assert sum(each["falls_of_the_price"] for each in found.values()) > 0
