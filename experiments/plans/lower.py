@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
+from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, StepCompiler
+from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
+from phaze_opt.cost.stacks import list_stacks, load_stack
+from phaze_opt.cost.step_batch import StepBatch, build_batch
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.compiled_step import NUM_LAYERS, NUM_PASSES, StepCompiler
-from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
-from phaze_opt.objective.step.price_step import StackColumns, lower_batch, price_batch
-from phaze_opt.objective.step.stacks import list_stacks, load_stack
-from phaze_opt.objective.step.step_batch import StepBatch, build_batch
+from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.training import TrainingSpec
 

@@ -17,12 +17,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from phaze_opt.cost.clocks import MachineClock
+from phaze_opt.cost.plan_memory import RESERVE_SHARE
+from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.objective.step.clocks import MachineClock
-from phaze_opt.objective.step.plan_search import Machine, PlanRanking, RankedPlan, rank_plans
-from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
-from phaze_opt.objective.step.stacks import load_stack
-from phaze_opt.placement.plan_memory import RESERVE_SHARE
+from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan, rank_plans
+from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.family import read_entry

@@ -49,7 +49,7 @@ class Shape:
 
 
 _MATMUL, _VECTOR = "phaze_opt.estimate.machine_matmul", "phaze_opt.estimate.machine_vector"
-_SIMT, _STEP = "phaze_opt.estimate.machine_simt", "phaze_opt.objective.step.price_step"
+_SIMT, _STEP = "phaze_opt.estimate.machine_simt", "phaze_opt.cost.price_step"
 _FP32, _MACHINE = "phaze_opt.estimate.fp32_machine", "phaze_opt.estimate.machine"
 _EQUAL_TILES = tuple((a, b, 1.0) for a, b in ((256, 128), (128, 128), (128, 64), (64, 64)))
 _STEEP_TILES = ((256, 128, 1.0), (128, 128, 1.1), (128, 64, 1.4), (64, 64, 2.0))
@@ -71,7 +71,7 @@ SHAPES = (
 )
 
 
-_SOFTWARE = "phaze_opt.objective.step.stacks"
+_SOFTWARE = "phaze_opt.cost.stacks"
 _OLD, _NEW = ("training",), ("modern-training",)
 SOFTWARE = (
     Shape(_SOFTWARE, "megatron-2021.attention_efficiency", 0.4, 0.6, _OLD, "attention's products over the peak"),

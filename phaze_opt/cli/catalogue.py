@@ -98,8 +98,8 @@ def space(*, space: SpaceOptions, json: JsonOption = False) -> None:
 
 def software(*, json: JsonOption = False) -> None:
     """List the training software that `evaluate --software` knows: what it fuses, overlaps, and was measured on."""
+    from phaze_opt.cost.stacks import list_stacks, load_stack
     from phaze_opt.hardware.fitted import load_fitted, read_own_file
-    from phaze_opt.objective.step.stacks import list_stacks, load_stack
     from phaze_opt.report.plans import choices_table, features_table, measured_table
 
     names = list_stacks()
@@ -112,7 +112,7 @@ def software(*, json: JsonOption = False) -> None:
 
 def _measured_to_json(name: str) -> dict[str, Any] | None:
     """Rows, recomputation and parallel features of a software; None of one that was not measured."""
-    from phaze_opt.objective.step.measured_software import measured_rows
+    from phaze_opt.cost.measured_software import measured_rows
 
     measured = measured_rows(name)
     if measured is None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from phaze_opt.cli import plan_options
 from phaze_opt.cli.output import end_infeasible, out, print_json, print_tables
+from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
+from phaze_opt.cost.measured_software import measured_rows, unmeasured_parts, usual_zero
 from phaze_opt.errors import InputError
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.constants import load_constants
@@ -17,10 +19,8 @@ from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.caveats import Answer, apply_rules
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
-from phaze_opt.objective.step.clocks import LayerClock, MachineClock, ScheduleClock
-from phaze_opt.objective.step.measured_software import measured_rows, unmeasured_parts, usual_zero
-from phaze_opt.objective.step.plan_search import Machine, PlanRanking, RankedPlan, rank_plans, without_vain_recompute
-from phaze_opt.objective.step.plan_space import enumerate_plans, explain_no_plan
+from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan, rank_plans, without_vain_recompute
+from phaze_opt.plan.plan_space import enumerate_plans, explain_no_plan
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.plans import (
     RESERVE_NOTE,

@@ -26,9 +26,9 @@ from phaze_opt.record.input_files import shorten
 from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
+    from phaze_opt.cost.compiled_step import CompiledStep
+    from phaze_opt.cost.network_design import NetworkCase, NetworkDesign
     from phaze_opt.hardware.network import Network
-    from phaze_opt.objective.step.compiled_step import CompiledStep
-    from phaze_opt.objective.step.network_design import NetworkCase, NetworkDesign
 
 NETWORK = "Network"
 DEFAULT_SHOWN_DEVICES = 64
@@ -122,10 +122,10 @@ def optimise(*, options: SplitOptions, json: JsonOption = False) -> None:
 
     The answer carries a bound that no other split can beat. Compute is left out: the split is for the collectives.
     """
+    from phaze_opt.cost.network_design import design_network
     from phaze_opt.hardware.network import Chunking
     from phaze_opt.hardware.network_file import network_text
     from phaze_opt.hardware.networks import load_network
-    from phaze_opt.objective.step.network_design import design_network
     from phaze_opt.record.whole_file import replace_file
     from phaze_opt.report.networks import collective_table, design_sentence, design_table
     from phaze_opt.units import gb_per_s_to_bytes_per_s
@@ -158,8 +158,8 @@ def _compile(options: SplitOptions) -> CompiledStep:
     Raises:
         InputError: the degrees do not fill the devices, or model and batch cannot be split this way.
     """
-    from phaze_opt.objective.step.compiled_step import compile_step
-    from phaze_opt.objective.step.plan_space import plan_obstacle
+    from phaze_opt.cost.compiled_step import compile_step
+    from phaze_opt.plan.plan_space import plan_obstacle
     from phaze_opt.workload.config import load_model
     from phaze_opt.workload.plan import ParallelPlan
     from phaze_opt.workload.software import IDEAL_STACK
@@ -195,7 +195,7 @@ def _refuse_unfit(step: CompiledStep) -> None:
         InputError: none could, even if every block were computed again.
     """
     from phaze_opt.hardware.device_catalogue import list_devices, load_device
-    from phaze_opt.objective.step.plan_search import step_memory
+    from phaze_opt.plan.plan_search import step_memory
     from phaze_opt.units import bytes_to_gib
     from phaze_opt.workload.plan import Recompute
 

@@ -17,7 +17,7 @@ from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, Kind, Scenario
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.fitted import FittedConstants
-    from phaze_opt.objective.step.plan_space import PlanChoices
+    from phaze_opt.plan.plan_space import PlanChoices
     from phaze_opt.workload.model import ModelSpec
     from phaze_opt.workload.plan import Recompute
     from phaze_opt.workload.software import TrainingStack
@@ -92,7 +92,7 @@ def plan_choices(plan: PlanOptions, scenario: ScenarioOptions, *, micro_batch: s
     Raises:
         InputError: an option breaks a rule; the message names it.
     """
-    from phaze_opt.objective.step.plan_space import FREE_MICRO_BATCH, PlanChoices
+    from phaze_opt.plan.plan_space import FREE_MICRO_BATCH, PlanChoices
 
     stages = _stages(plan.zero)
     if plan.state_shards and not any(stages):
@@ -171,8 +171,8 @@ def choose_software(
         InputError: no software goes by the name, or it has another attention form than the one asked for, or gradients
             are of another width than 16 or 32 bits.
     """
-    from phaze_opt.objective.step.measured_software import software_measured_on
-    from phaze_opt.objective.step.stacks import list_stacks, load_stack
+    from phaze_opt.cost.measured_software import software_measured_on
+    from phaze_opt.cost.stacks import list_stacks, load_stack
     from phaze_opt.record.suggestions import parse_word, suggest
     from phaze_opt.workload.software import IDEAL_STACK
     from phaze_opt.workload.training import AttentionForm
@@ -210,8 +210,8 @@ def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
 
 def own_fit(constants: Path | None, software: str) -> str:
     """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them."""
+    from phaze_opt.cost.stacks import stack_groups
     from phaze_opt.hardware.fitted import read_fitted_file
-    from phaze_opt.objective.step.stacks import stack_groups
     from phaze_opt.report.plans import own_fit_note
 
     if constants is None:

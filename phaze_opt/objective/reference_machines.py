@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
+from phaze_opt.cost.compiled_step import split_blocks
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
@@ -16,7 +17,6 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
-from phaze_opt.objective.step.compiled_step import split_blocks
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.record.document import parse_toml

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from phaze_opt.cost.network_design import NetworkDesign
 from phaze_opt.estimate.bandwidth_allocation import GroupCollective
 from phaze_opt.estimate.chunk_schedule import schedule_chunks
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Chunking, CollectiveCurve, MeasuredDimension, Network, NetworkDimension
-from phaze_opt.objective.step.network_design import NetworkDesign
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.units import GIBI, GIGA, KIBI, MEBI, MICRO
 

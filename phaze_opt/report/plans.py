@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from phaze_opt.hardware.fitted import FittedGroup
-from phaze_opt.objective.step.measured_software import (
+from phaze_opt.cost.measured_software import (
     SoftwareRows,
     machine_gap,
     measured_rows,
@@ -15,9 +14,10 @@ from phaze_opt.objective.step.measured_software import (
     unmeasured_parts,
     usual_zero,
 )
-from phaze_opt.objective.step.plan_search import PlanRanking, RankedPlan
-from phaze_opt.placement.plan_memory import RESERVE_SHARE
-from phaze_opt.placement.step_time import StepTime
+from phaze_opt.cost.plan_memory import RESERVE_SHARE
+from phaze_opt.cost.step_time import StepTime
+from phaze_opt.hardware.fitted import FittedGroup
+from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.units import bytes_to_gib

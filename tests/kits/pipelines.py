@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, step_times
+from phaze_opt.cost.step_time import StageLoads, StepRules, StepTime, step_times
 
 
 def order(p: int, v: int, stage: int, m: int) -> list[tuple[bool, int, int]]:

@@ -3,14 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost import clocks
+from phaze_opt.cost.compiled_step import CompiledStep, compile_step
+from phaze_opt.cost.device_seconds import SerialSteps
+from phaze_opt.cost.price_step import LayerTimes, price_step
+from phaze_opt.cost.step_time import StepTime
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
-from phaze_opt.objective.step import clocks
-from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
-from phaze_opt.objective.step.device_seconds import SerialSteps
-from phaze_opt.objective.step.price_step import LayerTimes, price_step
-from phaze_opt.placement.step_time import StepTime
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack

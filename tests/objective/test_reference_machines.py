@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from kits.scenarios import make_scenario
 
+from phaze_opt.cost.compiled_step import split_blocks
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.presets import load_architecture
@@ -23,7 +24,6 @@ from phaze_opt.objective.reference_machines import (
     load_expert_book,
 )
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.objective.step.compiled_step import split_blocks
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.workload.config import load_model
 

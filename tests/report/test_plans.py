@@ -3,10 +3,10 @@
 from dataclasses import fields
 from types import SimpleNamespace
 
+from phaze_opt.cost.measured_software import measured_rows
+from phaze_opt.cost.stacks import list_stacks, load_stack
+from phaze_opt.cost.step_time import StepTime
 from phaze_opt.hardware.fitted import load_fitted, read_own_file
-from phaze_opt.objective.step.measured_software import measured_rows
-from phaze_opt.objective.step.stacks import list_stacks, load_stack
-from phaze_opt.placement.step_time import StepTime
 from phaze_opt.report.plans import (
     PART_NAMES,
     PlanSetting,

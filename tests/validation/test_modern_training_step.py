@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from kits.steps import SMALL_MODEL, estimate_step
 
+from phaze_opt.cost.compiled_step import compile_step
+from phaze_opt.cost.device_seconds import device_seconds, roles_of
+from phaze_opt.cost.stacks import load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.hardware.device import ComputePath
@@ -14,9 +17,6 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.torus_mapping import SLICE_BANDWIDTH_BYTES_PER_S, map_torus
-from phaze_opt.objective.step.compiled_step import compile_step
-from phaze_opt.objective.step.device_seconds import device_seconds, roles_of
-from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.workload.plan import ParallelPlan, Recompute

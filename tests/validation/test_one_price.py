@@ -2,13 +2,13 @@
 
 import pytest
 
+from phaze_opt.cost.clocks import MachineClock
+from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.clocks import MachineClock
-from phaze_opt.objective.step.plan_search import Machine, rank_plans
-from phaze_opt.objective.step.stacks import load_stack
+from phaze_opt.plan.plan_search import Machine, rank_plans
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.family import MODERN_TRAINING
 from phaze_opt.workload.config import load_model

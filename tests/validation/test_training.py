@@ -5,12 +5,12 @@ import pytest
 from kits.measured_rows import changed, public_rows
 from kits.steps import estimate_step
 
+from phaze_opt.cost.stacks import load_stack
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.stacks import load_stack
 from phaze_opt.validation.held_out import leave_one_out, predict_held_out, without_groups
 from phaze_opt.validation.scores import mape
 from phaze_opt.validation.training.family import (

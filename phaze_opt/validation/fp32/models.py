@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+from phaze_opt.cost.compiled_step import BACKWARD, HEAD, UPDATE, CompiledStep, compile_step
+from phaze_opt.cost.device_seconds import SerialSteps
+from phaze_opt.cost.price_step import StackColumns
+from phaze_opt.cost.step_batch import build_batch
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fp32_machine import power_demand
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.compiled_step import BACKWARD, HEAD, UPDATE, CompiledStep, compile_step
-from phaze_opt.objective.step.device_seconds import SerialSteps
-from phaze_opt.objective.step.price_step import StackColumns
-from phaze_opt.objective.step.step_batch import build_batch
 from phaze_opt.units import MILLI
 from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fp32.eager_kernels import EagerModel, eager_kernels

@@ -8,18 +8,18 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, CompiledStep, StepCompiler
+from phaze_opt.cost.device_seconds import SerialSteps
+from phaze_opt.cost.price_step import StackColumns, price_batch
+from phaze_opt.cost.stacks import load_stack
+from phaze_opt.cost.step_batch import StepBatch, build_batch
+from phaze_opt.cost.step_time import StepTimes
+from phaze_opt.cost.step_traffic import Traffic, plan_network
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.compiled_step import NUM_LAYERS, NUM_PASSES, CompiledStep, StepCompiler
-from phaze_opt.objective.step.device_seconds import SerialSteps
-from phaze_opt.objective.step.price_step import StackColumns, price_batch
-from phaze_opt.objective.step.stacks import load_stack
-from phaze_opt.objective.step.step_batch import StepBatch, build_batch
-from phaze_opt.objective.step.step_traffic import Traffic, plan_network
-from phaze_opt.placement.step_time import StepTimes
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.training.row import TrainingRow

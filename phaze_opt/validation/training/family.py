@@ -10,10 +10,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from phaze_opt.cost.stacks import stack_groups
 from phaze_opt.hardware.device import Device, path_of
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.networks import DEFAULT_NETWORK
-from phaze_opt.objective.step.stacks import stack_groups
 from phaze_opt.validation.family import Family, FitParameter, Label
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.held_out import with_starts

@@ -1,6 +1,6 @@
 """Constants of training software: bounds, and starts that other sources give."""
 
-from phaze_opt.objective.step.stacks import stack_group
+from phaze_opt.cost.stacks import stack_group
 from phaze_opt.validation.family import FitParameter
 
 BASE, NEXT, ZERO, PROFILE = "megatron-2021", "megatron-2022", "deepspeed-zero3-2021", "vtrain-profile"

@@ -6,11 +6,11 @@ from functools import cache
 
 import pytest
 
+from phaze_opt.cost.compiled_step import compile_step
+from phaze_opt.cost.plan_memory import RESERVE_SHARE
+from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.objective.step.compiled_step import compile_step
-from phaze_opt.objective.step.plan_search import step_memory
-from phaze_opt.objective.step.stacks import load_stack
-from phaze_opt.placement.plan_memory import RESERVE_SHARE
+from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.family import read_entry

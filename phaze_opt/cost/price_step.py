@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, HEAD, RUN, UPDATE, CompiledStep
+from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, VECTOR
+from phaze_opt.cost.step_batch import StepBatch, build_batch
+from phaze_opt.cost.step_time import StageLoads, StepRules, StepTime, StepTimes, lower_s, step_times
+from phaze_opt.cost.step_traffic import Traffic
 from phaze_opt.estimate.machine import power_norm
 from phaze_opt.hardware.network import Network
-from phaze_opt.objective.step.compiled_step import BACKWARD, FORWARD, HEAD, RUN, UPDATE, CompiledStep
-from phaze_opt.objective.step.device_seconds import ATTENTION, MATMUL, VECTOR
-from phaze_opt.objective.step.step_batch import StepBatch, build_batch
-from phaze_opt.objective.step.step_traffic import Traffic
-from phaze_opt.placement.step_time import StageLoads, StepRules, StepTime, StepTimes, lower_s, step_times
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]

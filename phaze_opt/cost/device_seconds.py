@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.compiled_step import FORWARD, NUM_LAYERS, CompiledStep
 from phaze_opt.estimate.calibrated import operator_seconds
 from phaze_opt.estimate.machine import MachineModel, machine_model
 from phaze_opt.estimate.machine_attention import softmax_s, streamed_products_s
@@ -15,7 +16,6 @@ from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.operator import Operator, OperatorKind, Phase
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.objective.step.compiled_step import FORWARD, NUM_LAYERS, CompiledStep
 from phaze_opt.workload.software import TrainingStack
 
 Floats = NDArray[np.float64]

@@ -5,8 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from phaze_opt.hardware.device_catalogue import load_device
-from phaze_opt.objective.step.measured_software import (
+from phaze_opt.cost.measured_software import (
     MeasuredOn,
     SoftwareRows,
     machine_gap,
@@ -18,7 +17,8 @@ from phaze_opt.objective.step.measured_software import (
     unmeasured_parts,
     usual_zero,
 )
-from phaze_opt.objective.step.stacks import list_stacks
+from phaze_opt.cost.stacks import list_stacks
+from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.family import read_entry

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.network import Network, Topology
-from phaze_opt.objective.step.compiled_step import BLOCK, HEAD, NUM_LAYERS, CompiledStep
-from phaze_opt.objective.step.step_traffic import (
+from phaze_opt.cost.compiled_step import BLOCK, HEAD, NUM_LAYERS, CompiledStep
+from phaze_opt.cost.step_traffic import (
     NO_COST,
     Cost,
     Traffic,
@@ -24,6 +23,7 @@ from phaze_opt.objective.step.step_traffic import (
     stage_counts,
     transfer_costs,
 )
+from phaze_opt.hardware.network import Network, Topology
 from phaze_opt.workload.plan import Recompute
 
 Floats = NDArray[np.float64]

@@ -23,7 +23,7 @@ _FILE = "software.toml"
 @cache
 def software_tables() -> Mapping[str, dict[str, Any]]:
     """The tables of ``software.toml`` by name of the software: `TrainingStack`, ``extends`` and ``measured``."""
-    text = resources.files("phaze_opt.objective.step").joinpath(_FILE).read_text(encoding="utf-8")
+    text = resources.files("phaze_opt.cost").joinpath(_FILE).read_text(encoding="utf-8")
     return MappingProxyType(parse_toml(text, source=_FILE).values)
 
 

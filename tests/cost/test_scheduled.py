@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from phaze_opt.cost.clocks import ScheduleClock
+from phaze_opt.cost.compiled_step import AGAIN, compile_step
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import load_estimator
-from phaze_opt.objective.step.clocks import ScheduleClock
-from phaze_opt.objective.step.compiled_step import AGAIN, compile_step
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.workload.config import load_model

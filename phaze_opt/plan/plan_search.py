@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from phaze_opt.cost.clocks import LayerClock
+from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
+from phaze_opt.cost.plan_memory import PlanMemory, plan_memory
+from phaze_opt.cost.price_step import LayerTimes, price_steps
+from phaze_opt.cost.step_time import StepTime
+from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
-from phaze_opt.objective.step.clocks import LayerClock
-from phaze_opt.objective.step.compiled_step import CompiledStep, StepCompiler
-from phaze_opt.objective.step.price_step import LayerTimes, price_steps
-from phaze_opt.objective.step.step_traffic import plan_network
-from phaze_opt.placement.plan_memory import PlanMemory, plan_memory
-from phaze_opt.placement.step_time import StepTime
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import ParallelPlan, Recompute

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
+from phaze_opt.cost.clocks import MachineClock
+from phaze_opt.cost.compiled_step import CompiledStep, compile_step
+from phaze_opt.cost.price_step import price_step
+from phaze_opt.cost.stacks import load_stack
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.clocks import MachineClock
-from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
-from phaze_opt.objective.step.plan_search import step_memory
-from phaze_opt.objective.step.price_step import price_step
-from phaze_opt.objective.step.stacks import load_stack
+from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder

@@ -10,12 +10,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
 from phaze_opt.estimate.collective_curves import ring_pass, runs_as_one_ring
 from phaze_opt.estimate.collectives import collective_coefficients, collective_s, exchange_level, group_dimensions
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
-from phaze_opt.objective.step.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder
 

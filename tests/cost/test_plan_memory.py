@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from kits.pipelines import order
 
+from phaze_opt.cost.plan_memory import RESERVE_SHARE, PlanMemory, chunks_in_flight, plan_memory
 from phaze_opt.errors import InputError
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.placement.plan_memory import RESERVE_SHARE, PlanMemory, chunks_in_flight, plan_memory
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
 from phaze_opt.workload.config import parse_config

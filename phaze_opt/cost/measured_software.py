@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 
-from phaze_opt.objective.step.stacks import software_tables
+from phaze_opt.cost.stacks import software_tables
 from phaze_opt.record.plain_data import from_plain
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 

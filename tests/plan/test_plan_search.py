@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from kits.steps import estimate_step
 
+from phaze_opt.cost.clocks import MachineClock
+from phaze_opt.cost.stacks import load_stack
+from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.clocks import MachineClock
-from phaze_opt.objective.step.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
-from phaze_opt.objective.step.plan_space import PlanChoices, enumerate_plans
-from phaze_opt.objective.step.stacks import load_stack
-from phaze_opt.objective.step.step_traffic import plan_network
+from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
+from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.training import TrainingSpec

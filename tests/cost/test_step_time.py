@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kits.pipelines import play, step
 
+from phaze_opt.cost.step_time import BACKWARD_SHARE, StageLoads, StepRules, lower_s, step_times
 from phaze_opt.estimate.collectives import collective_s, group_dimensions, transfer_s
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
-from phaze_opt.placement.step_time import BACKWARD_SHARE, StageLoads, StepRules, lower_s, step_times
 
 some = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seconds = st.floats(1e-3, 10.0)

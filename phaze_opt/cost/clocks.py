@@ -6,14 +6,14 @@ from typing import Protocol
 
 import numpy as np
 
+from phaze_opt.cost.compiled_step import FORWARD, CompiledLayer, CompiledStep
+from phaze_opt.cost.device_seconds import ATTENTION, VECTOR, SerialSteps
+from phaze_opt.cost.price_step import Floats, LayerTimes
 from phaze_opt.estimate.protocol import Estimator
 from phaze_opt.graph.operator import CoreType, OperatorGraph
 from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.objective.step.compiled_step import FORWARD, CompiledLayer, CompiledStep
-from phaze_opt.objective.step.device_seconds import ATTENTION, VECTOR, SerialSteps
-from phaze_opt.objective.step.price_step import Floats, LayerTimes
 from phaze_opt.schedule.options import ScheduleOptions
 from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.solve import solve_compiled

@@ -7,6 +7,11 @@ import numpy as np
 import pytest
 from kits.steps import serial_times
 
+from phaze_opt.cost.compiled_step import CompiledStep, compile_step
+from phaze_opt.cost.network_design import step_collectives
+from phaze_opt.cost.price_step import price_step
+from phaze_opt.cost.step_time import StepTime
+from phaze_opt.cost.step_traffic import replica_group
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
 from phaze_opt.graph.build import build_model_graph
@@ -14,13 +19,8 @@ from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGraph, OperatorKind
 from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.objective.step.compiled_step import CompiledStep, compile_step
-from phaze_opt.objective.step.network_design import step_collectives
-from phaze_opt.objective.step.price_step import price_step
-from phaze_opt.objective.step.step_traffic import replica_group
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy
 from phaze_opt.placement.solve import evaluate_placement
-from phaze_opt.placement.step_time import StepTime
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, FusionLevel, RankOrder, TrainingStack

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from phaze_opt.cost.compiled_step import BLOCK, CompiledStep
+from phaze_opt.cost.step_traffic import group_members, held_parameters, stage_counts, stage_width
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.bandwidth_allocation import (
     Allocation,
@@ -19,8 +21,6 @@ from phaze_opt.estimate.bandwidth_allocation import (
 from phaze_opt.estimate.collectives import exchange_level
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Chunking, Network
-from phaze_opt.objective.step.compiled_step import BLOCK, CompiledStep
-from phaze_opt.objective.step.step_traffic import group_members, held_parameters, stage_counts, stage_width
 from phaze_opt.workload.plan import Recompute
 
 
