@@ -3,7 +3,7 @@
 import runpy
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[3] / "experiments" / "plans" / "lower.py"
+SCRIPT = Path(__file__).parents[2] / "experiments" / "plans" / "lower.py"
 
 
 def test_the_bound_of_no_shipped_software_falls_or_exceeds_the_price() -> None:
