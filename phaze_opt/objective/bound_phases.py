@@ -107,7 +107,8 @@ class PhasePools:
         self, compiled: CompiledModel, estimates: Estimates, table: AcceleratorTable
     ) -> MakespanBounds:
         """Lower bounds of every makespan, and the entries that give them."""
-        bounds = np.empty((len(table), len(compiled.options), len(compiled.options[0].phases), 3))
+        first = compiled.options[0]
+        bounds = np.empty((len(table), len(compiled.options), len(first.phases), first.num_phases))
         choices = [np.zeros((len(table), 0), dtype=np.int32)]
         for option, entry in enumerate(compiled.options):
             for row, layer in enumerate(entry.phases):
