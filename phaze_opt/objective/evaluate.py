@@ -14,6 +14,8 @@ from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import PlacedModel, place_model, verify_placed
+from phaze_opt.objective.best_plan import PlannedModel, plan_model
+from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
 from phaze_opt.objective.compile import PHASES, CompiledModel, compile_model
 from phaze_opt.objective.evaluation import (
     Effort,
@@ -64,6 +66,7 @@ class Objective:
         self.constants = constants if constants is not None else load_constants()
         self._estimator = load_estimator(scenario.estimator).with_constants(self.constants)
         self._compiled: dict[tuple[int, int], CompiledModel] = {}
+        self._planned: dict[int, PlannedModel] = {}
         self._provenance = Provenance(
             package_version=__version__,
             estimator=self._estimator.name,
@@ -96,7 +99,7 @@ class Objective:
         if replace(scenario, max_area_mm2=self.scenario.max_area_mm2, max_tdp_w=self.scenario.max_tdp_w) == (
             self.scenario
         ):
-            other._compiled = self._compiled
+            other._compiled, other._planned = self._compiled, self._planned
         return other
 
     def estimate(self, accelerator: Accelerator, micro_batch: int, *, index: int = 0) -> Estimates:
@@ -107,8 +110,28 @@ class Objective:
         """Estimates of all operators of one model on many accelerators, one row each."""
         return self._estimator.estimate(self.compiled(index, micro_batch).operators, table)
 
+    def grow_pools(self, pools: PhasePools, *, index: int) -> None:
+        """Add the vectors of the fixed designs of `bound_phases.POOL_DESIGNS` for one model."""
+        chips = pool_chips(self.constants)
+        for micro_batch in POOL_MICRO_BATCHES if self.scenario.plans is None else POOL_MICRO_BATCHES[:1]:
+            estimates = self.estimate_table(chips, micro_batch, index=index)
+            pools.grow(self.compiled(index, micro_batch), estimates, chips)
+
+    def planned(self, index: int) -> PlannedModel:
+        """The scenario's model ``index`` with all its parallel plans; of a scenario of full plans.
+
+        Raises:
+            InputError: the choices leave no plan.
+        """
+        if index not in self._planned:
+            prepare = self._estimator.compile if isinstance(self._estimator, CompilingEstimator) else tuple
+            self._planned[index] = plan_model(self.scenario, self.scenario.models[index], prepare=prepare)
+        return self._planned[index]
+
     def compiled(self, index: int, micro_batch: int) -> CompiledModel:
-        """The compiled form of the scenario's model ``index`` at one micro-batch."""
+        """The compiled form of the scenario's model ``index`` at one micro-batch; of full plans, at all of them."""
+        if self.scenario.plans is not None:
+            return self.planned(index).compiled
         key = (index, micro_batch)
         if key not in self._compiled:
             model = self.scenario.models[index]
