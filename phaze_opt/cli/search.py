@@ -82,7 +82,7 @@ def search(
 
     constants = load_constants()
     loaded = load_models(models, is_heterogeneous=options.heterogeneous)
-    problem = load_scenario(scenario, loaded, common=models.common, constants=constants)
+    problem = load_scenario(scenario, loaded, common=models.common, constants=constants, space=space)
     name = f"{models.names} on {scenario.devices} with {options.strategy}"
     config = _config(options, records, name=name)
     points = load_space(space, problem, is_json=json, nothing=NOTHING_FOUND)
