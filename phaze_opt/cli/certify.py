@@ -48,6 +48,7 @@ class ProofOptions:
         "the design of least largest regret over all of them.",
         Kind.SWITCH,
     )
+    has_range: bool = _proving(True, options.RANGE_HELP, Kind.SWITCH, flag="--range")
     robust_samples: int = _proving(
         8, "Samples within the ranges of the assumptions, besides their corners.", Kind.COUNT, low=0, high=MAX_SAMPLES
     )
@@ -108,6 +109,7 @@ def certify(
         open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
         report=report,
+        has_range=proof.has_range,
         is_json=json,
     )
     run.run()

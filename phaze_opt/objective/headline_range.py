@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.fitted import load_fitted, read_own_file
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import Scenario
@@ -94,6 +96,15 @@ def range_of_design(
     parts = [_model_part(value, error)]
     parts += [_part(name, value, priced) for name, priced in (("options", options), ("software", software)) if priced]
     return HeadlineRange(value, tuple(parts))
+
+
+def range_of_point(objective: Objective, point: DesignPoint, *, value: float) -> HeadlineRange:
+    """`range_of_design` of a designed chip, which is built anew under each set of constants."""
+
+    def build(constants: Constants) -> Accelerator:
+        return build_accelerator(point, constants=constants)
+
+    return range_of_design(objective, build, value=value, micro_batch=point.micro_batch)
 
 
 def _unbounded(scenario: Scenario) -> Scenario:
