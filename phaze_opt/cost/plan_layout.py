@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def list_layouts(
     for rows in _equal_rows(np.stack([getattr(plans, name) for name in names], axis=1)):
         own = plans.take(rows)
         sizes, step_of_plan = np.unique(own.micro_batch, return_inverse=True)
-        degrees = {name: int(getattr(own, name)[0]) for name in names}
+        degrees: dict[str, Any] = {name: int(getattr(own, name)[0]) for name in names}
         degrees["is_sequence_parallel"] = bool(degrees["is_sequence_parallel"])
         same = [ParallelPlan(**degrees, micro_batch=int(size)) for size in sizes]
         steps = tuple(compiler.compile(model, training, plan, stack=stack) for plan in same)

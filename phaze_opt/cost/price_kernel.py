@@ -159,7 +159,7 @@ def _plan_s(  # noqa: PLR0917 - kernels take no keywords
     else:
         latest = _latest_end_s(runs, stages, first, last, total, num_stages, m)
         fill = min(max(latest - m * slowest, 0.0), others)
-    return (m * slowest + fill + sync + software[OVERHEAD]) * (1.0 + plans[plan, WAITING])
+    return float((m * slowest + fill + sync + software[OVERHEAD]) * (1.0 + plans[plan, WAITING]))
 
 
 @inlined

@@ -35,11 +35,11 @@ class PriceRows(NamedTuple):
 
 
 RUN_AGAIN, SELECTIVE, MICRO_BATCHES, EARLIER, INTERLEAVE, UPDATED, HEAD_UPDATED, WAITING = range(8)
-"""Columns of plans: whether a block's forward, or attention, runs again (0 or 1); m, (m - 1) / m and v; parameters that a
-device updates of those it holds, and that of the head; share of a step that waiting for the slowest island adds."""
+"""Columns of plans: whether a block's forward, or attention, runs again (0 or 1); m, (m - 1) / m and v; parameters that
+a device updates of those it holds, and that of the head; share of a step that waiting for the slowest island adds."""
 LENGTH, EMBEDDINGS, BLOCKS, HEADS, TRANSFER, PARAMETER, GATHER, REDUCTION, GRADIENT = range(9)
-"""Columns of runs: equal stages; layers of each of them; its traffic in seconds, as in `StageLoads`. Gathers of forward are
-part of what is sent for parameters."""
+"""Columns of runs: equal stages; layers of each of them; its traffic in seconds, as in `StageLoads`. Gathers of forward
+are part of what is sent for parameters."""
 DATA_OVERLAP, PARAMETER_OVERLAP, PREFETCHED, OVERHEAD = range(4)
 """Of the software: shares that hide, share of forward's gathers that is prefetched, fixed time of a step."""
 

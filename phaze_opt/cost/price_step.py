@@ -125,7 +125,7 @@ def layer_seconds(inside: LayerColumns, classes_s: Floats, stack: StackColumns) 
     host_s = inside.launches * stack.host_s_per_operator[:, None, None] + inside.tensor.count * slowest[:, None, None]
     # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
-    launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s
+    launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s if host_s.any() else np.zeros_like(busy_s)
     return LayerSeconds(passes_s, launch_s, tensor_s, classes_s[..., UPDATE, :].sum(axis=-1))
 
 

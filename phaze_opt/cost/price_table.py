@@ -21,7 +21,8 @@ def layer_times(table: StepTable, classes_s: Floats, attention_s: Floats, stack:
 
     Args:
         table: the plans.
-        classes_s: device time of the table's graphs, shape (chips, graphs, layers, passes, classes), s; see `LayerTimes`.
+        classes_s: device time of the table's graphs, shape (chips, graphs, layers, passes, classes), s; as in
+            `LayerTimes`.
         attention_s: what selective recomputation runs again, shape (chips, graphs, layers), s.
         stack: software of all plans of the table.
 

@@ -332,4 +332,4 @@ def _tied_costs(step: CompiledStep, counts: Counts, network: Network) -> Costs:
     level = exchange_level(network, first=0, width=width, distance=width * (len(step.blocks) - 1))
     pair = [replace(dimension, size=1 + (index == level)) for index, dimension in enumerate(network.dimensions)]
     is_end = counts[:, EMBEDDING] + counts[:, HEAD] > 0
-    return collective_cost(CollectiveKind.ALL_REDUCE, is_end * payload, pair)
+    return collective_cost(CollectiveKind.ALL_REDUCE, np.where(is_end, payload, 0.0), pair)

@@ -1,7 +1,8 @@
 """Many parallel plans as columns: the fields of `ParallelPlan`, an array each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,11 @@ class PlanColumns:
         columns["recompute"] = [number[each] for each in columns["recompute"]]
         return cls(**{name: np.array(values, np.int64) for name, values in columns.items()})
 
+    @classmethod
+    def joined(cls, parts: Sequence["PlanColumns"]) -> "PlanColumns":
+        """Plans of several parts, one after the other."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES))
+
     def __len__(self) -> int:
         """Number of plans."""
         return len(self.tensor)
@@ -54,14 +60,21 @@ class PlanColumns:
     def __iter__(self) -> Iterator[ParallelPlan]:
         """The plans as objects, in order."""
         for values in zip(*(getattr(self, name).tolist() for name in _NAMES), strict=True):
-            *numbers, recompute, is_split = values
-            yield ParallelPlan(*numbers, RECOMPUTES[recompute], bool(is_split))
+            found: dict[str, Any] = dict(zip(_NAMES, values, strict=True))
+            found["recompute"] = RECOMPUTES[found["recompute"]]
+            found["is_sequence_parallel"] = bool(found["is_sequence_parallel"])
+            yield ParallelPlan(**found)
+
+    def twins(self) -> Ints:
+        """A number for each plan, the same for plans that are equal."""
+        table = np.stack([getattr(self, name) for name in _NAMES], axis=1)
+        return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
 
     def plan(self, row: int) -> ParallelPlan:
         """One plan as an object."""
         return next(iter(self.take(np.array([row], np.intp))))
 
-    def take(self, rows: Rows) -> "PlanColumns":
+    def take(self, rows: Rows | NDArray[np.bool_]) -> "PlanColumns":
         """Some of the plans, in the order of ``rows``; a mask keeps the order there is."""
         return PlanColumns(*(getattr(self, name)[rows] for name in _NAMES))
 
