@@ -19,7 +19,8 @@ import numpy as np
 from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, StepCompiler
 from phaze_opt.cost.price_step import StackColumns, lower_batch, price_batch
 from phaze_opt.cost.stacks import list_stacks, load_stack
-from phaze_opt.cost.step_batch import StepBatch, build_batch
+from phaze_opt.cost.step_batch import StepBatch
+from phaze_opt.cost.step_table import build_batch
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.plan.plan_space import enumerate_plans
@@ -51,7 +52,7 @@ def perturb(
     batch: StepBatch, stack: StackColumns, rng: np.random.Generator, *, rounds: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Of every round and plan: rise of the bound, rise of the price, and bound over price; all relative."""
-    count = len(batch.steps)
+    count = len(batch)
     for _ in range(rounds):
         scale = 10.0 ** rng.uniform(-6, -2, size=(count, 1, 1, 1))
         classes_s = scale * 10.0 ** rng.uniform(-1, 1, size=(count, NUM_LAYERS, NUM_PASSES, 3))

@@ -17,12 +17,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.plan_memory import RESERVE_SHARE
 from phaze_opt.cost.stacks import load_stack
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan, rank_plans
+from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans
 from phaze_opt.plan.plan_space import enumerate_plans
+from phaze_opt.plan.ranked_plans import RankedPlan, RankedPlans
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.family import read_entry
@@ -111,9 +114,10 @@ def counted_bytes(each: RankedPlan) -> float:
     return max(stage.counted_bytes for stage in each.memory.stages)
 
 
-def fitting(ranking: PlanRanking, memory_bytes: float, reserve_share: float) -> tuple[RankedPlan, ...]:
+def fitting(ranking: PlanRanking, memory_bytes: float, reserve_share: float) -> RankedPlans:
     """Plans that fit with a reserve, fastest first."""
-    return tuple(each for each in ranking.ranked if counted_bytes(each) * (1 + reserve_share) <= memory_bytes)
+    fits = [counted_bytes(each) * (1 + reserve_share) <= memory_bytes for each in ranking.ranked]
+    return ranking.ranked.take(np.flatnonzero(fits))
 
 
 def choices(plan: ParallelPlan) -> PlanChoices:

@@ -11,11 +11,11 @@ from phaze_opt.certify.certificate import BOUND_SLACK, Slot
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.objective.best_placement import placement_problem
-from phaze_opt.objective.best_plan import least_step
 from phaze_opt.objective.bound_phases import MakespanBounds, PhasePools, PoolKey, phase_slots, pool_key
 from phaze_opt.objective.bounds import CHUNK_ROWS, OUT_OF_MEMORY, ThroughputBounder
 from phaze_opt.objective.compile import PHASES, CompiledModel
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.scheduled_plan import least_step
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.schedule.dual_pool import DualPool

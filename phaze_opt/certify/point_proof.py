@@ -2,7 +2,7 @@
 
 Vectors and trees are made for the option (the layers of one tensor degree, or of full plans of one set of degrees) that
 limits the point, and for the next one should that limit it then: the others are ruled out by what the pools have, as in
-`objective.best_placement` and `objective.best_plan`.
+`objective.best_placement` and `objective.scheduled_plan`.
 """
 
 from dataclasses import dataclass, field

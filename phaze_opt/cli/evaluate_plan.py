@@ -19,8 +19,9 @@ from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.caveats import Answer, apply_rules
 from phaze_opt.objective.evaluate import load_estimator
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
-from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan, rank_plans, without_vain_recompute
-from phaze_opt.plan.plan_space import enumerate_plans, explain_no_plan
+from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_vain_recompute
+from phaze_opt.plan.plan_space import explain_no_plan, list_plans
+from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.plans import (
     RESERVE_NOTE,
@@ -102,8 +103,8 @@ def evaluate_plans(request: EvaluateRequest, *, json: bool) -> None:
     if request.plan.zero is None:
         choices = replace(choices, zero=(usual_zero(setting.software),))
     training = _training(request)
-    plans = tuple(enumerate_plans(request.model, training, num_devices=request.scenario.devices, choices=choices))
-    if not plans:
+    plans = list_plans(request.model, training, num_devices=request.scenario.devices, choices=choices)
+    if not len(plans):
         message = explain_no_plan(request.model, training, num_devices=request.scenario.devices, choices=choices)
         raise InputError(message)
     ranking = without_vain_recompute(rank_plans(request.model, training, plans, machine=machine))

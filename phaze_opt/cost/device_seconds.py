@@ -28,6 +28,7 @@ WIDE_BYTES = 2
 """Bytes of an operand's element that `TrainingStack.tile_intensity` is stated for."""
 _NARROW = (ComputePath.FP8, ComputePath.INT8)
 MATMUL, ATTENTION, VECTOR = range(3)
+NUM_CLASSES = 3
 """Classes of operators that times are told apart by; an axis of arrays."""
 _OUTPUT = "logits"
 """Name of the output matmul and, with a suffix, of its gradients."""

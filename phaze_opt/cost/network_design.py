@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from phaze_opt.cost.compiled_step import BLOCK, CompiledStep
-from phaze_opt.cost.step_traffic import group_members, held_parameters, stage_counts, stage_width
+from phaze_opt.cost.step_traffic import Counts, group_members, held_parameters, stage_counts, stage_width
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.bandwidth_allocation import (
     Allocation,
@@ -122,7 +122,7 @@ def _in_layers(step: CompiledStep, stage: int, network: Network) -> Iterator[Gro
     """Collectives of tensor, context and expert groups, forward (again with full recomputation) and backward."""
     counts: Counter[Collective] = Counter()
     is_full = step.plan.recompute is Recompute.FULL
-    for index, (layer, times) in enumerate(zip(step.layers, stage_counts(step, stage), strict=True)):
+    for index, (layer, times) in enumerate(zip(step.layers, _own_counts(step, stage)[0].tolist(), strict=True)):
         forwards = 2 if is_full and index == BLOCK else 1
         for each in layer.forward.collectives:
             counts[each] += forwards * times
@@ -148,16 +148,22 @@ def _of_parameters(step: CompiledStep, stage: int, network: Network) -> Iterator
     scatters = micro_batches if plan.zero >= 2 else 1.0
     gathers = 2.0 * micro_batches if plan.zero == 3 else 1.0
     reduce, scatter, gather = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
-    for held in held_parameters(step, stage, network):
-        gradient_bytes = held.parameters * step.stack.gradient_bytes
+    for held in held_parameters(step, _own_counts(step, stage), network):
+        parameters = float(held.parameters[0])
+        gradient_bytes = parameters * step.stack.gradient_bytes
         if plan.zero == 0:
             yield GroupCollective("gradient all_reduce", reduce, gradient_bytes, held.group)
             continue
-        weight_bytes = held.parameters * step.training.optimizer.weight_bytes
+        weight_bytes = parameters * step.training.optimizer.weight_bytes
         yield GroupCollective("gradient reduce_scatter", scatter, gradient_bytes, held.group, scatters)
         yield GroupCollective("parameter all_gather", gather, weight_bytes, held.group, gathers)
         if held.is_copied:
             yield GroupCollective("gradient all_reduce", reduce, gradient_bytes / held.shards, held.copies)
+
+
+def _own_counts(step: CompiledStep, stage: int) -> Counts:
+    """Embeddings, blocks and heads of one stage, shape (1, layers)."""
+    return stage_counts(step.blocks)[stage : stage + 1]
 
 
 def _transfers(step: CompiledStep, network: Network) -> Iterator[GroupCollective]:

@@ -6,13 +6,23 @@ is Korthikanti et al. 2022's factor 1 + (p - 1) / (p v), section 4.2.3. A zero-b
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.step_traffic import stage_counts
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.plan_columns import RECOMPUTES, Ints, Rows
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import Optimizer
+
+Floats = NDArray[np.float64]
+Bytes = TypeVar("Bytes", float, Floats)
+IntsOrOne = int | Ints
 
 LOGITS, LOGIT_BYTES = "logits", 2
 """Name of the output matmul in graphs, and bytes of one of its results there."""
@@ -22,8 +32,8 @@ RESERVE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class StageMemory:
-    """What one device of a stage holds at its peak, bytes.
+class StageMemory(Generic[Bytes]):
+    """What one device of a stage holds at its peak, bytes; of many stages as arrays, one entry for each.
 
     Attributes:
         weight_bytes, gradient_bytes, optimizer_bytes: parameters and their state, after ZeRO's sharding.
@@ -33,25 +43,25 @@ class StageMemory:
         reserve_bytes: for what is not counted, a share of all else.
     """
 
-    weight_bytes: float
-    gradient_bytes: float
-    optimizer_bytes: float
-    gathered_bytes: float
-    activation_bytes: float
-    reserve_bytes: float
+    weight_bytes: Bytes
+    gradient_bytes: Bytes
+    optimizer_bytes: Bytes
+    gathered_bytes: Bytes
+    activation_bytes: Bytes
+    reserve_bytes: Bytes
 
     @property
-    def state_bytes(self) -> float:
+    def state_bytes(self) -> Bytes:
         """Weights, gradients and optimizer state."""
         return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes
 
     @property
-    def counted_bytes(self) -> float:
+    def counted_bytes(self) -> Bytes:
         """Everything but the reserve."""
         return self.state_bytes + self.gathered_bytes + self.activation_bytes
 
     @property
-    def total_bytes(self) -> float:
+    def total_bytes(self) -> Bytes:
         """Everything."""
         return self.counted_bytes + self.reserve_bytes
 
@@ -60,7 +70,7 @@ class StageMemory:
 class PlanMemory:
     """Memory of every stage, first stage first."""
 
-    stages: tuple[StageMemory, ...]
+    stages: tuple[StageMemory[float], ...]
 
     @property
     def peak_bytes(self) -> float:
@@ -70,6 +80,80 @@ class PlanMemory:
     def fits(self, memory_bytes: float) -> bool:
         """Whether every stage fits a device of ``memory_bytes``."""
         return self.peak_bytes <= memory_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """Sizes of embedding, block and head on one device; rows are graphs.
+
+    Attributes:
+        parameters, expert_parameters, stash_bytes: shape (rows, layers), as in `LayerGraph`.
+        tied_parameters: of the head, shape (rows,).
+        selective_bytes, input_bytes, working_set_bytes: of a block, shape (rows,).
+        logits: of a micro-batch, shape (rows,).
+    """
+
+    parameters: Floats
+    expert_parameters: Floats
+    stash_bytes: Floats
+    tied_parameters: Floats
+    selective_bytes: Floats
+    input_bytes: Floats
+    working_set_bytes: Floats
+    logits: Floats
+
+    def take(self, rows: Rows) -> "LayerSizes":
+        """Some rows, or the same one often."""
+        return LayerSizes(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+def layer_sizes(graphs: Sequence[Sequence[LayerGraph]]) -> LayerSizes:
+    """Sizes of embedding, block and head of several graphs, a row for each."""
+
+    def of_layers(name: str) -> Floats:
+        return np.array([[getattr(layer, name) for layer in layers] for layers in graphs], float)
+
+    def of_blocks(name: str) -> Floats:
+        return np.array([getattr(layers[1], name) for layers in graphs], float)
+
+    return LayerSizes(
+        parameters=of_layers("num_parameters"),
+        expert_parameters=of_layers("num_expert_parameters"),
+        stash_bytes=of_layers("stash_bytes"),
+        tied_parameters=np.array([layers[2].num_tied_parameters for layers in graphs], float),
+        selective_bytes=of_blocks("selective_bytes"),
+        input_bytes=of_blocks("input_bytes"),
+        working_set_bytes=of_blocks("working_set_bytes"),
+        logits=np.array([_num_logits(layers[2]) for layers in graphs], float),
+    )
+
+
+def _num_logits(head: LayerGraph) -> int:
+    logits = next(each.matmuls[0] for each in head.forward.operators if each.name.partition("+")[0] == LOGITS)
+    return logits.m * logits.n
+
+
+@dataclass(frozen=True, slots=True)
+class StageRows:
+    """Stages of plans, one entry for each.
+
+    Attributes:
+        counts: embeddings, blocks and heads, shape (stages, layers).
+        stage: number of the stage.
+        pipeline, interleave, zero, num_micro_batches: of its plan.
+        shards, expert_shards: devices that sharded state of all but the experts, and of experts, is spread over.
+        recompute: place in `RECOMPUTES`.
+    """
+
+    counts: Ints
+    stage: Ints
+    pipeline: Ints
+    interleave: Ints
+    zero: Ints
+    num_micro_batches: Ints
+    shards: Ints
+    expert_shards: Ints
+    recompute: Ints
 
 
 def plan_memory(
@@ -99,92 +183,111 @@ def plan_memory(
     if len(blocks) != plan.pipeline:
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
-    stages = []
-    for number, count in enumerate(blocks):
-        counts = (int(number == 0), count, int(number == plan.pipeline - 1))
-        state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=stack.gradient_bytes)
-        whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
-        flights = chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
-        kept = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, is_on_host=stack.keeps_on_host)
-        ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches)
-        ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
-        reserve = reserve_share * (sum(state) + whole + kept + ends)
-        stages.append(StageMemory(*state, whole, kept + ends, reserve))
-    return PlanMemory(tuple(stages))
+    num_stages = len(blocks)
+    rows = StageRows(
+        stage_counts(blocks),
+        np.arange(num_stages),
+        *(
+            np.full(num_stages, number)
+            for number in (
+                plan.pipeline,
+                plan.interleave,
+                plan.zero,
+                num_micro_batches,
+                plan.shards,
+                plan.expert_shards,
+                RECOMPUTES.index(plan.recompute),
+            )
+        ),
+    )
+    sizes = layer_sizes([layers]).take(np.zeros(num_stages, np.intp))
+    memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)
+    return PlanMemory(list_stages(memory))
 
 
-def chunks_in_flight(plan: ParallelPlan, *, stage: int, num_micro_batches: int) -> int:
-    """Forward passes of model chunks that a stage holds at its peak; a chunk is 1/interleave of its blocks."""
-    rest = plan.pipeline - stage
-    if plan.interleave == 1:
-        return min(rest, num_micro_batches)
-    ahead = 2 * (rest - 1) + (plan.interleave - 1) * plan.pipeline + 1
-    return min(ahead, num_micro_batches * plan.interleave)
+def list_stages(memory: StageMemory[Floats]) -> tuple[StageMemory[float], ...]:
+    """Stages one by one."""
+    columns = (getattr(memory, field.name).tolist() for field in fields(memory))
+    return tuple(StageMemory(*values) for values in zip(*columns, strict=True))
 
 
-def _state(
-    layers: Sequence[LayerGraph],
-    counts: tuple[int, int, int],
-    plan: ParallelPlan,
+def stage_memory(
+    sizes: LayerSizes,
+    stages: StageRows,
     *,
     optimizer: Optimizer,
-    gradient_bytes: int,
-) -> tuple[float, float, float]:
-    """Weights, gradients and optimizer state of one stage."""
-    held = list(zip(counts, layers, strict=True))
-    experts = sum(count * layer.num_expert_parameters for count, layer in held)
-    dense = sum(count * layer.num_parameters for count, layer in held) - experts
-    if counts[0] and counts[2]:
-        dense -= layers[2].num_tied_parameters
-    sharded = dense / plan.shards + experts / plan.expert_shards
-    weights, gradients, states = (sharded if plan.zero >= stage else float(dense + experts) for stage in (3, 2, 1))
-    return weights * optimizer.weight_bytes, gradients * gradient_bytes, states * optimizer.state_bytes
+    stack: TrainingStack,
+    reserve_share: float = RESERVE_SHARE,
+) -> StageMemory[Floats]:
+    """Memory of stages of any plans.
+
+    Args:
+        sizes: of each stage's graph, a row for each stage.
+        stages: the stages.
+        optimizer: bytes of weight and state of a parameter.
+        stack: bytes of a gradient, layers that are whole at once, where kept activations lie.
+        reserve_share: of all that is counted, for what is not.
+    """
+    weights, gradients, states = _state(sizes, stages)
+    state = (weights * optimizer.weight_bytes, gradients * stack.gradient_bytes, states * optimizer.state_bytes)
+    whole = _whole(sizes, stages, num_sets=stack.whole_sets) * optimizer.weight_bytes
+    kept = _kept_bytes(sizes, stages, is_on_host=stack.keeps_on_host)
+    # What logits kept in more than 16 bits take beyond those in the graph.
+    ends = _ends_bytes(sizes, stages) + stages.counts[:, 2] * (stack.logit_bytes - LOGIT_BYTES) * sizes.logits
+    return StageMemory(*state, whole, kept + ends, reserve_share * (sum(state) + whole + kept + ends))
 
 
-def _whole_bytes(
-    layers: Sequence[LayerGraph], counts: tuple[int, int, int], plan: ParallelPlan, *, num_sets: int
-) -> float:
+def chunks_in_flight(plan: ParallelPlan | StageRows, *, stage: IntsOrOne, num_micro_batches: IntsOrOne) -> Ints:
+    """Forward passes of model chunks that stages hold at their peak; a chunk is 1/interleave of its blocks.
+
+    Args:
+        plan: pipeline and interleave, of one plan or of each stage.
+        stage: number of the stage.
+        num_micro_batches: of one replica and step.
+    """
+    rest = plan.pipeline - stage
+    ahead = 2 * (rest - 1) + (plan.interleave - 1) * plan.pipeline + 1
+    chunks = np.minimum(ahead, num_micro_batches * plan.interleave)
+    return np.where(plan.interleave == 1, np.minimum(rest, num_micro_batches), chunks)
+
+
+def _state(sizes: LayerSizes, stages: StageRows) -> tuple[Floats, Floats, Floats]:
+    """Parameters whose weights, gradients and optimizer state stages hold."""
+    experts = (stages.counts * sizes.expert_parameters).sum(axis=-1)
+    dense = (stages.counts * sizes.parameters).sum(axis=-1) - experts
+    dense = dense - stages.counts[:, 0] * stages.counts[:, 2] * sizes.tied_parameters
+    sharded = dense / stages.shards + experts / stages.expert_shards
+    weights, gradients, states = (np.where(stages.zero >= zero, sharded, dense + experts) for zero in (3, 2, 1))
+    return weights, gradients, states
+
+
+def _whole(sizes: LayerSizes, stages: StageRows, *, num_sets: int) -> Floats:
     """Parameters of the largest layer that are whole though their state is sharded, as often as they are."""
-    if plan.zero < 2:
-        return 0.0
-    sharded = [
-        (layer.num_parameters - layer.num_expert_parameters) * (plan.shards > 1)
-        + layer.num_expert_parameters * (plan.expert_shards > 1)
-        for count, layer in zip(counts, layers, strict=True)
-        if count
-    ]
-    return float(max(sharded) * (num_sets if plan.zero == 3 else 1))
+    dense = sizes.parameters - sizes.expert_parameters
+    sharded = dense * (stages.shards > 1)[:, None] + sizes.expert_parameters * (stages.expert_shards > 1)[:, None]
+    largest = np.where(stages.counts > 0, sharded, 0.0).max(axis=-1)
+    return np.asarray(largest * np.select([stages.zero == 3, stages.zero == 2], [num_sets, 1], 0))
 
 
-def _kept_bytes(block: LayerGraph, plan: ParallelPlan, *, flights: float, num_blocks: int, is_on_host: bool) -> float:
-    """Kept activations of a stage's blocks in flight, and what one block's recomputation needs besides.
+def _kept_bytes(sizes: LayerSizes, stages: StageRows, *, is_on_host: bool) -> Floats:
+    """Kept activations of stages' blocks in flight, and what one block's recomputation needs besides.
 
     On the host, all but those of the two blocks that are on their way there or back.
     """
-    if not num_blocks:
-        return 0.0
-    kept, extra = {
-        Recompute.NONE: (block.stash_bytes, 0.0),
-        Recompute.SELECTIVE: (block.selective_bytes, block.stash_bytes - block.selective_bytes),
-        Recompute.FULL: (block.input_bytes, block.working_set_bytes),
-    }[plan.recompute]
-    num_kept = flights * num_blocks
-    return (min(2.0, num_kept) if is_on_host else num_kept) * kept + extra
+    stash, nothing = sizes.stash_bytes[:, 1], np.zeros(len(stages.stage))
+    kept = np.choose(stages.recompute, [stash, sizes.selective_bytes, sizes.input_bytes])
+    extra = np.choose(stages.recompute, [nothing, stash - sizes.selective_bytes, sizes.working_set_bytes])
+    flights = chunks_in_flight(stages, stage=stages.stage, num_micro_batches=stages.num_micro_batches)
+    num_kept = flights / stages.interleave * stages.counts[:, 1]
+    here = np.minimum(2.0, num_kept) if is_on_host else num_kept
+    return np.where(stages.counts[:, 1] > 0, here * kept + extra, 0.0)
 
 
-def _ends_bytes(
-    layers: Sequence[LayerGraph], counts: tuple[int, int, int], plan: ParallelPlan, *, num_micro_batches: int
-) -> float:
+def _ends_bytes(sizes: LayerSizes, stages: StageRows) -> Floats:
     """Kept activations of the embedding and the head.
 
     The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.
     """
-    ahead = plan.pipeline if plan.interleave == 1 else 2 * plan.pipeline
-    embedding = counts[0] * min(ahead, num_micro_batches) * layers[0].stash_bytes
-    return embedding + counts[2] * layers[2].stash_bytes
-
-
-def _wide_logits_bytes(head: LayerGraph, *, logit_bytes: int) -> float:
-    """What logits kept in more than 16 bits take beyond those in the graph."""
-    logits = next(each.matmuls[0] for each in head.forward.operators if each.name.partition("+")[0] == LOGITS)
-    return float((logit_bytes - LOGIT_BYTES) * logits.m * logits.n)
+    ahead = np.where(stages.interleave == 1, stages.pipeline, 2 * stages.pipeline)
+    embedding = stages.counts[:, 0] * np.minimum(ahead, stages.num_micro_batches) * sizes.stash_bytes[:, 0]
+    return np.asarray(embedding + stages.counts[:, 2] * sizes.stash_bytes[:, 2])

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, HEAD, RUN, UPDATE, CompiledStep
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, VECTOR
-from phaze_opt.cost.step_batch import StepBatch, build_batch
+from phaze_opt.cost.step_batch import LayerColumns, StepBatch
+from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StageLoads, StepRules, StepTime, StepTimes, lower_s, step_times
-from phaze_opt.cost.step_traffic import Traffic
+from phaze_opt.cost.traffic import Traffic
 from phaze_opt.estimate.machine import power_norm
 from phaze_opt.hardware.network import Network
 from phaze_opt.workload.software import TrainingStack
@@ -78,7 +79,7 @@ def price_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
     """Times of many steps.
 
     Args:
-        batch: of `build_batch`.
+        batch: of `step_table.build_batch`.
         classes_s: device time, shape (steps, layers, passes, classes), s.
         attention_s: what selective recomputation runs again, shape (steps, layers), s.
         stack: of the steps' software.
@@ -91,19 +92,50 @@ def lower_batch(batch: StepBatch, classes_s: Floats, attention_s: Floats, stack:
     return lower_s(*batch_loads(batch, classes_s, attention_s, stack))
 
 
+@dataclass(frozen=True, slots=True)
+class LayerSeconds:
+    """Times of layers as a software runs them on a network; rows may have leading axes, such as chips.
+
+    Attributes:
+        classes_s: on the device, shape (..., layers, passes of `RUN`, classes), s.
+        launch_s: what the host's launches add, shape (..., layers, passes), s.
+        tensor_s: exposed collectives inside them, same shape, s.
+        update_s: of the optimizer, shape (..., layers), s.
+    """
+
+    classes_s: Floats
+    launch_s: Floats
+    tensor_s: Floats
+    update_s: Floats
+
+
+def layer_seconds(inside: LayerColumns, classes_s: Floats, stack: StackColumns) -> LayerSeconds:
+    """What a software makes of the times of layers.
+
+    Args:
+        inside: of (rows,).
+        classes_s: device time, shape (..., rows, layers, passes, classes), s.
+        stack: of the rows, or one for all of them.
+    """
+    classes_s = _with_software(classes_s, inside, stack)
+    passes_s = classes_s[..., RUN, :]
+    compute_s = passes_s.sum(axis=-1)
+    tensor_s = _tensor_s(inside, compute_s, stack)
+    slowest = stack.host_s_per_collective * inside.waits
+    host_s = inside.launches * stack.host_s_per_operator[:, None, None] + inside.tensor.count * slowest[:, None, None]
+    # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
+    busy_s = compute_s + tensor_s
+    launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s if host_s.any() else np.zeros_like(busy_s)
+    return LayerSeconds(passes_s, launch_s, tensor_s, classes_s[..., UPDATE, :].sum(axis=-1))
+
+
 def batch_loads(
     batch: StepBatch, classes_s: Floats, attention_s: Floats, stack: StackColumns
 ) -> tuple[StageLoads, StepRules]:
     """What the stages of many steps do, and what else the steps are made of; arguments as `price_batch` takes them."""
-    classes_s = _with_software(classes_s, batch, stack)
-    passes_s = classes_s[:, :, RUN]
-    compute_s = passes_s.sum(axis=-1)
-    tensor_s = _tensor_s(batch, compute_s, stack)
-    slowest = stack.host_s_per_collective * batch.waits
-    host_s = batch.launches * stack.host_s_per_operator[:, None, None] + batch.tensor.count * slowest[:, None, None]
-    # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
-    busy_s = compute_s + tensor_s
-    launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s
+    inside = layer_seconds(batch.inside, classes_s, stack)
+    passes_s, launch_s, tensor_s = inside.classes_s, inside.launch_s, inside.tensor_s
+    one_forward = _added_up(batch, (passes_s.sum(axis=-1) + tensor_s + launch_s)[:, :, RUN.index(FORWARD)])
     # Selective recomputation adds attention to backward.
     passes_s[:, :, RUN.index(BACKWARD), ATTENTION] += attention_s * batch.is_selective[:, None]
 
@@ -111,7 +143,6 @@ def batch_loads(
         forward, backward, again = np.moveaxis(values_s, 2, 0)
         return _added_up(batch, forward + backward + batch.again * again)
 
-    one_forward = _added_up(batch, (busy_s + launch_s)[:, :, RUN.index(FORWARD)])
     stages = StageLoads(
         matmul_s=of_stages(passes_s[..., MATMUL]),
         attention_s=of_stages(passes_s[..., ATTENTION]),
@@ -119,11 +150,11 @@ def batch_loads(
         launch_s=of_stages(launch_s),
         tensor_s=of_stages(tensor_s),
         backward_s=np.zeros_like(one_forward),
-        transfer_s=(1.0 - stack.transfer_overlap)[:, None] * _traffic_s(batch.transfers, stack),
+        transfer_s=exposed_transfers_s(batch.transfers, stack),
         parameter_s=_parameters_s(batch, one_forward, stack),
-        reduction_s=_traffic_s(batch.reductions, stack),
-        gradient_s=_traffic_s(batch.gradients, stack),
-        update_s=_updates_s(batch, classes_s[:, :, UPDATE].sum(axis=-1)),
+        reduction_s=traffic_s(batch.reductions, stack),
+        gradient_s=traffic_s(batch.gradients, stack),
+        update_s=_updates_s(batch, inside.update_s),
     )
     rules = StepRules(
         num_micro_batches=batch.num_micro_batches,
@@ -131,25 +162,40 @@ def batch_loads(
         data_overlap=stack.data_overlap,
         parameter_overlap=stack.parameter_overlap,
         overhead_s=stack.step_overhead_s,
-        waiting=stack.waiting_share * np.log2(batch.islands),
+        waiting=waiting_share(batch.islands, stack),
     )
     return replace(stages, backward_s=stages.busy_s - one_forward), rules
 
 
-def _tensor_s(batch: StepBatch, compute_s: Floats, stack: StackColumns) -> Floats:
-    """Exposed collectives of layers and passes, shape as ``compute_s``; of those beside it what takes longer; s."""
-    exposed_s = (1.0 - stack.tensor_overlap)[:, None, None] * _traffic_s(batch.tensor, stack, has_own_latency=True)
-    return np.asarray(exposed_s + np.maximum(0.0, _traffic_s(batch.beside, stack) - compute_s))
+def exposed_transfers_s(transfers: Traffic, stack: StackColumns) -> Floats:
+    """Boundary transfers that show, same shape as its fields, s."""
+    seconds = traffic_s(transfers, stack)
+    return (1.0 - stack.transfer_overlap).reshape((-1,) + (1,) * (seconds.ndim - 1)) * seconds
 
 
-def _parameters_s(batch: StepBatch, forward_s: Floats, stack: StackColumns) -> Floats:
-    """ZeRO 3 traffic of stages, without what hides for certain: gathers of forward behind its compute; s.
+def waiting_share(islands: Floats, stack: StackColumns) -> Floats:
+    """Share of a step that waiting for the slowest of these islands adds, same shape."""
+    return np.asarray(stack.waiting_share * np.log2(islands))
+
+
+def prefetched_share(stack: StackColumns) -> Floats:
+    """Share of forward's gathers that prefetching hides behind forward's compute, shape as of ``stack``.
 
     The same compute hides a share of all traffic (`parameter_overlap`), so prefetching hides the rest of it alone.
     """
-    hidden_s = np.minimum(_traffic_s(batch.forward_gathers, stack), forward_s)
-    share = stack.prefetches_forward * (1.0 - stack.parameter_overlap)
-    return np.asarray(_traffic_s(batch.parameters, stack) - share[:, None] * hidden_s)
+    return np.asarray(stack.prefetches_forward * (1.0 - stack.parameter_overlap))
+
+
+def _tensor_s(inside: LayerColumns, compute_s: Floats, stack: StackColumns) -> Floats:
+    """Exposed collectives of layers and passes, shape as ``compute_s``; of those beside it what takes longer; s."""
+    exposed_s = (1.0 - stack.tensor_overlap)[:, None, None] * traffic_s(inside.tensor, stack, has_own_latency=True)
+    return np.asarray(exposed_s + np.maximum(0.0, traffic_s(inside.beside, stack) - compute_s))
+
+
+def _parameters_s(batch: StepBatch, forward_s: Floats, stack: StackColumns) -> Floats:
+    """ZeRO 3 traffic of stages, without what hides for certain: gathers of forward behind its compute; s."""
+    hidden_s = np.minimum(traffic_s(batch.forward_gathers, stack), forward_s)
+    return np.asarray(traffic_s(batch.parameters, stack) - prefetched_share(stack)[:, None] * hidden_s)
 
 
 def _updates_s(batch: StepBatch, update_s: Floats) -> Floats:
@@ -164,23 +210,23 @@ def _added_up(batch: StepBatch, layers_s: Floats) -> Floats:
     return np.asarray((batch.layers * layers_s[:, None, :]).sum(axis=-1))
 
 
-def _with_software(classes_s: Floats, batch: StepBatch, stack: StackColumns) -> Floats:
+def _with_software(classes_s: Floats, inside: LayerColumns, stack: StackColumns) -> Floats:
     """Device times with what the software adds: a slower head if it is not split, passes over logits, gradient sums.
 
     Gradients are added up at the rate of the update, whose bytes a parameter are known.
     """
-    factors = np.ones((len(classes_s), 3))
-    factors[:, MATMUL] = np.where(batch.waits > 0, 1.0, 1.0 / stack.lone_head_efficiency)
+    factors = np.ones((len(inside.waits), 3))
+    factors[:, MATMUL] = np.where(inside.waits > 0, 1.0, 1.0 / stack.lone_head_efficiency)
     factors[:, VECTOR] = stack.loss_traffic
     # `waits` is zero for a tensor group of one: a head that is split takes no penalty. Updates are left alone.
     changed = classes_s.copy()
-    changed[:, HEAD, : BACKWARD + 1] *= factors[:, None, :]
-    passes = stack.accumulation_bytes / batch.update_bytes
-    changed[:, :, BACKWARD, VECTOR] += passes[:, None] * classes_s[:, :, UPDATE].sum(axis=-1)
+    changed[..., HEAD, : BACKWARD + 1, :] *= factors[:, None, :]
+    passes = stack.accumulation_bytes / inside.update_bytes
+    changed[..., BACKWARD, VECTOR] += passes[:, None] * classes_s[..., UPDATE, :].sum(axis=-1)
     return changed
 
 
-def _traffic_s(traffic: Traffic, stack: StackColumns, *, has_own_latency: bool = False) -> Floats:
+def traffic_s(traffic: Traffic, stack: StackColumns, *, has_own_latency: bool = False) -> Floats:
     """Traffic at the rates that the stack reaches, same shape as its fields, s."""
     shape = (-1,) + (1,) * (traffic.count.ndim - 1)
     links, adapters = stack.collective_efficiency.reshape(shape), stack.network_efficiency.reshape(shape)

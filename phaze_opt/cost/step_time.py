@@ -152,14 +152,11 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     m max s_i, plus `fill_s`. Gradients of a replica hide behind the backward pass of its last micro-batch; what ZeRO 2
     reduces before that hides as ZeRO 3's traffic does, behind its own backward pass and the forward pass that follows.
     """
-    exposed, reduced = _shown(stages, rules)
-    loads = stages.busy_s + stages.transfer_s + exposed + reduced
+    shown = shown_times(stages, rules)
+    loads, gradient_s = shown.load_s, shown.gradient_s
     rows = np.arange(len(loads))
     slowest = loads.argmax(axis=1)
-    # Half of the transfers bring gradients back; what ZeRO 2 reduces is backward's alone.
-    backward_s = stages.backward_s + stages.transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced
-    bubble_s = fill_s(loads - backward_s, backward_s, rules.num_micro_batches, rules.interleave)
-    gradient_s = _exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None])
+    bubble_s = fill_s(loads - shown.backward_s, shown.backward_s, rules.num_micro_batches, rules.interleave)
     last = (gradient_s + stages.update_s).argmax(axis=1)
 
     def of_slowest(values: Floats) -> Floats:
@@ -168,8 +165,8 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     parts = {name: of_slowest(getattr(stages, name)) for name in (*BUSY_PARTS, "transfer_s")}
     parts |= {
         "bubble_s": bubble_s,
-        "parameter_s": of_slowest(exposed),
-        "gradient_s": of_slowest(reduced) + gradient_s[rows, last],
+        "parameter_s": of_slowest(shown.parameter_s),
+        "gradient_s": of_slowest(shown.reduction_s) + gradient_s[rows, last],
         "update_s": stages.update_s[rows, last],
         "overhead_s": rules.overhead_s,
         "waiting_s": np.zeros(len(loads)),
@@ -187,8 +184,7 @@ def lower_s(stages: StageLoads, rules: StepRules) -> Floats:
     stage raises the pipeline at least as fast as it hides gradients, so the sum rises. Proof and tightness: decision
     0253.
     """
-    exposed, reduced = _shown(stages, rules)
-    loads = stages.busy_s + stages.transfer_s + exposed + reduced
+    loads = shown_times(stages, rules).load_s
     slowest = loads.max(axis=1)
     hidden = rules.data_overlap[:, None] * np.minimum(slowest[:, None], stages.gradient_s)
     sync = (stages.gradient_s - hidden + stages.update_s).max(axis=1)
@@ -197,13 +193,38 @@ def lower_s(stages: StageLoads, rules: StepRules) -> Floats:
     return np.asarray(seconds * (1.0 + rules.waiting))
 
 
-def _shown(stages: StageLoads, rules: StepRules) -> tuple[Floats, Floats]:
-    """What shows of a micro-batch's ZeRO 3 traffic and of its gradients' reduction under ZeRO 2, (steps, stages), s."""
+@dataclass(frozen=True, slots=True)
+class ShownTimes:
+    """What stages take and what of their traffic shows; each of shape (steps, stages), s.
+
+    Attributes:
+        load_s: one micro-batch, forward and backward.
+        backward_s: its backward part.
+        parameter_s: exposed ZeRO 3 traffic in it.
+        reduction_s: exposed ZeRO 2 reductions in it: the last micro-batch's are not among them.
+        gradient_s: exposed gradient and parameter traffic, once a step.
+    """
+
+    load_s: Floats
+    backward_s: Floats
+    parameter_s: Floats
+    reduction_s: Floats
+    gradient_s: Floats
+
+
+def shown_times(stages: StageLoads, rules: StepRules) -> ShownTimes:
+    """What each stage takes by itself, whatever the others do."""
     overlap, busy_s = rules.parameter_overlap[:, None], stages.busy_s
     earlier = (rules.num_micro_batches - 1.0) / rules.num_micro_batches
-    return (
-        _exposed(busy_s, stages.parameter_s, overlap),
-        earlier[:, None] * _exposed(busy_s, stages.reduction_s, overlap),
+    exposed = _exposed(busy_s, stages.parameter_s, overlap)
+    reduced = earlier[:, None] * _exposed(busy_s, stages.reduction_s, overlap)
+    return ShownTimes(
+        load_s=busy_s + stages.transfer_s + exposed + reduced,
+        # Half of the transfers bring gradients back; what ZeRO 2 reduces is backward's alone.
+        backward_s=stages.backward_s + stages.transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced,
+        parameter_s=exposed,
+        reduction_s=reduced,
+        gradient_s=_exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None]),
     )
 
 

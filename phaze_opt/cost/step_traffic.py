@@ -1,23 +1,28 @@
 """What a step sends, at the networks' rates: inside layers, between stages, between replicas.
 
 Of fitted constants only the networks' measured curves enter; what the software reaches of them is `price_step`'s.
+Replicas' traffic is priced for many stages at once, transfers for many micro-batches and interleaves.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
-from phaze_opt.estimate.collective_curves import ring_pass, runs_as_one_ring
-from phaze_opt.estimate.collectives import collective_coefficients, collective_s, exchange_level, group_dimensions
+from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, NUM_LAYERS, RUN, CompiledStep
+from phaze_opt.cost.traffic import COUNT, INNER, LATENCY, NUM_FIELDS, OUTER, OUTER_COUNT, Costs, Floats, collective_cost
+from phaze_opt.estimate.collectives import exchange_level, group_dimensions
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder
+
+Counts = NDArray[np.int64]
+"""Embeddings, blocks and heads of stages, shape (stages, layers)."""
 
 
 def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:
@@ -46,30 +51,27 @@ def replica_group(step: CompiledStep, network: Network, *, size: int, apart: int
     return tuple(replace(each, size=each.size * other.size) for each, other in zip(inside, across, strict=True))
 
 
-Units = tuple[tuple[int, float], ...]
-"""How many pieces of how many parameters."""
-
-
 @dataclass(frozen=True, slots=True)
 class HeldParameters:
-    """Parameters that one device of a stage holds (under ZeRO 3: would hold whole), and who else does.
+    """Parameters that one device of each of some stages holds (under ZeRO 3: would hold whole), and who else does.
 
     Attributes:
-        units: pieces that ZeRO 3 gathers and scatters: blocks, and all else at once (FSDP's root).
+        units: pieces that ZeRO 3 gathers and scatters: blocks, and all else at once (FSDP's root); how many of what
+            size in each stage.
         shards: devices that the sharded state of one copy is spread over; 1 without ZeRO.
         group: those devices, or without ZeRO all that hold the same parameters.
         copies: with hybrid sharding the devices that hold the same shard, one of each copy; else a group of one.
     """
 
-    units: Units
+    units: tuple[tuple[Floats, Floats], ...]
     shards: int
     group: tuple[NetworkDimension, ...]
     copies: tuple[NetworkDimension, ...]
 
     @property
-    def parameters(self) -> float:
-        """Their number."""
-        return sum(count * size for count, size in self.units)
+    def parameters(self) -> Floats:
+        """Their number, of each stage."""
+        return np.asarray(sum(count * size for count, size in self.units))
 
     @property
     def is_copied(self) -> bool:
@@ -77,20 +79,20 @@ class HeldParameters:
         return math.prod(dimension.size for dimension in self.copies) > 1
 
 
-def held_parameters(step: CompiledStep, number: int, network: Network) -> list[HeldParameters]:
-    """Of one stage: experts, on their own replicas, and all else, on data parallel replicas and context shards.
+def held_parameters(step: CompiledStep, counts: Counts, network: Network) -> list[HeldParameters]:
+    """Of some stages: all but the experts, on data parallel replicas and context shards; experts, on their replicas.
 
     A tied head on the embedding's stage counts once. Parameters that only one device holds are left out.
     """
     plan = step.plan
-    dense, experts = _stage_units(step, number)
+    dense, experts = _stage_units(step, counts)
     found = []
     for units, replicas, sharded, apart in (
         (dense, plan.data * plan.context, plan.shards, 1),
         (experts, plan.expert_replicas, plan.expert_shards, plan.expert),
     ):
         shards = sharded if plan.zero else 1
-        if replicas == 1 or not units:
+        if replicas == 1 or not any((count * size).any() for count, size in units):
             continue
         size = shards if plan.zero else replicas
         group = replica_group(step, network, size=size, apart=apart)
@@ -99,16 +101,20 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
     return found
 
 
-def _stage_units(step: CompiledStep, number: int) -> tuple[Units, Units]:
-    """Units of a stage that data-parallel replicas share, and those of experts that have replicas of their own."""
-    (embeddings, blocks, heads), graphs = stage_counts(step, number), [layer.graph for layer in step.layers]
+Units = tuple[tuple[Floats, Floats], ...]
+"""How many pieces of how many parameters, in each of some stages."""
+
+
+def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
+    """Units of stages that data-parallel replicas share, and those of experts that have replicas of their own."""
+    graphs = [layer.graph for layer in step.layers]
+    embeddings, blocks, heads = np.asarray(counts, float).T
     ends = embeddings * graphs[EMBEDDING].num_parameters + heads * graphs[HEAD].num_parameters
-    ends -= graphs[HEAD].num_tied_parameters if embeddings and heads else 0
+    ends -= embeddings * heads * graphs[HEAD].num_tied_parameters
     experts = graphs[BLOCK].num_expert_parameters if step.plan.expert > 1 else 0
     dense = graphs[BLOCK].num_parameters - experts
-    pieces = ((blocks, float(dense)), (1, float(ends))), ((blocks, float(experts)),)
-    shared, apart = (tuple((count, size) for count, size in each if count and size) for each in pieces)
-    return shared, apart
+    one = np.ones_like(blocks)
+    return ((blocks, dense * one), (one, ends)), ((blocks, experts * one),)
 
 
 def stage_width(step: CompiledStep) -> int:
@@ -117,9 +123,12 @@ def stage_width(step: CompiledStep) -> int:
     return plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
 
 
-def stage_counts(step: CompiledStep, number: int) -> tuple[int, int, int]:
-    """Embeddings, blocks and heads of a stage."""
-    return int(number == 0), step.blocks[number], int(number == len(step.blocks) - 1)
+def stage_counts(blocks: Sequence[int]) -> Counts:
+    """Embeddings, blocks and heads of every stage, from its blocks."""
+    counts = np.zeros((len(blocks), NUM_LAYERS), np.int64)
+    counts[:, BLOCK] = blocks
+    counts[0, EMBEDDING] = counts[-1, HEAD] = 1
+    return counts
 
 
 def plan_network(network: Network, plan: ParallelPlan) -> Network:
@@ -129,76 +138,37 @@ def plan_network(network: Network, plan: ParallelPlan) -> Network:
     return map_torus(network, tensor=plan.tensor, shards=plan.shards, slices=plan.data * plan.context // plan.shards)
 
 
-Floats = NDArray[np.float64]
+def layer_costs(step: CompiledStep, network: Network) -> Costs:
+    """Collectives inside the layers: those that stand alone and those beside the compute of their pass.
 
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Collectives or transfers at the networks' specified rates; the arrays share one shape.
-
-    Attributes:
-        count: how many.
-        outer_count: those of them that leave the innermost dimension.
-        latency_s: the networks' own latencies.
-        inner_s: time of the bytes on the innermost dimension.
-        outer_s: the same on all others, one after the other.
-        ring_inner_s, ring_outer_s: time of rings through measured levels on the innermost level, and on the slowest of
-            the others; the slower of the two counts.
+    Returns:
+        Shape (2, layers, passes, fields), passes as in `RUN`.
     """
-
-    count: Floats
-    outer_count: Floats
-    latency_s: Floats
-    inner_s: Floats
-    outer_s: Floats
-    ring_inner_s: Floats
-    ring_outer_s: Floats
-
-
-Cost = tuple[float, ...]
-"""Fields of `Traffic` for one or some collectives."""
-NO_COST: Cost = (0.0,) * len(fields(Traffic))
+    totals = np.zeros((2 * NUM_LAYERS * len(RUN), NUM_FIELDS))
+    chosen: dict[tuple[CollectiveKind, CollectiveGroup], list[tuple[int, float, int]]] = defaultdict(list)
+    for layer in range(NUM_LAYERS):
+        for place, each, is_beside, count in _layer_collectives(step, layer):
+            cell = (is_beside * NUM_LAYERS + layer) * len(RUN) + place
+            chosen[each.kind, each.group].append((cell, each.payload_bytes, count))
+    for (kind, group), found in chosen.items():
+        cells, payloads, counts = zip(*found, strict=True)
+        costs = collective_cost(kind, np.array(payloads, float), group_members(step, group, network))
+        np.add.at(totals, np.array(cells), np.array(counts, float)[:, None] * costs)
+    return totals.reshape(2, NUM_LAYERS, len(RUN), NUM_FIELDS)
 
 
-def _cost(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]) -> Cost:
-    """A collective's latency (and what a measured curve adds), and its time on the innermost and outer dimensions."""
-    moving_s = collective_coefficients(kind, dimensions).s_per_byte * payload_bytes
-    fixed_s = collective_s(kind, payload_bytes, dimensions) - moving_s
-    if kind is not CollectiveKind.ALL_TO_ALL and runs_as_one_ring(dimensions):
-        inner_s, outer_s = _ring_levels_s(moving_s, dimensions)
-        return (1.0, float(outer_s > 0.0), fixed_s, 0.0, 0.0, inner_s, outer_s)
-    inner_s = min(moving_s, collective_coefficients(kind, dimensions[:1]).s_per_byte * payload_bytes)
-    return (1.0, float(moving_s > inner_s), fixed_s, inner_s, moving_s - inner_s, 0.0, 0.0)
-
-
-def _ring_levels_s(moving_s: float, dimensions: Sequence[NetworkDimension]) -> tuple[float, float]:
-    """Time on the innermost level and on the slowest other one of a ring that takes ``moving_s`` on its slowest."""
-    ring = ring_pass(dimensions)
-    levels = [moving_s * per_byte / ring.s_per_byte for per_byte, _ in ring.levels]
-    inside = int(dimensions[0].size > 1)
-    return sum(levels[:inside]), max(levels[inside:], default=0.0)
-
-
-def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
-    return tuple(factor * sum(column) for column in zip(NO_COST, *costs, strict=True))
-
-
-def collective_costs(step: CompiledStep, network: Network, *, is_overlapped: bool) -> list[list[Cost]]:
-    """Of each layer and pass (`RUN`): collectives that run beside the compute, or those that do not."""
-    groups = {group: group_members(step, group, network) for group in CollectiveGroup}
-
-    def total(collectives: Sequence[Collective], *, is_hiding: bool) -> Cost:
-        beside = [each.is_overlapped or (is_hiding and _is_input_reduction(each)) for each in collectives]
-        chosen = [each for each, is_beside in zip(collectives, beside, strict=True) if is_beside is is_overlapped]
-        return _add([_cost(each.kind, each.payload_bytes, groups[each.group]) for each in chosen])
-
-    costs = []
-    for layer in step.layers:
-        forward = total(layer.forward.collectives, is_hiding=False)
-        backward = total(layer.backward.collectives, is_hiding=step.stack.hides_input_reductions)
-        kept = total(layer.forward.kept_collectives, is_hiding=False)
-        costs.append([forward, backward, _add([forward, _add([kept], -1.0)])])
-    return costs
+def _layer_collectives(step: CompiledStep, layer: int) -> Iterator[tuple[int, Collective, bool, int]]:
+    """Place of the pass in `RUN`, collective, whether it runs beside the compute, and how many of them."""
+    forward, backward = step.layers[layer].forward, step.layers[layer].backward
+    again = Counter(forward.collectives)
+    again.subtract(forward.kept_collectives)
+    for run, counts in ((FORWARD, Counter(forward.collectives)), (AGAIN, again)):
+        for each, count in counts.items():
+            if count:
+                yield RUN.index(run), each, each.is_overlapped, count
+    for each, count in Counter(backward.collectives).items():
+        is_hidden = step.stack.hides_input_reductions and _is_input_reduction(each)
+        yield RUN.index(BACKWARD), each, each.is_overlapped or is_hidden, count
 
 
 def _is_input_reduction(collective: Collective) -> bool:
@@ -206,64 +176,119 @@ def _is_input_reduction(collective: Collective) -> bool:
     return collective.kind is CollectiveKind.ALL_REDUCE and collective.group is CollectiveGroup.TENSOR
 
 
-def transfer_costs(step: CompiledStep, network: Network) -> list[Cost]:
+@dataclass(frozen=True, slots=True)
+class TransferCosts:
+    """Boundary transfers of the stages of a pipeline.
+
+    Attributes:
+        place_of_stage: which of the distinct pairs of boundaries a stage has, shape (stages,).
+        costs: of a micro-batch, for every (payload, interleave) and pair, shape (payloads, pairs, fields).
+    """
+
+    place_of_stage: Counts
+    costs: Costs
+
+
+def transfer_costs(step: CompiledStep, network: Network, *, payload_bytes: Floats, interleave: Floats) -> TransferCosts:
     """Boundary transfers of each stage and micro-batch: in front and behind, once for each model chunk.
 
     An interleaved pipeline goes round: the last stage hands all chunks but its last back to the first. With
     scatter-gather every device of the tensor group sends its share, and the group gathers it on arrival.
+
+    Args:
+        step: degrees and software.
+        network: that the devices are on.
+        payload_bytes: of one boundary, for each wanted cost.
+        interleave: model chunks of a stage, for each of the same.
     """
-    plan, num_stages = step.plan, len(step.blocks)
-    width = stage_width(step)
-    payload = step.layers[BLOCK].graph.output_bytes
+    levels, places, pairs = _stage_boundaries(step, network)
+    if not levels:
+        return TransferCosts(places, np.zeros((len(payload_bytes), 1, NUM_FIELDS)))
+    plan = step.plan
     is_scattered = step.stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel
-    share = payload / plan.tensor if is_scattered else payload
-    group = group_dimensions(network, size=plan.tensor, stride=1)
-    gather = _cost(CollectiveKind.ALL_GATHER, payload, group) if is_scattered else NO_COST
-    inner = [_add([_boundary_cost(network, edge, width, share), gather]) for edge in range(1, num_stages)]
+    share = payload_bytes / plan.tensor if is_scattered else payload_bytes
+    costs = np.stack([_boundary_cost(network, level, share) for level in levels], axis=1)
+    if is_scattered:
+        group = group_dimensions(network, size=plan.tensor, stride=1)
+        costs = costs + collective_cost(CollectiveKind.ALL_GATHER, payload_bytes, group)[:, None]
     # The way back crosses the farthest of the boundaries that lie between the two ends.
-    back = max(inner, key=lambda cost: (cost[1], sum(cost[2:])), default=NO_COST)
-    round_trip = [_add([back], (plan.interleave - 1) / plan.interleave)]
-    edges = [*round_trip, *inner, *round_trip]
-    return [_add(edges[number : number + 2], plan.interleave) for number in range(num_stages)]
+    outside = costs[..., OUTER_COUNT]
+    seconds = np.where(outside == outside.max(axis=1, keepdims=True), costs[..., LATENCY:].sum(axis=-1), -1.0)
+    back = costs[np.arange(len(costs)), seconds.argmax(axis=1)]
+    round_trip = back * ((interleave - 1.0) / interleave)[:, None]
+    edges = np.concatenate([costs, round_trip[:, None]], axis=1)
+    return TransferCosts(places, (edges[:, pairs[:, 0]] + edges[:, pairs[:, 1]]) * interleave[:, None, None])
 
 
-def _boundary_cost(network: Network, edge: int, width: int, payload_bytes: float) -> Cost:
-    level = exchange_level(network, first=(edge - 1) * width, width=width)
+def _stage_boundaries(step: CompiledStep, network: Network) -> tuple[list[int], Counts, Counts]:
+    """Levels of the network that boundaries cross; the pair of every stage; pairs as places of levels.
+
+    Levels are in the order of the first boundary that crosses each. A place behind them means the way back.
+    """
+    width, num_stages = stage_width(step), len(step.blocks)
+    crossed = [exchange_level(network, first=(edge - 1) * width, width=width) for edge in range(1, num_stages)]
+    levels = list(dict.fromkeys(crossed))
+    edges = [len(levels), *(levels.index(level) for level in crossed), len(levels)]
+    of_stages = list(zip(edges[:-1], edges[1:], strict=True))
+    pairs = list(dict.fromkeys(of_stages))
+    number = {pair: place for place, pair in enumerate(pairs)}
+    return levels, np.array([number[pair] for pair in of_stages], np.int64), np.array(pairs, np.int64)
+
+
+def _boundary_cost(network: Network, level: int, payload_bytes: Floats) -> Costs:
+    """One transfer across a level, shape (payloads, fields)."""
     dimension = network.dimensions[level]
-    seconds = payload_bytes / dimension.bandwidth_bytes_per_s
     is_inner = level == 0 and len(network.dimensions) > 1
-    inner_s, outer_s = (seconds, 0.0) if is_inner else (0.0, seconds)
-    return (1.0, float(not is_inner), dimension.latency_s, inner_s, outer_s, 0.0, 0.0)
+    costs = np.zeros((len(payload_bytes), NUM_FIELDS))
+    costs[:, COUNT], costs[:, OUTER_COUNT], costs[:, LATENCY] = 1.0, float(not is_inner), dimension.latency_s
+    costs[:, INNER if is_inner else OUTER] = payload_bytes / dimension.bandwidth_bytes_per_s
+    return costs
 
 
-def parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """ZeRO 3: parameters gathered forward and backward, gradients scattered, every micro-batch."""
-    scatters = _sharded_costs(step, network, CollectiveKind.REDUCE_SCATTER, step.stack.gradient_bytes)
-    gathers = gather_costs(step, network)
-    return [_add([gather, gather, scatter]) for gather, scatter in zip(gathers, scatters, strict=True)]
+@dataclass(frozen=True, slots=True)
+class ReplicaCosts:
+    """What replicas send of the parameters and gradients of some stages; each of shape (stages, fields).
+
+    Attributes:
+        parameters: ZeRO 3: gathered forward and backward, gradients scattered, of every micro-batch.
+        gathers: ZeRO 3: gathered once, as a forward pass does.
+        reductions: ZeRO 2: gradients scattered in every micro-batch, as only a share of their sum is kept.
+        gradients: with the last micro-batch; see `_gradient_costs`.
+    """
+
+    parameters: Costs
+    gathers: Costs
+    reductions: Costs
+    gradients: Costs
 
 
-def gather_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """ZeRO 3: parameters gathered once, as a forward pass does."""
-    return _sharded_costs(step, network, CollectiveKind.ALL_GATHER, step.training.optimizer.weight_bytes)
+def replica_costs(step: CompiledStep, counts: Counts, network: Network) -> ReplicaCosts:
+    """What replicas send of stages of these embeddings, blocks and heads under a plan's degrees and ZeRO stage."""
+    held = held_parameters(step, counts, network)
+    nothing = np.zeros((len(counts), NUM_FIELDS))
+    gathers = scatters = reductions = nothing
+    if step.plan.zero == 3:
+        gather_bytes, scatter_bytes = step.training.optimizer.weight_bytes, step.stack.gradient_bytes
+        for each in held:
+            gathers = gathers + _by_units(step, each, CollectiveKind.ALL_GATHER, gather_bytes, network)
+            scatters = scatters + _by_units(step, each, CollectiveKind.REDUCE_SCATTER, scatter_bytes, network)
+    if step.plan.zero == 2:
+        reductions = nothing + sum(_scatter_cost(step, each) for each in held)
+    gradients = nothing + sum(_gradient_costs(step, each) for each in held) + _tied_costs(step, counts, network)
+    return ReplicaCosts(2.0 * gathers + scatters, gathers, reductions, gradients)
 
 
-def _sharded_costs(step: CompiledStep, network: Network, kind: CollectiveKind, element_bytes: int) -> list[Cost]:
-    """One pass over each stage's own parameters, unit by unit; nothing unless they are sharded.
+def _by_units(
+    step: CompiledStep, held: HeldParameters, kind: CollectiveKind, element_bytes: int, network: Network
+) -> Costs:
+    """One pass over each stage's own parameters, unit by unit.
 
     A flat ring enters and leaves every node by one adapter: it runs at one device's share of the outer network, and
     takes a hop a device for every unit.
     """
-    if step.plan.zero != 3:
-        return [NO_COST] * len(step.blocks)
-    costs = []
-    for number in range(len(step.blocks)):
-        parts = []
-        for held in held_parameters(step, number, network):
-            group = _flat(held.group, network) if step.stack.is_parameter_ring_flat else held.group
-            parts += [_add([_cost(kind, size * element_bytes, group)], count) for count, size in held.units]
-        costs.append(_add(parts))
-    return costs
+    group = _flat(held.group, network) if step.stack.is_parameter_ring_flat else held.group
+    costs = [count[:, None] * collective_cost(kind, size * element_bytes, group) for count, size in held.units]
+    return np.asarray(sum(costs))
 
 
 def _flat(group: Sequence[NetworkDimension], network: Network) -> tuple[NetworkDimension, ...]:
@@ -276,53 +301,35 @@ def _flat(group: Sequence[NetworkDimension], network: Network) -> tuple[NetworkD
     return replace(inner, size=1), ring
 
 
-def reduction_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """ZeRO 2: gradients scattered every micro-batch, as only a share of their sum is kept (as ZeRO 3's are)."""
-    if step.plan.zero != 2:
-        return [NO_COST] * len(step.blocks)
-    return [
-        _add([_scatter_cost(step, held) for held in held_parameters(step, number, network)])
-        for number in range(len(step.blocks))
-    ]
-
-
-def gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
+def _gradient_costs(step: CompiledStep, held: HeldParameters) -> Costs:
     """Of the last micro-batch: gradients all-reduced, or (ZeRO 1, 2) scattered and parameters gathered.
 
-    With hybrid sharding each shard's gradients are all-reduced over the copies of it as well, under ZeRO 3 too. A tied
-    table is added up over its two stages.
+    With hybrid sharding each shard's gradients are all-reduced over the copies of it as well, under ZeRO 3 too.
     """
-    costs = []
-    for number in range(len(step.blocks)):
-        parts = []
-        for held in held_parameters(step, number, network):
-            gradient_bytes = held.parameters * step.stack.gradient_bytes
-            if step.plan.zero == 0:
-                parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes, held.group))
-                continue
-            if step.plan.zero < 3:
-                weight_bytes = held.parameters * step.training.optimizer.weight_bytes
-                parts.append(_scatter_cost(step, held))
-                parts.append(_cost(CollectiveKind.ALL_GATHER, weight_bytes, held.group))
-            if held.is_copied:
-                parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes / held.shards, held.copies))
-        if number in (0, len(step.blocks) - 1):
-            parts.append(_tied_cost(step, network))
-        costs.append(_add(parts))
+    gradient_bytes = held.parameters * step.stack.gradient_bytes
+    if step.plan.zero == 0:
+        return collective_cost(CollectiveKind.ALL_REDUCE, gradient_bytes, held.group)
+    costs = np.zeros((len(gradient_bytes), NUM_FIELDS))
+    if step.plan.zero < 3:
+        weight_bytes = held.parameters * step.training.optimizer.weight_bytes
+        costs = _scatter_cost(step, held) + collective_cost(CollectiveKind.ALL_GATHER, weight_bytes, held.group)
+    if held.is_copied:
+        costs = costs + collective_cost(CollectiveKind.ALL_REDUCE, gradient_bytes / held.shards, held.copies)
     return costs
 
 
-def _scatter_cost(step: CompiledStep, held: HeldParameters) -> Cost:
-    return _cost(CollectiveKind.REDUCE_SCATTER, held.parameters * step.stack.gradient_bytes, held.group)
+def _scatter_cost(step: CompiledStep, held: HeldParameters) -> Costs:
+    return collective_cost(CollectiveKind.REDUCE_SCATTER, held.parameters * step.stack.gradient_bytes, held.group)
 
 
-def _tied_cost(step: CompiledStep, network: Network) -> Cost:
+def _tied_costs(step: CompiledStep, counts: Counts, network: Network) -> Costs:
     """Gradients of a tied table, added up between the first and the last stage: of a device's shard if sharded."""
     shards = step.plan.shards if step.plan.zero >= 2 else 1
     payload = step.layers[HEAD].graph.num_tied_parameters * step.stack.gradient_bytes / shards
     if len(step.blocks) == 1 or not payload:
-        return NO_COST
+        return np.zeros((len(counts), NUM_FIELDS))
     width = stage_width(step)
     level = exchange_level(network, first=0, width=width, distance=width * (len(step.blocks) - 1))
     pair = [replace(dimension, size=1 + (index == level)) for index, dimension in enumerate(network.dimensions)]
-    return _cost(CollectiveKind.ALL_REDUCE, payload, pair)
+    is_end = counts[:, EMBEDDING] + counts[:, HEAD] > 0
+    return collective_cost(CollectiveKind.ALL_REDUCE, np.where(is_end, payload, 0.0), pair)

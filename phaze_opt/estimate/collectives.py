@@ -125,9 +125,19 @@ def collective_seconds(
     kind: CollectiveKind, payload_bytes: NDArray[np.float64], dimensions: Sequence[NetworkDimension]
 ) -> NDArray[np.float64]:
     """`collective_s` of many payloads, same shape, s."""
-    return collective_coefficients(kind, dimensions).seconds_each(payload_bytes) + _ramps_s(
-        kind, payload_bytes, dimensions
-    )
+    fixed_s, moving_s = collective_parts(kind, payload_bytes, dimensions)
+    return fixed_s + moving_s
+
+
+def collective_parts(
+    kind: CollectiveKind, payload_bytes: NDArray[np.float64], dimensions: Sequence[NetworkDimension]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """`collective_s` of many payloads in two: latency with what curves add, and bytes at full rate; same shape, s."""
+    cost = collective_coefficients(kind, dimensions)
+    fixed_s = np.full(payload_bytes.shape, cost.latency_s)
+    if any(isinstance(dimension, MeasuredDimension) for dimension in dimensions):
+        fixed_s += _ramps_s(kind, payload_bytes, dimensions)
+    return fixed_s, payload_bytes * cost.s_per_byte
 
 
 def _ramps_s(kind: CollectiveKind, payload_bytes: Bytes, dimensions: Sequence[NetworkDimension]) -> Bytes:

@@ -15,11 +15,11 @@ from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.power import tdp_w_table
-from phaze_opt.objective.best_plan import least_steps_s
 from phaze_opt.objective.bound_phases import Choices, MakespanBounds, PhasePools
 from phaze_opt.objective.bound_placement import RelaxedPlacement, relax_placement
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.scheduled_plan import least_steps_s
 from phaze_opt.objective.several_models import combine_rates
 from phaze_opt.units import um2_to_mm2
 
@@ -160,9 +160,7 @@ class ThroughputBounder:
             relaxed = self._relaxed_of(index, micro_batch, self.objective.compiled(index, micro_batch))
             batch_s = relaxed.batch_time_s(bounds.makespan_s, memory_bytes)
         else:
-            batch_s = least_steps_s(
-                self.objective.planned(index), bounds.makespan_s, bounds.attention_s, memory_bytes=memory_bytes
-            )
+            batch_s = least_steps_s(self.objective.planned(index), bounds, memory_bytes=memory_bytes)
         rates: Floats = self.objective.scenario.global_batch / batch_s
         return rates, bounds.choices
 

@@ -14,7 +14,6 @@ from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import PlacedModel, place_model, verify_placed
-from phaze_opt.objective.best_plan import BestPlan, PlannedModel, best_plan, plan_model
 from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, PhasePools, pool_chips
 from phaze_opt.objective.compile import PHASES, CompiledModel, compile_model
 from phaze_opt.objective.evaluation import (
@@ -27,6 +26,7 @@ from phaze_opt.objective.evaluation import (
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
 from phaze_opt.objective.scenario import PLANNED, Scenario
+from phaze_opt.objective.scheduled_plan import PlannedModel, ScheduledPlan, plan_model, schedule_best_plan
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.plugins import PluginGroup, load_plugin
@@ -151,7 +151,7 @@ class Objective:
         estimates = self.estimate(accelerator, micro_batch, index=index)
         return place_model(compiled, estimates, accelerator, scenario=self.scenario), estimates
 
-    def plan(self, accelerator: Accelerator, *, index: int = 0) -> BestPlan | None:
+    def plan(self, accelerator: Accelerator, *, index: int = 0) -> ScheduledPlan | None:
         """The fastest full plan of one model and its schedules; None if no plan fits.
 
         Raises:
@@ -161,7 +161,7 @@ class Objective:
         _check_elements(accelerator, planned.compiled)
         estimates = self.estimate(accelerator, PLANNED, index=index)
         bounds = self._pools_of(index).bounds_and_choices(planned.compiled, estimates, table_of(accelerator))
-        return best_plan(planned, estimates, accelerator, lower_s=bounds.makespan_s[0], scenario=self.scenario)
+        return schedule_best_plan(planned, bounds, estimates, accelerator, scenario=self.scenario)
 
     def _pools_of(self, index: int) -> PhasePools:
         """Dual vectors of one model."""

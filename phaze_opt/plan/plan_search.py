@@ -1,25 +1,29 @@
 """Ranking parallel plans on a fixed machine: price every plan that fits its memory, and sort."""
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from phaze_opt.cost.clocks import LayerClock
-from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
+from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, CompiledStep
+from phaze_opt.cost.device_seconds import NUM_CLASSES
+from phaze_opt.cost.plan_layout import list_layouts
 from phaze_opt.cost.plan_memory import PlanMemory, plan_memory
-from phaze_opt.cost.price_step import LayerTimes, price_steps
-from phaze_opt.cost.step_time import StepTime
-from phaze_opt.cost.step_traffic import plan_network
+from phaze_opt.cost.price_rows import price_rows
+from phaze_opt.cost.price_step import Floats, LayerTimes
+from phaze_opt.cost.price_table import layer_times, price_plans
+from phaze_opt.cost.step_table import StepTable, build_table
+from phaze_opt.cost.table_memory import peak_bytes
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
+from phaze_opt.plan.ranked_plans import PricedPlans, RankedPlans
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.plan_columns import NO_RECOMPUTE, Ints, PlanColumns, Rows
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
-
-BATCH = 4096
-"""Plans priced at once: bounds the memory that their arrays take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,6 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class RankedPlan:
-    """A plan that fits, its step, and the memory of every stage."""
-
-    plan: ParallelPlan
-    time: StepTime
-    memory: PlanMemory
-
-
-@dataclass(frozen=True, slots=True)
 class PlanRanking:
     """All plans that fit, fastest first.
 
@@ -59,49 +54,54 @@ class PlanRanking:
         num_dominated: plans left out because they recompute more than another in vain (`without_vain_recompute`).
     """
 
-    ranked: tuple[RankedPlan, ...]
+    ranked: RankedPlans
     num_misfits: int
     least_bytes: float
     num_dominated: int = 0
 
 
 def rank_plans(
-    model: ModelSpec, training: TrainingSpec, plans: Iterable[ParallelPlan], *, machine: Machine
+    model: ModelSpec, training: TrainingSpec, plans: Iterable[ParallelPlan] | PlanColumns, *, machine: Machine
 ) -> PlanRanking:
     """Every plan that fits the memory, fastest step first; ties in the order given.
 
-    Plans that differ in pipeline, data, interleave, ZeRO or recomputation alone share the times of their layers, unless
-    the software spares full recomputation some operators: what it runs again is part of those times.
+    Plans that differ in pipeline, data, interleave, ZeRO or recomputation alone share the times of their layers.
 
     Args:
         model: what is trained.
         training: batches, sequence and optimizer; each plan brings its micro-batch.
-        plans: such as `plan_space.enumerate_plans` gives.
+        plans: such as `plan_space.list_plans` gives.
         machine: devices and their network.
 
     Raises:
         InputError: no plan is given.
     """
-    compiler = StepCompiler()
-    known: dict[tuple[int, bool], LayerTimes] = {}
-    fitting: list[tuple[CompiledStep, LayerTimes, PlanMemory]] = []
-    misfits: list[float] = []
-    for plan in plans:
-        step = compiler.compile(model, training, plan, stack=machine.stack)
-        if step.timing_key not in known:
-            known[step.timing_key] = machine.clock.times(step)
-        memory = step_memory(step)
-        if memory.fits(machine.memory_bytes):
-            fitting.append((step, known[step.timing_key], memory))
-        else:
-            misfits.append(memory.peak_bytes)
-    if not known:
+    plans = plans if isinstance(plans, PlanColumns) else PlanColumns.of(plans)
+    if not len(plans):
         message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
         raise InputError(message)
-    priced = _price([(step, times) for step, times, _ in fitting], machine)
-    ranked = [RankedPlan(step.plan, time, memory) for (step, _, memory), time in zip(fitting, priced, strict=True)]
-    ranked.sort(key=lambda each: float(comparable(each.time.seconds)))
-    return PlanRanking(tuple(ranked), len(misfits), min(misfits, default=0.0))
+    table = build_table(list_layouts(model, training, plans, network=machine.network, stack=machine.stack))
+    peaks = peak_bytes(table, optimizer=training.optimizer, stack=machine.stack)
+    is_fitting = peaks <= machine.memory_bytes
+    fitting = np.flatnonzero(is_fitting)
+    times = _clocked(table, fitting, machine.clock)
+    layer_s = layer_times(table, times.classes_s[None], times.attention_s[None], machine.stack)
+    seconds = price_plans(price_rows(table, machine.stack), layer_s, fitting)[0]
+    order = fitting[np.argsort(comparable(seconds), kind="stable")]
+    priced = PricedPlans(plans, table, times, machine.stack, training.optimizer)
+    ranked = RankedPlans(priced, order, peaks[order])
+    misfits = peaks[~is_fitting]
+    return PlanRanking(ranked, len(misfits), float(misfits.min()) if len(misfits) else 0.0)
+
+
+def _clocked(table: StepTable, plans: Rows, clock: LayerClock) -> LayerTimes:
+    """Times of the graphs of some plans, each timed once, shape (graphs, ...); 0 of graphs that no plan has."""
+    classes_s = np.zeros((len(table.graphs), NUM_LAYERS, NUM_PASSES, NUM_CLASSES))
+    attention_s = np.zeros((len(table.graphs), NUM_LAYERS))
+    for graph in np.unique(table.graph_of_group[table.plans.group[plans]]):
+        times = clock.times(table.graphs[graph])
+        classes_s[graph], attention_s[graph] = times.classes_s, times.attention_s
+    return LayerTimes(classes_s, attention_s)
 
 
 def without_vain_recompute(ranking: PlanRanking) -> PlanRanking:
@@ -110,14 +110,23 @@ def without_vain_recompute(ranking: PlanRanking) -> PlanRanking:
     Fused attention keeps no scores, so that selective recomputation under it takes time and saves nothing. Of plans
     that are equal in both, the first stays.
     """
-    least: dict[ParallelPlan, float] = {}
-    kept = []
-    for each in ranking.ranked:
-        twin = replace(each.plan, recompute=Recompute.NONE)
-        if each.memory.peak_bytes < least.get(twin, math.inf):
-            least[twin] = each.memory.peak_bytes
-            kept.append(each)
-    return replace(ranking, ranked=tuple(kept), num_dominated=len(ranking.ranked) - len(kept))
+    ranked = ranking.ranked
+    plans = replace(ranked.plans, recompute=np.full(len(ranked), NO_RECOMPUTE))
+    kept = np.flatnonzero(ranked.peak_bytes < _least_before(plans.twins(), ranked.peak_bytes))
+    return replace(ranking, ranked=ranked.take(kept), num_dominated=len(ranked) - len(kept))
+
+
+def _least_before(group: Ints, values: Floats) -> Floats:
+    """Least of the values of the same group that stand before each; infinite for the first."""
+    order = np.argsort(group, kind="stable")
+    _, first, size = np.unique(group[order], return_index=True, return_counts=True)
+    place = np.arange(len(order)) - np.repeat(first, size)
+    table = np.full((len(first), int(size.max(initial=0)) + 1), np.inf)
+    table[np.repeat(np.arange(len(first)), size), place + 1] = values[order]
+    least = np.minimum.accumulate(table, axis=1)[np.repeat(np.arange(len(first)), size), place]
+    found = np.empty_like(least)
+    found[order] = least
+    return found
 
 
 def step_memory(step: CompiledStep) -> PlanMemory:
@@ -130,14 +139,3 @@ def step_memory(step: CompiledStep) -> PlanMemory:
         optimizer=step.training.optimizer,
         stack=step.stack,
     )
-
-
-def _price(steps: Sequence[tuple[CompiledStep, LayerTimes]], machine: Machine) -> list[StepTime]:
-    """Times of the steps, `BATCH` at a time."""
-    times: list[StepTime] = []
-    for start in range(0, len(steps), BATCH):
-        part = steps[start : start + BATCH]
-        networks = [plan_network(machine.network, step.plan) for step, _ in part]
-        priced = price_steps([step for step, _ in part], [each for _, each in part], networks)
-        times += [priced.one(index) for index in range(len(part))]
-    return times

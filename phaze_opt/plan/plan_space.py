@@ -1,14 +1,21 @@
 """The parallel plans that a model, a cluster and a batch admit, narrowed by what the user fixes."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, PlanChoices
-from phaze_opt.workload.training import TrainingSpec
+from phaze_opt.workload.plan import PLAN_RULES, ParallelPlan, PlanChoices
+from phaze_opt.workload.plan_columns import RECOMPUTES, PlanColumns
+from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
+
+Flags = NDArray[np.bool_]
 
 _INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
 """Fields of a plan that take any of their choices, whatever the devices."""
@@ -17,6 +24,11 @@ _INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
 def enumerate_plans(
     model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices
 ) -> Iterator[ParallelPlan]:
+    """The plans of `list_plans` one by one."""
+    yield from list_plans(model, training, num_devices=num_devices, choices=choices)
+
+
+def list_plans(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> PlanColumns:
     """Every plan that the choices, the devices and the model admit, in a fixed order.
 
     Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); the batch
@@ -24,18 +36,11 @@ def enumerate_plans(
     same, because nothing is sharded or nobody shares it, only the first given is tried.
     """
     choices = _resolved(choices, model)
-    free = tuple(product(*(getattr(choices, name) for name in (*_INDEPENDENT, "recompute"))))
+    parts = []
     for tensor, context in product(choices.tensor, choices.context):
-        is_split = choices.is_sequence_parallel and tensor > 1
-        for pipeline, data in _pipeline_and_data(model, num_devices // (tensor * context), choices):
-            for values in free:
-                rest = dict(zip((*_INDEPENDENT, "recompute"), values, strict=True))
-                try:
-                    plan = ParallelPlan(tensor, pipeline, data, context, **rest, is_sequence_parallel=is_split)
-                except InputError:
-                    continue
-                if plan_obstacle(model, training, plan) is None and not _is_repeated(plan, choices):
-                    yield plan
+        degrees = list(_pipeline_and_data(model, num_devices // (tensor * context), choices))
+        parts.append(_admitted(model, training, _combined(tensor, context, degrees, choices), choices))
+    return PlanColumns.joined([PlanColumns.of([]), *parts])
 
 
 def _resolved(choices: PlanChoices, model: ModelSpec) -> PlanChoices:
@@ -51,30 +56,113 @@ def _divisors(number: int) -> tuple[int, ...]:
     return tuple(each for each in range(1, number + 1) if number % each == 0)
 
 
-def _is_repeated(plan: ParallelPlan, choices: PlanChoices) -> bool:
+def _combined(tensor: int, context: int, degrees: Sequence[tuple[int, int]], choices: PlanChoices) -> PlanColumns:
+    """Pipeline and data degrees with every value of all else, admitted or not."""
+    free = [tuple(value for value in getattr(choices, name) if value <= MAX_SAMPLES) for name in _INDEPENDENT]
+    free.append(tuple(RECOMPUTES.index(each) for each in choices.recompute))
+    values = np.stack(np.meshgrid(*(np.array(each, np.int64) for each in free), indexing="ij"), -1)
+    values = values.reshape(-1, len(free))
+    pipeline, data = np.repeat(np.array(degrees, np.int64).reshape(-1, 2), len(values), axis=0).T
+    columns = dict(zip((*_INDEPENDENT, "recompute"), np.tile(values, (len(degrees), 1)).T, strict=True))
+    same = (np.full(len(data), each) for each in (tensor, context, int(choices.is_sequence_parallel and tensor > 1)))
+    columns |= dict(zip(("tensor", "context", "is_sequence_parallel"), same, strict=True))
+    return PlanColumns(**columns, pipeline=pipeline, data=data)
+
+
+def _admitted(model: ModelSpec, training: TrainingSpec, plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
+    """Those plans that no rule forbids, that are told from others, and that fit the model and the batch."""
+    for rule in PLAN_RULES:
+        plans = plans.take(~rule.is_broken(plans))
+    if not len(plans):
+        return plans
+    plans = plans.take(~_is_repeated(plans, choices))
+    plans = plans.take(_is_shardable(model, plans))
+    for obstacle in _OBSTACLES:
+        plans = plans.take(~obstacle.is_met(model, training, plans))
+    return plans
+
+
+def _is_repeated(plans: PlanColumns, choices: PlanChoices) -> Flags:
     """Whether another ZeRO stage or number of shards among the choices says the same."""
     first_zero, first_shards = choices.zero[0], choices.state_shards[0]
-    if plan.data * plan.context == 1:
-        return (plan.zero, plan.state_shards) != (first_zero, first_shards)
-    return plan.zero == 0 and plan.state_shards != first_shards
+    is_other = plans.state_shards != first_shards
+    is_alone = plans.data * plans.context == 1
+    return np.asarray(np.where(is_alone, (plans.zero != first_zero) | is_other, (plans.zero == 0) & is_other))
+
+
+def _is_shardable(model: ModelSpec, plans: PlanColumns) -> Flags:
+    """Whether the model can be split over the tensor and expert degrees of each plan."""
+    pairs, place = np.unique(np.stack([plans.tensor, plans.expert], axis=1), axis=0, return_inverse=True)
+    fits = [_sharding_obstacle(model, ParallelPlan(tensor=t, data=e, expert=e)) is None for t, e in pairs.tolist()]
+    return np.array(fits, np.bool_)[place.reshape(-1)]
+
+
+def _sharding_obstacle(model: ModelSpec, plan: ParallelPlan) -> str | None:
+    return sharding_obstacle(model, plan.tensor, options=ShardingOptions.of_plan(plan))
 
 
 def plan_obstacle(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) -> str | None:
     """Why a model cannot be trained by a plan, as a sentence; None if it can."""
-    obstacle = sharding_obstacle(model, plan.tensor, options=ShardingOptions.of_plan(plan))
-    if obstacle is not None:
-        return obstacle
-    if training.sequence_length % plan.context:
-        return f"sequences of {training.sequence_length} tokens do not divide into {plan.context} context shards"
-    samples = plan.data * plan.micro_batch
-    if samples > training.global_batch:
-        return (
-            f"{plan.data} replicas of {plan.micro_batch} sequences need a global batch of {samples}, "
-            f"not {training.global_batch}"
-        )
-    if training.global_batch % samples:
-        return _uneven_batch(training.global_batch, plan.data, plan.micro_batch)
-    return _pipeline_obstacle(model, plan, num_micro_batches=plan.num_micro_batches(training.global_batch))
+    sharding = _sharding_obstacle(model, plan)
+    if sharding is not None:
+        return sharding
+    met = (each for each in _OBSTACLES if each.is_met(model, training, plan))
+    return next((each.says(model, training, plan) for each in met), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Obstacle:
+    """What stands between a model and a plan.
+
+    Attributes:
+        is_met: asked of a plan, or of columns for all of their plans at once.
+        says: of one plan, as a sentence.
+    """
+
+    is_met: Callable[[ModelSpec, TrainingSpec, Any], Any]
+    says: Callable[[ModelSpec, TrainingSpec, ParallelPlan], str]
+
+
+_OBSTACLES = (
+    _Obstacle(
+        lambda model, training, plan: training.sequence_length % plan.context > 0,
+        lambda model, training, plan: (
+            f"sequences of {training.sequence_length} tokens do not divide into {plan.context} context shards"
+        ),
+    ),
+    _Obstacle(
+        lambda model, training, plan: plan.data * plan.micro_batch > training.global_batch,
+        lambda model, training, plan: (
+            f"{plan.data} replicas of {plan.micro_batch} sequences need a global batch of "
+            f"{plan.data * plan.micro_batch}, not {training.global_batch}"
+        ),
+    ),
+    _Obstacle(
+        lambda model, training, plan: training.global_batch % (plan.data * plan.micro_batch) > 0,
+        lambda model, training, plan: _uneven_batch(training.global_batch, plan.data, plan.micro_batch),
+    ),
+    _Obstacle(
+        lambda model, training, plan: plan.pipeline * plan.interleave > model.num_layers,
+        lambda model, training, plan: (
+            f"{plan.pipeline * plan.interleave} model chunks exceed the {model.num_layers} blocks of {model.name}"
+        ),
+    ),
+    _Obstacle(
+        lambda model, training, plan: (
+            (plan.interleave > 1) & (model.num_layers % (plan.pipeline * plan.interleave) > 0)
+        ),
+        lambda model, training, plan: (
+            f"{model.num_layers} blocks do not divide into {plan.pipeline} stages of {plan.interleave} chunks"
+        ),
+    ),
+    _Obstacle(
+        lambda model, training, plan: (
+            (plan.interleave > 1) & (training.global_batch // (plan.data * plan.micro_batch) % plan.pipeline > 0)
+        ),
+        lambda model, training, plan: f"interleaving needs micro-batches in multiples of {plan.pipeline} stages",
+    ),
+)
+"""In the order they are told, once the model can be sharded."""
 
 
 def _uneven_batch(global_batch: int, data: int, micro_batch: int) -> str:
@@ -84,18 +172,6 @@ def _uneven_batch(global_batch: int, data: int, micro_batch: int) -> str:
     nearest = " or ".join(str(each) for each in (below, below + samples) if each)
     whole = f"{data} replicas of {micro_batch} sequences"
     return f"a global batch of {global_batch} does not divide into {whole}; give {nearest}"
-
-
-def _pipeline_obstacle(model: ModelSpec, plan: ParallelPlan, *, num_micro_batches: int) -> str | None:
-    """What hinders stages and their chunks."""
-    chunks = plan.pipeline * plan.interleave
-    if chunks > model.num_layers:
-        return f"{chunks} model chunks exceed the {model.num_layers} blocks of {model.name}"
-    if plan.interleave > 1 and model.num_layers % chunks:
-        return f"{model.num_layers} blocks do not divide into {plan.pipeline} stages of {plan.interleave} chunks"
-    if plan.interleave > 1 and num_micro_batches % plan.pipeline:
-        return f"interleaving needs micro-batches in multiples of {plan.pipeline} stages"
-    return None
 
 
 def explain_no_plan(model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices) -> str:

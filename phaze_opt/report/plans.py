@@ -17,7 +17,8 @@ from phaze_opt.cost.measured_software import (
 from phaze_opt.cost.plan_memory import RESERVE_SHARE
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.hardware.fitted import FittedGroup
-from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
+from phaze_opt.plan.plan_search import PlanRanking
+from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import format_number, format_share, format_time
 from phaze_opt.units import bytes_to_gib

@@ -1,7 +1,9 @@
 """A parallel plan: how one training step is spread over the devices of a cluster."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from phaze_opt.errors import InputError
 
@@ -12,6 +14,52 @@ class Recompute(StrEnum):
     NONE = "none"
     SELECTIVE = "selective"
     FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRule:
+    """What a plan must not be.
+
+    Attributes:
+        key: the field at fault.
+        is_broken: asked of a `ParallelPlan`, or of `PlanColumns` for all of its plans at once; rules before it hold.
+        says: the fault of one plan as a sentence.
+    """
+
+    key: str
+    is_broken: Callable[[Any], Any]
+    says: Callable[[Any], str]
+
+
+def _at_least_one(name: str) -> PlanRule:
+    return PlanRule(
+        name, lambda plan: getattr(plan, name) < 1, lambda plan: f"{name} = {getattr(plan, name)} must be at least 1"
+    )
+
+
+PLAN_RULES = (
+    *map(_at_least_one, ("tensor", "pipeline", "data", "context", "expert", "interleave", "micro_batch")),
+    PlanRule(
+        "zero", lambda plan: (plan.zero < 0) | (plan.zero > 3), lambda plan: f"zero = {plan.zero} must be 0, 1, 2 or 3"
+    ),
+    PlanRule(
+        "state_shards",
+        # Zero shards mean all replicas, which one shard divides too.
+        lambda plan: (plan.state_shards < 0) | (plan.data % (abs(plan.state_shards) + (plan.state_shards == 0)) > 0),
+        lambda plan: f"state_shards = {plan.state_shards} must be 0 (all replicas) or divide data = {plan.data}",
+    ),
+    PlanRule(
+        "interleave",
+        lambda plan: (plan.interleave > 1) & (plan.pipeline == 1),
+        lambda plan: f"interleave = {plan.interleave} needs more than one pipeline stage; give 1",
+    ),
+    PlanRule(
+        "expert",
+        lambda plan: (plan.data * plan.context) % plan.expert > 0,
+        lambda plan: f"expert = {plan.expert} must divide data x context = {plan.data * plan.context}",
+    ),
+)
+"""In the order they are asked: a rule may divide by what an earlier one holds above 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +100,9 @@ class ParallelPlan:
 
     def __post_init__(self) -> None:
         """Refuse degrees below 1 and combinations that no framework runs."""
-        for name in ("tensor", "pipeline", "data", "context", "expert", "interleave", "micro_batch"):
-            value = getattr(self, name)
-            if value < 1:
-                message = f"{name} = {value} must be at least 1"
-                raise InputError(message, key=name)
-        if not 0 <= self.zero <= 3:
-            message = f"zero = {self.zero} must be 0, 1, 2 or 3"
-            raise InputError(message, key="zero")
-        if self.state_shards < 0 or (self.state_shards and self.data % self.state_shards):
-            message = f"state_shards = {self.state_shards} must be 0 (all replicas) or divide data = {self.data}"
-            raise InputError(message, key="state_shards")
-        if self.interleave > 1 and self.pipeline == 1:
-            message = f"interleave = {self.interleave} needs more than one pipeline stage; give 1"
-            raise InputError(message, key="interleave")
-        if (self.data * self.context) % self.expert:
-            message = f"expert = {self.expert} must divide data x context = {self.data * self.context}"
-            raise InputError(message, key="expert")
+        for rule in PLAN_RULES:
+            if rule.is_broken(self):
+                raise InputError(rule.says(self), key=rule.key)
 
     @property
     def num_devices(self) -> int:

@@ -17,8 +17,8 @@ from kits.steps import serial_times
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.network_design import step_collectives
 from phaze_opt.cost.price_step import price_step
-from phaze_opt.cost.step_batch import build_batch
-from phaze_opt.cost.step_traffic import Traffic
+from phaze_opt.cost.step_table import build_batch
+from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.workload.model import ModelFamily, ModelSpec
 from phaze_opt.workload.plan import ParallelPlan

@@ -7,7 +7,7 @@ from functools import cache, partial
 from phaze_opt.cost.compiled_step import BACKWARD, HEAD, UPDATE, CompiledStep, compile_step
 from phaze_opt.cost.device_seconds import SerialSteps
 from phaze_opt.cost.price_step import StackColumns
-from phaze_opt.cost.step_batch import build_batch
+from phaze_opt.cost.step_table import build_batch
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fp32_machine import power_demand
 from phaze_opt.hardware.device import Device

@@ -12,9 +12,11 @@ from phaze_opt.cost.compiled_step import NUM_LAYERS, NUM_PASSES, CompiledStep, S
 from phaze_opt.cost.device_seconds import SerialSteps
 from phaze_opt.cost.price_step import StackColumns, price_batch
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.cost.step_batch import StepBatch, build_batch
+from phaze_opt.cost.step_batch import StepBatch
+from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StepTimes
-from phaze_opt.cost.step_traffic import Traffic, plan_network
+from phaze_opt.cost.step_traffic import plan_network
+from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants

@@ -12,28 +12,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.cost.compiled_step import compile_step
+from phaze_opt.cost.device_seconds import NUM_CLASSES
 from phaze_opt.cost.price_step import LayerTimes, price_step
-from phaze_opt.cost.step_time import StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError, VerificationError
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.objective.best_placement import OptionTimes, bound_option, solve_option, verify_option
-from phaze_opt.objective.bound_phases import MakespanBounds, attention_seconds
+from phaze_opt.objective.bound_phases import MakespanBounds
 from phaze_opt.objective.compile import PHASES, CompiledModel, CompiledOption, Prepare, compile_steps
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.plan.plan_space import enumerate_plans, explain_no_plan
-from phaze_opt.plan.priced_plans import FittingPlans, PricedPlans, price_plans
+from phaze_opt.plan.plan_prices import PlanPrices, build_plan_prices
+from phaze_opt.plan.plan_space import explain_no_plan, list_plans
+from phaze_opt.plan.ranked_plans import RankedPlan
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan
 
 Floats = NDArray[np.float64]
 
-NUM_CLASSES = 3
-"""Classes of operators that machines tell apart; a schedule's makespan counts as the first, matmuls."""
 SAME_STEP = 1e-9
 """Relative difference up to which a step priced among all plans and alone are the same."""
+VALUES_AT_ONCE = 1 << 22
+"""Layer times and bounds of plans held at a time when many chips are bounded; a matter of memory only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class PlannedModel:
     """
 
     compiled: CompiledModel
-    prices: PricedPlans
+    prices: PlanPrices
 
 
 def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple) -> PlannedModel:
@@ -62,55 +63,52 @@ def plan_model(scenario: Scenario, model: ModelSpec, *, prepare: Prepare = tuple
     """
     assert scenario.plans is not None
     training, devices = scenario.training_of(model, min(scenario.plans.micro_batch)), scenario.cluster.num_devices
-    plans = tuple(enumerate_plans(model, training, num_devices=devices, choices=scenario.plans))
-    if not plans:
+    plans = list_plans(model, training, num_devices=devices, choices=scenario.plans)
+    if not len(plans):
         raise InputError(explain_no_plan(model, training, num_devices=devices, choices=scenario.plans))
-    prices = price_plans(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
+    prices = build_plan_prices(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
     return PlannedModel(compile_steps(prices.sets, prepare=prepare), prices)
 
 
 @dataclass(frozen=True, slots=True)
-class BestPlan:
+class ScheduledPlan:
     """The fastest plan of one model on one chip and what it was computed from.
 
     Attributes:
-        plan: its degrees and choices.
-        row: its number in `PricedPlans.plans`.
-        step: the time of its step.
+        ranked: its degrees and choices, the time of its step, and its memory.
         option: the layers' problems.
         times: their schedules.
+        layer_times: what they come to.
         bound_s: lower bound on the step of any plan, which open schedule gaps leave, s.
         num_ilp_solves: MIPs solved.
         num_sets: sets of layers that were scheduled.
     """
 
-    plan: ParallelPlan
-    row: int
-    step: StepTime
+    ranked: RankedPlan
     option: CompiledOption
     times: OptionTimes
+    layer_times: LayerTimes
     bound_s: float
     num_ilp_solves: int
     num_sets: int
 
 
-def best_plan(
-    planned: PlannedModel, estimates: Estimates, accelerator: Accelerator, *, lower_s: Floats, scenario: Scenario
-) -> BestPlan | None:
+def schedule_best_plan(
+    planned: PlannedModel, bounds: MakespanBounds, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
+) -> ScheduledPlan | None:
     """The fastest plan that fits, with exact schedules of its layers; None if no plan fits.
 
     Args:
         planned: the model.
+        bounds: of the makespans, row 0.
         estimates: of all its operators, row 0.
         accelerator: the chip.
-        lower_s: lower bounds on the makespans, shape (sets, layers, phases), s.
         scenario: how schedules are solved.
     """
     fitting = planned.prices.fitting(float(accelerator.hbm_bytes))
-    if fitting is None:
+    if not len(fitting):
         return None
-    search = _PlanSearch(planned, fitting, estimates, accelerator, scenario, lower_s)
-    return search.run()
+    return _PlanSearch(planned, fitting, bounds, estimates, accelerator, scenario).run()
 
 
 class _PlanSearch:
@@ -119,90 +117,80 @@ class _PlanSearch:
     def __init__(  # noqa: PLR0917
         self,
         planned: PlannedModel,
-        fitting: FittingPlans,
+        fitting: NDArray[np.intp],
+        bounds: MakespanBounds,
         estimates: Estimates,
         accelerator: Accelerator,
         scenario: Scenario,
-        lower_s: Floats,
     ) -> None:
         """Start from bounds alone."""
-        self._planned, self._fitting, self._scenario = planned, fitting, scenario
+        self._planned, self._prices, self._scenario = planned, planned.prices, scenario
+        self._fitting, self._set_of = fitting, planned.prices.set_of[fitting]
         self._estimates, self._accelerator = estimates, accelerator
+        self._attention_s = bounds.attention_s
+        self._lower_s, self._known_s = bounds.makespan_s[0].copy(), bounds.makespan_s[0].copy()
         self._times: dict[int, OptionTimes] = {}
         self._num_ilp_solves = 0
-        self._set_of = planned.prices.set_of[fitting.rows]
-        self._known_s = lower_s.copy()
-        self._lower_s = lower_s.copy()
-        self._attention_s = attention_seconds(planned.compiled, estimates)[0]
 
-    def run(self) -> BestPlan:
+    def run(self) -> ScheduledPlan:
         """Solve the sets of the least bound until a solved plan is not above any bound."""
-        seconds = self._priced(self._known_s)
+        seconds = self._prices.lower_s(self._layer_s(self._known_s), self._fitting)[0]
         while True:
             best = int(np.argmin(comparable(seconds)))
             number = int(self._set_of[best])
             if number in self._times and self._times[number].is_solved:
-                return self._found(best, number)
+                return self._found(int(self._fitting[best]), number)
             self._refine(number)
-            rows = self._set_of == number
-            seconds[rows] = self._priced(self._known_s, rows=np.flatnonzero(rows))
+            own = np.flatnonzero(self._set_of == number)
+            price = self._prices.price_s if self._times[number].is_solved else self._prices.lower_s
+            seconds[own] = price(self._layer_s(self._known_s), self._fitting[own])[0]
+
+    def _layer_s(self, makespan_s: Floats) -> Floats:
+        """Layer times of all groups as the software makes them, one chip."""
+        return self._prices.layer_s(layer_classes(makespan_s)[None], self._attention_s)
 
     def _refine(self, number: int) -> None:
         """Tighter bounds of a set's makespans, or where they are known, its schedules."""
-        option = self._planned.compiled.options[number]
+        option, shared = self._planned.compiled.options[number], (self._estimates, self._accelerator)
         if number not in self._times:
-            quick = bound_option(option, self._estimates, self._accelerator, scenario=self._scenario)
-            quick.lower_s = np.maximum(quick.lower_s, self._lower_s[number])
-            self._times[number] = quick
+            self._times[number] = bound_option(option, *shared, scenario=self._scenario)
         else:
-            times = self._times[number]
-            self._num_ilp_solves += solve_option(
-                option, times, self._estimates, self._accelerator, scenario=self._scenario
-            )
+            self._num_ilp_solves += solve_option(option, self._times[number], *shared, scenario=self._scenario)
         times = self._times[number]
-        self._lower_s[number] = times.lower_s
-        self._known_s[number] = times.known_s
+        times.lower_s = np.maximum(times.lower_s, self._lower_s[number])
+        self._lower_s[number], self._known_s[number] = times.lower_s, times.known_s
 
-    def _priced(self, makespan_s: Floats, *, rows: NDArray[np.intp] | None = None) -> Floats:
-        """Steps of plans whose schedules are solved, and bounds of the others, shape (plans or rows,), s."""
-        classes_s = layer_classes(makespan_s)
-        prices = self._planned.prices
-        solved = [number for number, times in self._times.items() if times.is_solved]
-        lower = prices.lower_s(self._fitting, classes_s, self._attention_s)
-        is_solved = np.isin(self._set_of, solved)
-        if is_solved.any():
-            exact = prices.times(self._fitting, classes_s, self._attention_s).seconds
-            lower = np.where(is_solved, exact, lower)
-        return lower if rows is None else lower[rows]
-
-    def _found(self, best: int, number: int) -> BestPlan:
-        """The plan, its step priced alone, and the bound that open gaps leave."""
-        prices = self._planned.prices
-        row = int(self._fitting.rows[best])
+    def _found(self, row: int, number: int) -> ScheduledPlan:
+        """The plan in full, its schedules replayed and its step priced alone, and the bound that open gaps leave."""
+        option, times = self._planned.compiled.options[number], self._times[number]
         classes_s = layer_classes(self._known_s)
-        among = prices.times(self._fitting, classes_s, self._attention_s).one(best)
-        step = prices.steps[row]
-        alone = price_step(
-            step, LayerTimes(classes_s[number], self._attention_s[number]), plan_network(prices.network, step.plan)
-        )
-        if abs(alone.seconds / among.seconds - 1.0) > SAME_STEP:
-            message = f"a step of {among.seconds!r} s among all plans takes {alone.seconds!r} s alone"
-            raise VerificationError(message)
-        times = self._times[number]
-        verify_option(
-            self._planned.compiled.options[number], times, self._estimates, self._accelerator, scenario=self._scenario
-        )
-        bounds = prices.lower_s(self._fitting, layer_classes(self._lower_s), self._attention_s)
-        return BestPlan(
-            plan=step.plan,
-            row=row,
-            step=among,
-            option=self._planned.compiled.options[number],
+        ranked = self._prices.tell(row, LayerTimes(classes_s, self._attention_s[0]))
+        own = LayerTimes(classes_s[number], self._attention_s[0, number])
+        self._verify(ranked, own)
+        verify_option(option, times, self._estimates, self._accelerator, scenario=self._scenario)
+        bounds = self._prices.lower_s(self._layer_s(self._lower_s), self._fitting)
+        return ScheduledPlan(
+            ranked=ranked,
+            option=option,
             times=times,
-            bound_s=min(float(bounds.min()), among.seconds),
+            layer_times=own,
+            bound_s=min(float(bounds.min()), ranked.time.seconds),
             num_ilp_solves=self._num_ilp_solves,
-            num_sets=sum(times.is_solved for times in self._times.values()),
+            num_sets=sum(each.is_solved for each in self._times.values()),
         )
+
+    def _verify(self, ranked: RankedPlan, times: LayerTimes) -> None:
+        """Price the plan alone, from graphs of its own.
+
+        Raises:
+            VerificationError: it takes another time than among all plans; a bug.
+        """
+        prices, model = self._prices, self._planned.compiled.model
+        step = compile_step(model, prices.training, ranked.plan, stack=prices.stack)
+        alone = price_step(step, times, plan_network(prices.network, ranked.plan)).seconds
+        if abs(alone / ranked.time.seconds - 1.0) > SAME_STEP:
+            message = f"a step of {ranked.time.seconds!r} s among all plans takes {alone!r} s alone"
+            raise VerificationError(message)
 
 
 def layer_classes(makespan_s: Floats) -> Floats:
@@ -221,21 +209,23 @@ def layer_classes(makespan_s: Floats) -> Floats:
     return classes_s
 
 
-def least_steps_s(planned: PlannedModel, makespan_s: Floats, attention_s: Floats, *, memory_bytes: Floats) -> Floats:
+def least_steps_s(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: Floats) -> Floats:
     """The least bound below the step of any plan on each of many chips, shape (chips,), s; infinite where none fits.
 
     Args:
         planned: the model.
-        makespan_s: lower bounds, shape (chips, sets, layers, phases), s.
-        attention_s: what selective recomputation runs again, shape (chips, sets, layers), s.
+        bounds: of its makespans on the chips.
         memory_bytes: of each chip, shape (chips,).
     """
-    least_s = np.full(len(makespan_s), np.inf)
-    for row, capacity in enumerate(memory_bytes.tolist()):
-        fitting = planned.prices.fitting(capacity)
-        if fitting is not None:
-            bounds = planned.prices.lower_s(fitting, layer_classes(makespan_s[row]), attention_s[row])
-            least_s[row] = bounds.min()
+    prices, least_s = planned.prices, np.full(len(memory_bytes), np.inf)
+    for capacity in np.unique(memory_bytes).tolist():
+        plans, rows = prices.fitting(capacity), np.flatnonzero(memory_bytes == capacity)
+        if not len(plans):
+            continue
+        size = max(1, VALUES_AT_ONCE // max(len(plans), 128 * len(prices.table.graph_of_group)))
+        for chips in (rows[start : start + size] for start in range(0, len(rows), size)):
+            layer_s = prices.layer_s(layer_classes(bounds.makespan_s[chips]), bounds.attention_s[chips])
+            least_s[chips] = prices.lower_s(layer_s, plans).min(axis=1)
     return least_s
 
 
@@ -249,9 +239,11 @@ def least_step(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes: f
         bounds: of one chip.
         memory_bytes: of it.
     """
-    fitting = planned.prices.fitting(memory_bytes)
-    if fitting is None:
+    prices = planned.prices
+    plans = prices.fitting(memory_bytes)
+    if not len(plans):
         return 0, math.inf
-    seconds = planned.prices.lower_s(fitting, layer_classes(bounds.makespan_s[0]), bounds.attention_s[0])
+    layer_s = prices.layer_s(layer_classes(bounds.makespan_s), bounds.attention_s)
+    seconds = prices.lower_s(layer_s, plans)[0]
     best = int(np.argmin(comparable(seconds)))
-    return int(planned.prices.set_of[fitting.rows[best]]), float(seconds.min())
+    return int(prices.set_of[plans[best]]), float(seconds.min())

@@ -1,0 +1,78 @@
+"""Plans that lie on a network in one way: their degrees are the same, the choices of each differ."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
+from phaze_opt.cost.step_traffic import plan_network
+from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.torus_mapping import is_torus
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan
+from phaze_opt.workload.plan_columns import Ints, PlanColumns, Rows
+from phaze_opt.workload.software import TrainingStack
+from phaze_opt.workload.training import TrainingSpec
+
+_DEGREES = ("tensor", "pipeline", "data", "context", "expert")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLayout:
+    """Plans of one tensor, context, expert, pipeline and data degree and one split of the blocks.
+
+    Attributes:
+        steps: compiled for these degrees, one for each micro-batch.
+        network: that the devices are on.
+        step_of_plan: place in ``steps`` of each plan, shape (plans,).
+        plans: the plans.
+        rows: their places among all plans, shape (plans,).
+    """
+
+    steps: tuple[CompiledStep, ...]
+    network: Network
+    step_of_plan: Ints
+    plans: PlanColumns
+    rows: Rows
+
+    @classmethod
+    def of_step(cls, step: CompiledStep, network: Network, *, row: int) -> "PlanLayout":
+        """One step alone, its blocks split as it says."""
+        return cls((step,), network, np.zeros(1, np.int64), PlanColumns.of([step.plan]), np.array([row], np.intp))
+
+
+def list_layouts(
+    model: ModelSpec, training: TrainingSpec, plans: PlanColumns, *, network: Network, stack: TrainingStack
+) -> Iterator[PlanLayout]:
+    """The layouts of plans, each graph compiled once; blocks are split as evenly as they can be.
+
+    A torus is mapped to the tensor groups and shards of each plan, so there the shards are part of a layout.
+
+    Args:
+        model: what is trained.
+        training: batches, sequence and optimizer; each plan brings its micro-batch.
+        plans: any number.
+        network: of the cluster.
+        stack: training software.
+    """
+    names = (*_DEGREES, "is_sequence_parallel", *(("state_shards",) if is_torus(network) else ()))
+    compiler = StepCompiler()
+    for rows in _equal_rows(np.stack([getattr(plans, name) for name in names], axis=1)):
+        own = plans.take(rows)
+        sizes, step_of_plan = np.unique(own.micro_batch, return_inverse=True)
+        degrees: dict[str, Any] = {name: int(getattr(own, name)[0]) for name in names}
+        degrees["is_sequence_parallel"] = bool(degrees["is_sequence_parallel"])
+        same = [ParallelPlan(**degrees, micro_batch=int(size)) for size in sizes]
+        steps = tuple(compiler.compile(model, training, plan, stack=stack) for plan in same)
+        yield PlanLayout(steps, plan_network(network, same[0]), step_of_plan.astype(np.int64), own, rows)
+
+
+def _equal_rows(table: Ints) -> Iterator[Rows]:
+    """Places of equal rows of a table, one array for each distinct row."""
+    if len(table):
+        _, number = np.unique(table, axis=0, return_inverse=True)
+        number = number.reshape(-1)
+        order = np.argsort(number, kind="stable")
+        yield from np.split(order, np.flatnonzero(np.diff(number[order])) + 1)

@@ -1,0 +1,198 @@
+"""The kernel that prices plans on chips: `step_time.step_times` and `step_time.lower_s` over runs of equal stages.
+
+Both readings are one formula with two differences, as in `step_time`. What is new here is where the pipeline's slowest
+end is looked for. The end of stage k is before + m load + waits: along a run of equal stages what lies before and
+behind changes by one load a stage, and `own`, the passes a stage does of its own, by one or not at all. So the end is
+convex in the stage's number, as a sum and maximum of what is linear, on each side of the place where the stages ahead
+come to m - 1: there `own` stops growing and the two waits become one. Its maximum lies at an end of the run or on one
+side of that place.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.price_rows import (
+    BLOCKS,
+    DATA_OVERLAP,
+    EARLIER,
+    EMBEDDINGS,
+    GATHER,
+    GRADIENT,
+    HEAD_UPDATED,
+    HEADS,
+    INTERLEAVE,
+    LENGTH,
+    MICRO_BATCHES,
+    OVERHEAD,
+    PARAMETER,
+    PARAMETER_OVERLAP,
+    PREFETCHED,
+    REDUCTION,
+    RUN_AGAIN,
+    SELECTIVE,
+    TRANSFER,
+    UPDATED,
+    WAITING,
+    PriceRows,
+)
+from phaze_opt.cost.step_time import BACKWARD_SHARE
+from phaze_opt.record.compiled import compiled, inlined
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FORWARD, BACKWARD, AGAIN, ATTENTION, UPDATE = range(5)
+"""Last axis of layer times: what software makes of them (`price_table.layer_times`)."""
+PLANS_AT_ONCE = 256
+"""Plans whose runs stay in the cache while all chips go by."""
+LOAD, FORWARD_S, BACKWARD_S, UPDATE_S = range(4)
+"""Columns of the scratch array: of each run's stages."""
+
+
+@inlined
+def _exposed(compute_s: float, traffic_s: float, overlap: float) -> float:
+    """What traffic adds to a computation it may overlap with."""
+    return max(compute_s, traffic_s) + (1.0 - overlap) * min(compute_s, traffic_s) - compute_s
+
+
+@compiled
+def plans_s(rows: PriceRows, layer_s: Floats, chosen: Ints, is_lower: bool, seconds: Floats) -> None:
+    """Prices of plans on chips, or bounds below them that rise with every layer time.
+
+    Args:
+        rows: of `price_rows.price_rows`.
+        layer_s: shape (chips, groups, layers, 5), s.
+        chosen: plans.
+        is_lower: whether bounds are wanted.
+        seconds: is filled; shape (chips, chosen plans), s.
+    """
+    # Fields of a tuple are counted references: taken apart once, not in every loop.
+    start, group, plans, runs, software = rows.start, rows.group, rows.plans, rows.runs, rows.software
+    widest = 1
+    for plan in chosen:
+        widest = max(widest, start[plan + 1] - start[plan])
+    stages = np.empty((widest, 4))
+    for begin in range(0, len(chosen), PLANS_AT_ONCE):
+        end = min(begin + PLANS_AT_ONCE, len(chosen))
+        for chip in range(len(layer_s)):
+            for place in range(begin, end):
+                plan = chosen[place]
+                first, last = start[plan], start[plan + 1]
+                sync = _stages_s(plans, runs, software, layer_s, chip, group[plan], plan, first, last, is_lower, stages)
+                seconds[chip, place] = _plan_s(plans, runs, software, plan, first, last, sync, is_lower, stages)
+
+
+@inlined
+def _stages_s(  # noqa: PLR0917 - kernels take no keywords
+    plans: Floats,
+    runs: Floats,
+    software: Floats,
+    layer_s: Floats,
+    chip: int,
+    group: int,
+    plan: int,
+    first: int,
+    last: int,
+    is_lower: bool,
+    stages: Floats,
+) -> float:
+    """Fill in what the stages of every run take; what is left of gradients and update behind backward passes, s."""
+    selective, share = plans[plan, SELECTIVE], plans[plan, UPDATED]
+    forward_0, update_0 = layer_s[chip, group, 0, FORWARD], share * layer_s[chip, group, 0, UPDATE]
+    forward_1, update_1 = layer_s[chip, group, 1, FORWARD], share * layer_s[chip, group, 1, UPDATE]
+    forward_2, update_2 = layer_s[chip, group, 2, FORWARD], plans[plan, HEAD_UPDATED] * layer_s[chip, group, 2, UPDATE]
+    backward_0 = layer_s[chip, group, 0, BACKWARD] + selective * layer_s[chip, group, 0, ATTENTION]
+    backward_1 = layer_s[chip, group, 1, BACKWARD] + selective * layer_s[chip, group, 1, ATTENTION]
+    backward_1 += plans[plan, RUN_AGAIN] * layer_s[chip, group, 1, AGAIN]
+    backward_2 = layer_s[chip, group, 2, BACKWARD] + selective * layer_s[chip, group, 2, ATTENTION]
+    sync = 0.0
+    for run in range(first, last):
+        embeddings, blocks, heads = runs[run, EMBEDDINGS], runs[run, BLOCKS], runs[run, HEADS]
+        forward_s = embeddings * forward_0 + blocks * forward_1 + heads * forward_2
+        backward_s = embeddings * backward_0 + blocks * backward_1 + heads * backward_2
+        update_s = embeddings * update_0 + blocks * update_1 + heads * update_2
+        busy_s, transfer_s = forward_s + backward_s, runs[run, TRANSFER]
+        parameter_s = runs[run, PARAMETER] - software[PREFETCHED] * min(runs[run, GATHER], forward_s)
+        exposed = _exposed(busy_s, parameter_s, software[PARAMETER_OVERLAP])
+        reduced = plans[plan, EARLIER] * _exposed(busy_s, runs[run, REDUCTION], software[PARAMETER_OVERLAP])
+        load = busy_s + transfer_s + exposed + reduced
+        # Half of the transfers bring gradients back; what ZeRO 2 reduces is backward's alone.
+        back = backward_s + transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced
+        if is_lower:
+            back = load / 2.0
+        stages[run - first, LOAD], stages[run - first, FORWARD_S] = load, load - back
+        stages[run - first, BACKWARD_S], stages[run - first, UPDATE_S] = back, update_s
+        sync = max(sync, _exposed(backward_s, runs[run, GRADIENT], software[DATA_OVERLAP]) + update_s)
+    return sync
+
+
+@inlined
+def _plan_s(  # noqa: PLR0917 - kernels take no keywords
+    plans: Floats,
+    runs: Floats,
+    software: Floats,
+    plan: int,
+    first: int,
+    last: int,
+    sync: float,
+    is_lower: bool,
+    stages: Floats,
+) -> float:
+    """The step, from what its stages take and from what is sent and updated once, s."""
+    m, interleave = plans[plan, MICRO_BATCHES], plans[plan, INTERLEAVE]
+    slowest, total, num_stages = 0.0, 0.0, 0.0
+    for run in range(first, last):
+        load = stages[run - first, LOAD]
+        slowest = max(slowest, load)
+        total += runs[run, LENGTH] * load
+        num_stages += runs[run, LENGTH] if load > 0.0 else 0.0
+    if is_lower:
+        # Gradients hide behind the slowest stage, which is known only now.
+        sync = 0.0
+        for run in range(first, last):
+            gradient_s = runs[run, GRADIENT]
+            hidden = software[DATA_OVERLAP] * min(slowest, gradient_s)
+            sync = max(sync, gradient_s - hidden + stages[run - first, UPDATE_S])
+    others = total - slowest
+    if interleave > 1.0:
+        fill = others / interleave
+    else:
+        latest = _latest_end_s(runs, stages, first, last, total, num_stages, m)
+        fill = min(max(latest - m * slowest, 0.0), others)
+    return float((m * slowest + fill + sync + software[OVERHEAD]) * (1.0 + plans[plan, WAITING]))
+
+
+@inlined
+def _latest_end_s(  # noqa: PLR0917 - kernels take no keywords
+    runs: Floats, stages: Floats, first: int, last: int, total: float, num_stages: float, m: float
+) -> float:
+    """When the stage that ends last is done, without interleaving, s."""
+    latest, before, ahead = 0.0, 0.0, num_stages - 1.0
+    for run in range(first, last):
+        load, length = stages[run - first, LOAD], runs[run, LENGTH]
+        if load > 0.0:
+            forward_s, backward_s = stages[run - first, FORWARD_S], stages[run - first, BACKWARD_S]
+            latest = max(latest, _end_s(before, load, forward_s, backward_s, total, ahead, m))
+            if length > 1.0:
+                # The last stage, the one with m - 1 others ahead, and the one behind that, if they are in this run.
+                turn = ahead - (m - 1.0)
+                for place in (length - 1.0, turn, turn + 1.0):
+                    if 0.0 < place < length:
+                        at = before + place * load
+                        latest = max(latest, _end_s(at, load, forward_s, backward_s, total, ahead - place, m))
+        before += length * load
+        ahead -= length
+    return latest
+
+
+@inlined
+def _end_s(  # noqa: PLR0917 - kernels take no keywords
+    before: float, load: float, forward_s: float, backward_s: float, total: float, ahead: float, m: float
+) -> float:
+    """When a stage is done: all that lies before it, its own micro-batches, and its two waits, s."""
+    behind = total - before - load
+    own = min(ahead, m - 1.0)
+    first, last = max(0.0, behind - own * forward_s), max(0.0, behind - own * backward_s)
+    # With so few micro-batches that all go forward before the first comes back, it is one and the same wait.
+    waits = first + last if m - 1.0 > ahead else max(first, last)
+    return before + m * load + (waits if ahead > 0.0 else 0.0)

@@ -1,0 +1,85 @@
+"""Plans and runs of a `StepTable` as plain arrays of one software, for the kernel that prices them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD
+from phaze_opt.cost.price_step import StackColumns, exposed_transfers_s, prefetched_share, traffic_s, waiting_share
+from phaze_opt.cost.step_table import StepTable
+from phaze_opt.workload.plan_columns import FULL
+from phaze_opt.workload.plan_columns import SELECTIVE as ATTENTION_ALONE
+from phaze_opt.workload.software import TrainingStack
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class PriceRows(NamedTuple):
+    """What the kernel reads: numbers of plans and of runs side by side, so that each plan's lie together.
+
+    Attributes:
+        start: first run of each plan, and behind the last one the number of runs, shape (plans + 1,).
+        group: row of layer times of each plan, shape (plans,).
+        plans: shape (plans, 8), columns `AGAIN` ... `WAITING`.
+        runs: shape (runs, 9), columns `LENGTH` ... `GRADIENT`.
+        software: shape (4,): `DATA_OVERLAP` ... `OVERHEAD`.
+    """
+
+    start: Ints
+    group: Ints
+    plans: Floats
+    runs: Floats
+    software: Floats
+
+
+RUN_AGAIN, SELECTIVE, MICRO_BATCHES, EARLIER, INTERLEAVE, UPDATED, HEAD_UPDATED, WAITING = range(8)
+"""Columns of plans: whether a block's forward, or attention, runs again (0 or 1); m, (m - 1) / m and v; parameters that
+a device updates of those it holds, and that of the head; share of a step that waiting for the slowest island adds."""
+LENGTH, EMBEDDINGS, BLOCKS, HEADS, TRANSFER, PARAMETER, GATHER, REDUCTION, GRADIENT = range(9)
+"""Columns of runs: equal stages; layers of each of them; its traffic in seconds, as in `StageLoads`. Gathers of forward
+are part of what is sent for parameters."""
+DATA_OVERLAP, PARAMETER_OVERLAP, PREFETCHED, OVERHEAD = range(4)
+"""Of the software: shares that hide, share of forward's gathers that is prefetched, fixed time of a step."""
+
+
+def price_rows(table: StepTable, stack: TrainingStack) -> PriceRows:
+    """The arrays of a table under one software, which all of its plans are for."""
+    return PriceRows(table.start, table.plans.group, _plans(table, stack), _runs(table, stack), _software(stack))
+
+
+def _plans(table: StepTable, stack: TrainingStack) -> Floats:
+    plans, m = table.plans, table.plans.num_micro_batches
+    columns = {
+        RUN_AGAIN: plans.recompute == FULL,
+        SELECTIVE: plans.recompute == ATTENTION_ALONE,
+        MICRO_BATCHES: m,
+        EARLIER: (m - 1) / m,
+        INTERLEAVE: plans.interleave,
+        UPDATED: 1.0 / plans.update_shards,
+        HEAD_UPDATED: (1.0 - plans.tied_share) / plans.update_shards,
+        WAITING: waiting_share(plans.islands.astype(float), StackColumns([stack])),
+    }
+    return np.stack([columns[place] for place in range(len(columns))], axis=1).astype(float)
+
+
+def _runs(table: StepTable, stack: TrainingStack) -> Floats:
+    own, runs, sent = StackColumns([stack]), table.runs, table.replicas
+    columns = {
+        LENGTH: runs.length,
+        EMBEDDINGS: runs.counts[:, EMBEDDING],
+        BLOCKS: runs.counts[:, BLOCK],
+        HEADS: runs.counts[:, HEAD],
+        TRANSFER: exposed_transfers_s(table.transfers, own)[runs.transfer],
+        PARAMETER: traffic_s(sent.parameters, own)[runs.replica],
+        GATHER: traffic_s(sent.gathers, own)[runs.replica],
+        REDUCTION: traffic_s(sent.reductions, own)[runs.replica],
+        GRADIENT: traffic_s(sent.gradients, own)[runs.replica],
+    }
+    return np.stack([columns[place] for place in range(len(columns))], axis=1).astype(float)
+
+
+def _software(stack: TrainingStack) -> Floats:
+    prefetched = float(prefetched_share(StackColumns([stack]))[0])
+    return np.array([stack.data_overlap, stack.parameter_overlap, prefetched, stack.step_overhead_s])

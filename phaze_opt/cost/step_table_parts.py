@@ -1,0 +1,202 @@
+"""Columns of a `StepTable` as they are gathered, layout by layout: Python for each layout, none for each plan."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from phaze_opt.cost.compiled_step import BLOCK, HEAD, CompiledStep
+from phaze_opt.cost.plan_layout import PlanLayout
+from phaze_opt.cost.stage_runs import StageRuns, list_runs
+from phaze_opt.cost.step_batch import LayerColumns
+from phaze_opt.cost.step_traffic import group_members, layer_costs, replica_costs, transfer_costs
+from phaze_opt.cost.traffic import NUM_FIELDS, Costs, Traffic
+from phaze_opt.graph.operator import CollectiveGroup
+from phaze_opt.hardware.network import Network, Topology
+from phaze_opt.workload.plan import Recompute
+from phaze_opt.workload.plan_columns import FULL, Ints
+
+Columns = dict[str, np.ndarray]
+"""Of plans or runs, by the names of their fields in `PlanRows` and `RunRows`."""
+
+
+class TableParts:
+    """What was gathered of some layouts."""
+
+    def __init__(self) -> None:
+        """Nothing yet but the rows that send nothing."""
+        self.graph_of_group: list[int] = []
+        self._graphs: list[CompiledStep] = []
+        self._place_of_graph: dict[int, int] = {}
+        self._group_of: dict[object, int] = {}
+        self._inside: list[tuple[CompiledStep, Costs]] = []
+        self._transfers: list[Costs] = [np.zeros((1, NUM_FIELDS))]
+        self._replicas: list[Costs] = [np.zeros((1, 4, NUM_FIELDS))]
+        self._num_transfers = self._num_replicas = 1
+        self._plans: list[Columns] = []
+        self._runs: list[Columns] = []
+        self._num_plans = 0
+
+    def add(self, layout: PlanLayout) -> None:
+        """Gather the plans of a layout."""
+        plans, steps = layout.plans, layout.steps
+        first = steps[0]
+        of_step = np.array([self._group(step, layout.network) for step in steps])
+        batches = np.array([step.num_micro_batches for step in steps])
+        boundaries, transfer = self._add_transfers(layout)
+        runs = list_runs(first.blocks, boundaries)
+        states, of_plan = _distinct(plans.zero, plans.state_shards)
+        found = [self._add_replicas(_with_state(first, *state), layout.network, runs) for state in states.tolist()]
+        replica, shards, expert_shards, update_shards = (np.array(column) for column in zip(*found, strict=True))
+        self._plans.append(
+            {
+                "row": layout.rows,
+                "group": of_step[layout.step_of_plan],
+                "num_micro_batches": batches[layout.step_of_plan],
+                "interleave": plans.interleave,
+                "zero": plans.zero,
+                "recompute": plans.recompute,
+                "pipeline": plans.pipeline,
+                "shards": shards[of_plan],
+                "expert_shards": expert_shards[of_plan],
+                "update_shards": update_shards[of_plan],
+                "tied_share": np.full(len(plans), _tied_share(first)),
+                "islands": np.full(len(plans), _num_islands(first, layout.network)),
+            }
+        )
+        self._add_runs(runs, transfer=transfer, replica=replica[of_plan])
+        self._note_recomputed(layout)
+
+    def graphs(self) -> tuple[CompiledStep, ...]:
+        """A step for each set of graphs, with full recomputation where any of its plans has it."""
+        return tuple(self._graphs)
+
+    def layer_columns(self) -> LayerColumns:
+        """Of all groups."""
+        steps = [step for step, _ in self._inside]
+        costs = np.array([costs for _, costs in self._inside])
+        return LayerColumns(
+            launches=np.array([[layer.launches for layer in step.layers] for step in steps], float),
+            tensor=Traffic.of(costs[:, 0]),
+            beside=Traffic.of(costs[:, 1]),
+            waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
+            update_bytes=np.array([_update_bytes(step) for step in steps]),
+        )
+
+    def plan_columns(self) -> Columns:
+        """Of all plans, in the order they were gathered, with the row that each is to have."""
+        return _joined(self._plans)
+
+    def run_columns(self) -> Columns:
+        """Of all runs; plans by the order they were gathered in."""
+        return _joined(self._runs)
+
+    def transfer_costs(self) -> Costs:
+        """Of all pairs of boundaries, shape (rows, fields)."""
+        return np.concatenate(self._transfers)
+
+    def replica_costs(self) -> Costs:
+        """Of all kinds of stages, shape (rows, 4, fields): parameters, gathers, reductions, gradients."""
+        return np.concatenate(self._replicas)
+
+    def _group(self, step: CompiledStep, network: Network) -> int:
+        """The group of graphs on a network; a member of it that only one device makes up has no place."""
+        members = [group_members(step, group, network) for group in CollectiveGroup]
+        spanned = tuple(tuple(each if each.size > 1 else None for each in dimensions) for dimensions in members)
+        key = id(step.layers), step.stack.hides_input_reductions, spanned
+        if key not in self._group_of:
+            self._group_of[key] = len(self._inside)
+            self._inside.append((step, layer_costs(step, network)))
+            place = self._place_of_graph.setdefault(id(step.layers), len(self._graphs))
+            if place == len(self._graphs):
+                self._graphs.append(step)
+            self.graph_of_group.append(place)
+        return self._group_of[key]
+
+    def _note_recomputed(self, layout: PlanLayout) -> None:
+        """Graphs that any plan runs again in full are timed so: all other times are the same."""
+        for number in np.unique(layout.step_of_plan[layout.plans.recompute == FULL]):
+            place = self._place_of_graph[id(layout.steps[number].layers)]
+            step = self._graphs[place]
+            if step.plan.recompute is not Recompute.FULL:
+                self._graphs[place] = replace(step, plan=replace(step.plan, recompute=Recompute.FULL))
+
+    def _add_transfers(self, layout: PlanLayout) -> tuple[Ints, Ints]:
+        """Pair of boundaries of every stage, and each plan's first row of transfers."""
+        sizes = np.array([step.layers[BLOCK].graph.output_bytes for step in layout.steps])
+        wanted, of_plan = _distinct(layout.step_of_plan, layout.plans.interleave)
+        found = transfer_costs(
+            layout.steps[0], layout.network, payload_bytes=sizes[wanted[:, 0]], interleave=wanted[:, 1].astype(float)
+        )
+        costs = found.costs.reshape(-1, NUM_FIELDS)
+        first = self._num_transfers + of_plan * found.costs.shape[1]
+        self._transfers.append(costs)
+        self._num_transfers += len(costs)
+        return found.place_of_stage, first
+
+    def _add_replicas(self, step: CompiledStep, network: Network, runs: StageRuns) -> tuple[int, int, int, float]:
+        """First row of a ZeRO stage's traffic of all kinds of stages, and what its state is spread over."""
+        costs = replica_costs(step, runs.kinds, network)
+        first = self._num_replicas
+        table = np.stack([costs.parameters, costs.gathers, costs.reductions, costs.gradients], axis=1)
+        self._replicas.append(table)
+        self._num_replicas += len(table)
+        return first, step.plan.shards, step.plan.expert_shards, _update_shards(step)
+
+    def _add_runs(self, runs: StageRuns, *, transfer: Ints, replica: Ints) -> None:
+        """Runs of plans that share them, from each plan's first rows of transfers and replica traffic."""
+        shape = (len(transfer), len(runs.kind))
+        numbers = np.arange(self._num_plans, self._num_plans + len(transfer))
+        columns = {
+            "plan": np.broadcast_to(numbers[:, None], shape),
+            "first": np.broadcast_to(runs.first, shape),
+            "length": np.broadcast_to(runs.length, shape),
+            "transfer": transfer[:, None] + runs.boundaries,
+            "replica": replica[:, None] + runs.kind,
+        }
+        counts = np.broadcast_to(runs.kinds[runs.kind], (*shape, 3)).reshape(-1, 3)
+        self._runs.append({name: column.reshape(-1) for name, column in columns.items()} | {"counts": counts})
+        self._num_plans += len(transfer)
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _distinct(one: Ints, other: Ints) -> tuple[Ints, Ints]:
+    """Distinct pairs of two columns, shape (pairs, 2), and the pair of each row."""
+    pairs, place = np.unique(np.stack([one, other], axis=1), axis=0, return_inverse=True)
+    return pairs, place.reshape(-1)
+
+
+def _with_state(step: CompiledStep, zero: int, state_shards: int) -> CompiledStep:
+    return replace(step, plan=replace(step.plan, zero=zero, state_shards=state_shards))
+
+
+def _update_bytes(step: CompiledStep) -> float:
+    """Bytes that the optimizer moves for a parameter of a block."""
+    graph = step.layers[BLOCK].graph
+    return sum(operator.traffic_bytes for operator in graph.update.operators) / max(1, graph.num_parameters)
+
+
+def _num_islands(step: CompiledStep, network: Network) -> int:
+    """Nodes or slices behind one switched network; 1 where there is no such level."""
+    *inner, outermost = network.dimensions
+    if not inner or outermost.topology is not Topology.SWITCH:
+        return 1
+    return math.ceil(step.plan.num_devices / math.prod(dimension.size for dimension in inner))
+
+
+def _tied_share(step: CompiledStep) -> float:
+    """The update is one pass over a layer's parameters, so a share of them takes that share of its time."""
+    head = step.layers[HEAD].graph
+    return head.num_tied_parameters / head.num_parameters if len(step.blocks) == 1 and head.num_parameters else 0.0
+
+
+def _update_shards(step: CompiledStep) -> float:
+    """How many times fewer parameters of a block a device updates than it holds: experts have their own replicas."""
+    plan, graph = step.plan, step.layers[BLOCK].graph
+    if plan.zero == 0 or plan.expert == 1:
+        return float(plan.shards if plan.zero else 1)
+    dense = graph.num_parameters - graph.num_expert_parameters
+    return graph.num_parameters / (dense / plan.shards + graph.num_expert_parameters / plan.expert_shards)

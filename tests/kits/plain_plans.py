@@ -1,0 +1,306 @@
+"""Plans listed, held against memory and ranked one by one, in Python: what columns must equal.
+
+This is how the package did it before plans were columns (decision 0254).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from kits.plain_steps import plain_batch
+
+from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
+from phaze_opt.cost.plan_memory import LOGIT_BYTES, LOGITS, RESERVE_SHARE
+from phaze_opt.cost.price_step import LayerTimes, StackColumns, price_batch
+from phaze_opt.cost.step_traffic import plan_network
+from phaze_opt.errors import InputError
+from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
+from phaze_opt.plan.plan_search import Machine
+from phaze_opt.record.near_ties import comparable
+from phaze_opt.workload.model import ModelSpec
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
+from phaze_opt.workload.training import Optimizer, TrainingSpec
+
+AT_ONCE = 4096
+_INDEPENDENT = ("micro_batch", "interleave", "expert", "zero", "state_shards")
+
+
+def plain_plans(
+    model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices
+) -> Iterator[ParallelPlan]:
+    """Every plan that the choices, the devices and the model admit, in a fixed order.
+
+    Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); the batch
+    divides into replicas and micro-batches, as training software demands. Of ZeRO stages and shards that come to the
+    same, because nothing is sharded or nobody shares it, only the first given is tried.
+    """
+    free = tuple(product(*(getattr(choices, name) for name in (*_INDEPENDENT, "recompute"))))
+    for tensor, context in product(choices.tensor, choices.context):
+        is_split = choices.is_sequence_parallel and tensor > 1
+        for pipeline, data in _pipeline_and_data(model, num_devices // (tensor * context), choices):
+            for values in free:
+                rest = dict(zip((*_INDEPENDENT, "recompute"), values, strict=True))
+                try:
+                    plan = ParallelPlan(tensor, pipeline, data, context, **rest, is_sequence_parallel=is_split)
+                except InputError:
+                    continue
+                if _is_possible(model, training, plan) and not _is_repeated(plan, choices):
+                    yield plan
+
+
+def _is_repeated(plan: ParallelPlan, choices: PlanChoices) -> bool:
+    """Whether another ZeRO stage or number of shards among the choices says the same."""
+    first_zero, first_shards = choices.zero[0], choices.state_shards[0]
+    if plan.data * plan.context == 1:
+        return (plan.zero, plan.state_shards) != (first_zero, first_shards)
+    return plan.zero == 0 and plan.state_shards != first_shards
+
+
+def _is_possible(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) -> bool:
+    if sharding_obstacle(model, plan.tensor, options=ShardingOptions.of_plan(plan)) is not None:
+        return False
+    samples = plan.data * plan.micro_batch
+    if training.sequence_length % plan.context or training.global_batch % samples:
+        return False
+    chunks = plan.pipeline * plan.interleave
+    if chunks > model.num_layers:
+        return False
+    num_micro_batches = plan.num_micro_batches(training.global_batch)
+    return plan.interleave == 1 or not (model.num_layers % chunks or num_micro_batches % plan.pipeline)
+
+
+def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
+    """Pipeline and data degrees on the devices that tensor and context groups leave."""
+    stages = choices.pipeline or tuple(p for p in range(1, min(devices, model.num_layers) + 1) if devices % p == 0)
+    for pipeline in stages:
+        if choices.data:
+            yield from ((pipeline, data) for data in choices.data if pipeline * data <= devices)
+        elif pipeline <= devices and devices % pipeline == 0:
+            yield pipeline, devices // pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStage:
+    """What one device of a stage holds at its peak, bytes.
+
+    Attributes:
+        weight_bytes, gradient_bytes, optimizer_bytes: parameters and their state, after ZeRO's sharding.
+        gathered_bytes: weights and gradients of single layers that are whole for a while: under ZeRO 3 as many as the
+            software holds, under ZeRO 2 the gradients of the largest; else 0.
+        activation_bytes: of all micro-batches in flight, with what recomputation makes anew for one layer.
+        reserve_bytes: for what is not counted, a share of all else.
+    """
+
+    weight_bytes: float
+    gradient_bytes: float
+    optimizer_bytes: float
+    gathered_bytes: float
+    activation_bytes: float
+    reserve_bytes: float
+
+    @property
+    def state_bytes(self) -> float:
+        """Weights, gradients and optimizer state."""
+        return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes
+
+    @property
+    def counted_bytes(self) -> float:
+        """Everything but the reserve."""
+        return self.state_bytes + self.gathered_bytes + self.activation_bytes
+
+    @property
+    def total_bytes(self) -> float:
+        """Everything."""
+        return self.counted_bytes + self.reserve_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMemory:
+    """Memory of every stage, first stage first."""
+
+    stages: tuple[PlainStage, ...]
+
+    @property
+    def peak_bytes(self) -> float:
+        """Of the fullest stage."""
+        return max(stage.total_bytes for stage in self.stages)
+
+    def fits(self, memory_bytes: float) -> bool:
+        """Whether every stage fits a device of ``memory_bytes``."""
+        return self.peak_bytes <= memory_bytes
+
+
+def plain_memory(
+    layers: Sequence[LayerGraph],
+    plan: ParallelPlan,
+    *,
+    blocks: Sequence[int],
+    num_micro_batches: int,
+    optimizer: Optimizer = Optimizer.ADAM,
+    stack: TrainingStack = IDEAL_STACK,
+    reserve_share: float = RESERVE_SHARE,
+) -> PlainMemory:
+    """Memory of a plan.
+
+    Args:
+        layers: embedding, block and head, as `build_model_graph` gives them for the plan's degrees and micro-batch.
+        plan: degrees, interleave, ZeRO stage and recomputation.
+        blocks: blocks of each stage, first stage first.
+        num_micro_batches: of one replica and step.
+        optimizer: bytes of weight and state of a parameter.
+        stack: bytes of a gradient, layers that are whole at once, where kept activations lie.
+        reserve_share: of all that is counted, for what is not.
+
+    Raises:
+        InputError: the blocks are not one number for each stage.
+    """
+    if len(blocks) != plan.pipeline:
+        message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
+        raise InputError(message, key="blocks")
+    stages = []
+    for number, count in enumerate(blocks):
+        counts = (int(number == 0), count, int(number == plan.pipeline - 1))
+        state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=stack.gradient_bytes)
+        whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
+        flights = _chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
+        kept = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, is_on_host=stack.keeps_on_host)
+        ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches)
+        ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
+        reserve = reserve_share * (sum(state) + whole + kept + ends)
+        stages.append(PlainStage(*state, whole, kept + ends, reserve))
+    return PlainMemory(tuple(stages))
+
+
+def _chunks_in_flight(plan: ParallelPlan, *, stage: int, num_micro_batches: int) -> int:
+    """Forward passes of model chunks that a stage holds at its peak; a chunk is 1/interleave of its blocks."""
+    rest = plan.pipeline - stage
+    if plan.interleave == 1:
+        return min(rest, num_micro_batches)
+    ahead = 2 * (rest - 1) + (plan.interleave - 1) * plan.pipeline + 1
+    return min(ahead, num_micro_batches * plan.interleave)
+
+
+def _state(
+    layers: Sequence[LayerGraph],
+    counts: tuple[int, int, int],
+    plan: ParallelPlan,
+    *,
+    optimizer: Optimizer,
+    gradient_bytes: int,
+) -> tuple[float, float, float]:
+    """Weights, gradients and optimizer state of one stage."""
+    held = list(zip(counts, layers, strict=True))
+    experts = sum(count * layer.num_expert_parameters for count, layer in held)
+    dense = sum(count * layer.num_parameters for count, layer in held) - experts
+    if counts[0] and counts[2]:
+        dense -= layers[2].num_tied_parameters
+    sharded = dense / plan.shards + experts / plan.expert_shards
+    weights, gradients, states = (sharded if plan.zero >= stage else float(dense + experts) for stage in (3, 2, 1))
+    return weights * optimizer.weight_bytes, gradients * gradient_bytes, states * optimizer.state_bytes
+
+
+def _whole_bytes(
+    layers: Sequence[LayerGraph], counts: tuple[int, int, int], plan: ParallelPlan, *, num_sets: int
+) -> float:
+    """Parameters of the largest layer that are whole though their state is sharded, as often as they are."""
+    if plan.zero < 2:
+        return 0.0
+    sharded = [
+        (layer.num_parameters - layer.num_expert_parameters) * (plan.shards > 1)
+        + layer.num_expert_parameters * (plan.expert_shards > 1)
+        for count, layer in zip(counts, layers, strict=True)
+        if count
+    ]
+    return float(max(sharded) * (num_sets if plan.zero == 3 else 1))
+
+
+def _kept_bytes(block: LayerGraph, plan: ParallelPlan, *, flights: float, num_blocks: int, is_on_host: bool) -> float:
+    """Kept activations of a stage's blocks in flight, and what one block's recomputation needs besides.
+
+    On the host, all but those of the two blocks that are on their way there or back.
+    """
+    if not num_blocks:
+        return 0.0
+    kept, extra = {
+        Recompute.NONE: (block.stash_bytes, 0.0),
+        Recompute.SELECTIVE: (block.selective_bytes, block.stash_bytes - block.selective_bytes),
+        Recompute.FULL: (block.input_bytes, block.working_set_bytes),
+    }[plan.recompute]
+    num_kept = flights * num_blocks
+    return (min(2.0, num_kept) if is_on_host else num_kept) * kept + extra
+
+
+def _ends_bytes(
+    layers: Sequence[LayerGraph], counts: tuple[int, int, int], plan: ParallelPlan, *, num_micro_batches: int
+) -> float:
+    """Kept activations of the embedding and the head.
+
+    The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.
+    """
+    ahead = plan.pipeline if plan.interleave == 1 else 2 * plan.pipeline
+    embedding = counts[0] * min(ahead, num_micro_batches) * layers[0].stash_bytes
+    return embedding + counts[2] * layers[2].stash_bytes
+
+
+def _wide_logits_bytes(head: LayerGraph, *, logit_bytes: int) -> float:
+    """What logits kept in more than 16 bits take beyond those in the graph."""
+    logits = next(each.matmuls[0] for each in head.forward.operators if each.name.partition("+")[0] == LOGITS)
+    return float((logit_bytes - LOGIT_BYTES) * logits.m * logits.n)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRanking:
+    """Plans that fit, fastest first, with seconds and peaks; how many do not, and the least of what those need."""
+
+    plans: list[ParallelPlan]
+    seconds: list[float]
+    peak_bytes: list[float]
+    num_misfits: int
+    least_bytes: float
+
+
+def plain_ranking(
+    model: ModelSpec, training: TrainingSpec, plans: Sequence[ParallelPlan], *, machine: Machine
+) -> PlainRanking:
+    """Every plan compiled, held against the memory and built alone."""
+    compiler = StepCompiler()
+    known: dict[tuple[int, bool], LayerTimes] = {}
+    fitting: list[tuple[CompiledStep, LayerTimes, float]] = []
+    misfits: list[float] = []
+    for plan in plans:
+        step = compiler.compile(model, training, plan, stack=machine.stack)
+        if step.timing_key not in known:
+            known[step.timing_key] = machine.clock.times(step)
+        memory = plain_memory(
+            [layer.graph for layer in step.layers],
+            plan,
+            blocks=step.blocks,
+            num_micro_batches=step.num_micro_batches,
+            optimizer=training.optimizer,
+            stack=step.stack,
+        )
+        if memory.fits(machine.memory_bytes):
+            fitting.append((step, known[step.timing_key], memory.peak_bytes))
+        else:
+            misfits.append(memory.peak_bytes)
+    seconds: list[float] = []
+    for start in range(0, len(fitting), AT_ONCE):
+        part = fitting[start : start + AT_ONCE]
+        batch = plain_batch(
+            [step for step, *_ in part], [plan_network(machine.network, step.plan) for step, *_ in part]
+        )
+        classes_s = np.array([times.classes_s for _, times, _ in part])
+        attention_s = np.array([times.attention_s for _, times, _ in part])
+        stacks = StackColumns([step.stack for step, *_ in part])
+        seconds += price_batch(batch, classes_s, attention_s, stacks).seconds.tolist()
+    order = sorted(range(len(fitting)), key=lambda place: float(comparable(seconds[place])))
+    return PlainRanking(
+        [fitting[place][0].plan for place in order],
+        [seconds[place] for place in order],
+        [fitting[place][2] for place in order],
+        len(misfits),
+        min(misfits, default=0.0),
+    )
