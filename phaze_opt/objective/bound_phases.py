@@ -144,10 +144,15 @@ class PhasePools:
         first = compiled.options[0]
         bounds = np.empty((len(table), len(compiled.options), len(first.phases), first.num_phases))
         choices = [np.zeros((len(table), 0), dtype=np.int32)]
+        # Options of full plans have problems in common: the same operators in the same order.
+        known: dict[tuple[PoolKey, bytes], tuple[Floats, Choices]] = {}
         for option, entry in enumerate(compiled.options):
             for row, layer in enumerate(entry.phases):
                 for column, phase in enumerate(layer):
-                    bounds[:, option, row, column], chosen = self._bound(phase, estimates, table)
+                    key = pool_key(phase), phase.columns.tobytes()
+                    if key not in known:
+                        known[key] = self._bound(phase, estimates, table)
+                    bounds[:, option, row, column], chosen = known[key]
                     choices.append(chosen)
         return MakespanBounds(bounds, np.concatenate(choices, axis=1), attention_seconds(compiled, estimates))
 

@@ -111,7 +111,13 @@ def compile_model(scenario: Scenario, model: ModelSpec, *, micro_batch: int, pre
         dimensions = group_dimensions(scenario.cluster.network, size=degree, stride=1)
         phases = tuple(
             tuple(
-                _compile_phase(layer.name, phase, problem, operators, dimensions=dimensions if degree > 1 else ())
+                _compile_phase(
+                    layer.name,
+                    phase,
+                    problem,
+                    _new_columns(problem, operators),
+                    dimensions=dimensions if degree > 1 else (),
+                )
                 for phase, problem in zip(PHASES, layer.phases, strict=True)
             )
             for layer in graph.layers
@@ -129,11 +135,13 @@ def compile_model(scenario: Scenario, model: ModelSpec, *, micro_batch: int, pre
 def compile_steps(steps: Sequence[CompiledStep], *, prepare: Prepare = tuple) -> CompiledModel:
     """The scheduling problems of steps, an option each; the price of a step adds collectives, so none is part of them.
 
+    Operators that steps have in common (updates, whatever no micro-batch changes) are listed once.
+
     Args:
         steps: of one model; each with graphs of its own (`CompiledStep.operators`).
         prepare: what the estimator does to operators once (`CompilingEstimator.compile`).
     """
-    operators: list[Operator] = []
+    columns: dict[Operator, int] = {}
     options = []
     for step in steps:
         layers = tuple(layer.graph for layer in step.layers)
@@ -144,14 +152,20 @@ def compile_steps(steps: Sequence[CompiledStep], *, prepare: Prepare = tuple) ->
             problems = list(zip(PHASES, layer.graph.phases, strict=True))
             if step.stack.kept_operators:
                 problems.append((Phase.FORWARD, forward_again(layer, step)))
-            phases.append(tuple(_compile_phase(layer.graph.name, *each, operators) for each in problems))
+            phases.append(
+                tuple(
+                    _compile_phase(layer.graph.name, phase, problem, _columns_of(problem, columns))
+                    for phase, problem in problems
+                )
+            )
+        operators = list(columns)
         option = _option(graph, tuple(phases), operators, prepare)
         attention = tuple(_attention_columns(layer[0], operators) for layer in phases)
         options.append(replace(option, attention_columns=attention))
     return CompiledModel(
         model=steps[0].model,
         training=steps[0].training,
-        operators=prepare(operators),
+        operators=prepare(list(columns)),
         options=tuple(options),
         flops_per_sample=model_flops(steps[0].model, steps[0].training.sequence_length),
     )
@@ -176,17 +190,27 @@ def _option(
     )
 
 
+def _new_columns(graph: OperatorGraph, operators: list[Operator]) -> NDArray[np.int64]:
+    """Columns of a graph's operators, appended to the list."""
+    first = len(operators)
+    operators.extend(graph.operators)
+    return np.arange(first, len(operators), dtype=np.int64)
+
+
+def _columns_of(graph: OperatorGraph, columns: dict[Operator, int]) -> NDArray[np.int64]:
+    """Columns of a graph's operators; those that are new get the next ones."""
+    return np.array([columns.setdefault(operator, len(columns)) for operator in graph.operators], dtype=np.int64)
+
+
 def _compile_phase(
     layer: str,
     phase: Phase,
     graph: OperatorGraph,
-    operators: list[Operator],
+    columns: NDArray[np.int64],
     *,
     dimensions: Sequence[NetworkDimension] = (),
 ) -> CompiledPhase:
     """Compile one problem: its topology, its operators' columns, and its collectives over a group of devices."""
-    first = len(operators)
-    operators.extend(graph.operators)
     kinds = (operator.core_type for operator in graph.operators)
     core_types = tuple(CoreType.NONE if kind is CoreType.NETWORK else kind for kind in kinds)
     collectives = [operator.collective for operator in graph.operators if operator.collective is not None]
@@ -196,7 +220,7 @@ def _compile_phase(
         layer=layer,
         phase=phase,
         structure=compile_structure(core_types, graph.edges),
-        columns=np.arange(first, first + len(graph), dtype=np.int64),
+        columns=columns,
         core_types=core_types,
         is_core=np.array([kind is not CoreType.NONE for kind in core_types], dtype=np.bool_),
         edges=graph.edges,
