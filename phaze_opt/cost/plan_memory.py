@@ -83,7 +83,7 @@ class PlanMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSizes:
+class GraphSizes:
     """Sizes of embedding, block and head on one device; rows are graphs.
 
     Attributes:
@@ -102,12 +102,12 @@ class LayerSizes:
     working_set_bytes: Floats
     logits: Floats
 
-    def take(self, rows: Rows) -> "LayerSizes":
+    def take(self, rows: Rows) -> "GraphSizes":
         """Some rows, or the same one often."""
-        return LayerSizes(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return GraphSizes(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def layer_sizes(graphs: Sequence[Sequence[LayerGraph]]) -> LayerSizes:
+def graph_sizes(graphs: Sequence[Sequence[LayerGraph]]) -> GraphSizes:
     """Sizes of embedding, block and head of several graphs, a row for each."""
 
     def of_layers(name: str) -> Floats:
@@ -116,7 +116,7 @@ def layer_sizes(graphs: Sequence[Sequence[LayerGraph]]) -> LayerSizes:
     def of_blocks(name: str) -> Floats:
         return np.array([getattr(layers[1], name) for layers in graphs], float)
 
-    return LayerSizes(
+    return GraphSizes(
         parameters=of_layers("num_parameters"),
         expert_parameters=of_layers("num_expert_parameters"),
         stash_bytes=of_layers("stash_bytes"),
@@ -200,7 +200,7 @@ def plan_memory(
             )
         ),
     )
-    sizes = layer_sizes([layers]).take(np.zeros(num_stages, np.intp))
+    sizes = graph_sizes([layers]).take(np.zeros(num_stages, np.intp))
     memory = stage_memory(sizes, rows, optimizer=optimizer, stack=stack, reserve_share=reserve_share)
     return PlanMemory(list_stages(memory))
 
@@ -212,7 +212,7 @@ def list_stages(memory: StageMemory[Floats]) -> tuple[StageMemory[float], ...]:
 
 
 def stage_memory(
-    sizes: LayerSizes,
+    sizes: GraphSizes,
     stages: StageRows,
     *,
     optimizer: Optimizer,
@@ -251,7 +251,7 @@ def chunks_in_flight(plan: ParallelPlan | StageRows, *, stage: IntsOrOne, num_mi
     return np.where(plan.interleave == 1, np.minimum(rest, num_micro_batches), chunks)
 
 
-def _state(sizes: LayerSizes, stages: StageRows) -> tuple[Floats, Floats, Floats]:
+def _state(sizes: GraphSizes, stages: StageRows) -> tuple[Floats, Floats, Floats]:
     """Parameters whose weights, gradients and optimizer state stages hold."""
     experts = (stages.counts * sizes.expert_parameters).sum(axis=-1)
     dense = (stages.counts * sizes.parameters).sum(axis=-1) - experts
@@ -261,7 +261,7 @@ def _state(sizes: LayerSizes, stages: StageRows) -> tuple[Floats, Floats, Floats
     return weights, gradients, states
 
 
-def _whole(sizes: LayerSizes, stages: StageRows, *, num_sets: int) -> Floats:
+def _whole(sizes: GraphSizes, stages: StageRows, *, num_sets: int) -> Floats:
     """Parameters of the largest layer that are whole though their state is sharded, as often as they are."""
     dense = sizes.parameters - sizes.expert_parameters
     sharded = dense * (stages.shards > 1)[:, None] + sizes.expert_parameters * (stages.expert_shards > 1)[:, None]
@@ -269,7 +269,7 @@ def _whole(sizes: LayerSizes, stages: StageRows, *, num_sets: int) -> Floats:
     return np.asarray(largest * np.select([stages.zero == 3, stages.zero == 2], [num_sets, 1], 0))
 
 
-def _kept_bytes(sizes: LayerSizes, stages: StageRows, *, is_on_host: bool) -> Floats:
+def _kept_bytes(sizes: GraphSizes, stages: StageRows, *, is_on_host: bool) -> Floats:
     """Kept activations of stages' blocks in flight, and what one block's recomputation needs besides.
 
     On the host, all but those of the two blocks that are on their way there or back.
@@ -283,7 +283,7 @@ def _kept_bytes(sizes: LayerSizes, stages: StageRows, *, is_on_host: bool) -> Fl
     return np.where(stages.counts[:, 1] > 0, here * kept + extra, 0.0)
 
 
-def _ends_bytes(sizes: LayerSizes, stages: StageRows) -> Floats:
+def _ends_bytes(sizes: GraphSizes, stages: StageRows) -> Floats:
     """Kept activations of the embedding and the head.
 
     The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.

@@ -1,11 +1,12 @@
 """The kernel that prices plans on chips: `step_time.step_times` and `step_time.lower_s` over runs of equal stages.
 
-Both readings are one formula with two differences, as in `step_time`. What is new here is where the pipeline's slowest
-end is looked for. The end of stage k is before + m load + waits: along a run of equal stages what lies before and
-behind changes by one load a stage, and `own`, the passes a stage does of its own, by one or not at all. So the end is
-convex in the stage's number, as a sum and maximum of what is linear, on each side of the place where the stages ahead
-come to m - 1: there `own` stops growing and the two waits become one. Its maximum lies at an end of the run or on one
-side of that place.
+Both readings are one formula with two differences, as in `step_time`. What is new here is where the pipeline's latest
+end is looked for: at the last stage of each run. Stage k ends at before + m load + waits (`step_time.fill_s`). From one
+stage of a run to the next, ``before`` rises by the load, what is behind falls by it, and ``own``, the passes that a
+stage does of its own while it waits, stays at m - 1 or falls by one. So a wait falls by the load less one pass, or by
+the load, or is over. Two waits that both fall take 2 load - forward - backward = load, one takes at most the load:
+never more than ``before`` gains. Where the stages ahead come below m - 1 the larger wait becomes the sum of two, one of
+which is at least what the larger one was less the load. So the end never falls along a run.
 """
 
 import numpy as np
@@ -166,33 +167,17 @@ def _plan_s(  # noqa: PLR0917 - kernels take no keywords
 def _latest_end_s(  # noqa: PLR0917 - kernels take no keywords
     runs: Floats, stages: Floats, first: int, last: int, total: float, num_stages: float, m: float
 ) -> float:
-    """When the stage that ends last is done, without interleaving, s."""
-    latest, before, ahead = 0.0, 0.0, num_stages - 1.0
+    """When the stage that ends last is done, without interleaving: all before it, its own work and its waits, s."""
+    latest, done, ahead = 0.0, 0.0, num_stages
     for run in range(first, last):
-        load, length = stages[run - first, LOAD], runs[run, LENGTH]
+        load = stages[run - first, LOAD]
         if load > 0.0:
-            forward_s, backward_s = stages[run - first, FORWARD_S], stages[run - first, BACKWARD_S]
-            latest = max(latest, _end_s(before, load, forward_s, backward_s, total, ahead, m))
-            if length > 1.0:
-                # The last stage, the one with m - 1 others ahead, and the one behind that, if they are in this run.
-                turn = ahead - (m - 1.0)
-                for place in (length - 1.0, turn, turn + 1.0):
-                    if 0.0 < place < length:
-                        at = before + place * load
-                        latest = max(latest, _end_s(at, load, forward_s, backward_s, total, ahead - place, m))
-        before += length * load
-        ahead -= length
+            done += runs[run, LENGTH] * load
+            ahead -= runs[run, LENGTH]
+            behind, own = total - done, min(ahead, m - 1.0)
+            to_start = max(0.0, behind - own * stages[run - first, FORWARD_S])
+            to_end = max(0.0, behind - own * stages[run - first, BACKWARD_S])
+            # With so few micro-batches that all go forward before the first comes back, it is one and the same wait.
+            waits = to_start + to_end if m - 1.0 > ahead else max(to_start, to_end)
+            latest = max(latest, done - load + m * load + (waits if ahead > 0.0 else 0.0))
     return latest
-
-
-@inlined
-def _end_s(  # noqa: PLR0917 - kernels take no keywords
-    before: float, load: float, forward_s: float, backward_s: float, total: float, ahead: float, m: float
-) -> float:
-    """When a stage is done: all that lies before it, its own micro-batches, and its two waits, s."""
-    behind = total - before - load
-    own = min(ahead, m - 1.0)
-    first, last = max(0.0, behind - own * forward_s), max(0.0, behind - own * backward_s)
-    # With so few micro-batches that all go forward before the first comes back, it is one and the same wait.
-    waits = first + last if m - 1.0 > ahead else max(first, last)
-    return before + m * load + (waits if ahead > 0.0 else 0.0)

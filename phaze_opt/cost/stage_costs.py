@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, NUM_LAYERS, CompiledStep
 from phaze_opt.cost.plan_layout import PlanLayout
-from phaze_opt.cost.plan_memory import StageRows, layer_sizes, stage_memory
+from phaze_opt.cost.plan_memory import StageRows, graph_sizes, stage_memory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads
 from phaze_opt.cost.step_batch import StepBatch
 from phaze_opt.cost.step_table import build_table
@@ -168,7 +168,7 @@ def _memory_bytes(step: CompiledStep, counts: Ints) -> Floats:
         expert_shards=all_alike(step.plan.expert_shards),
         recompute=recompute,
     )
-    sizes = layer_sizes([[layer.graph for layer in step.layers]]).take(np.zeros(rows * num_stages, np.intp))
+    sizes = graph_sizes([[layer.graph for layer in step.layers]]).take(np.zeros(rows * num_stages, np.intp))
     memory = stage_memory(sizes, stages, optimizer=step.training.optimizer, stack=step.stack)
     return memory.total_bytes.reshape(rows, num_stages)
 

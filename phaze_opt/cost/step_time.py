@@ -259,7 +259,8 @@ def fill_s(forward_s: Floats, backward_s: Floats, num_micro_batches: Floats, int
     m = num_micro_batches[:, None]
     done = both.cumsum(axis=1)
     before, behind = done - both, done[:, -1:] - done
-    ahead = (both > 0.0).sum(axis=1, keepdims=True) - np.arange(1, both.shape[1] + 1)
+    started = (both > 0.0).cumsum(axis=1)
+    ahead = started[:, -1:] - started
     own = np.minimum(ahead, m - 1.0)
     first, last = (np.maximum(0.0, behind - own * passed) for passed in (forward_s, backward_s))
     # With so few micro-batches that all go forward before the first comes back, it is one and the same wait.

@@ -10,7 +10,7 @@ from phaze_opt.cost.plan_memory import (
     PlanMemory,
     StageMemory,
     StageRows,
-    layer_sizes,
+    graph_sizes,
     list_stages,
     stage_memory,
 )
@@ -66,6 +66,6 @@ def _stage_rows(table: StepTable, plan: Ints, counts: Ints, stage: Ints) -> Stag
 def _memory(
     table: StepTable, plan: Ints, stages: StageRows, *, optimizer: Optimizer, stack: TrainingStack
 ) -> StageMemory[Floats]:
-    sizes = layer_sizes([[layer.graph for layer in step.layers] for step in table.graphs])
+    sizes = graph_sizes([[layer.graph for layer in step.layers] for step in table.graphs])
     graph = table.graph_of_group[table.plans.group[plan]]
     return stage_memory(sizes.take(graph), stages, optimizer=optimizer, stack=stack)

@@ -258,7 +258,9 @@ def test_boundaries_of_interleaved_pipelines_go_round(order, p, v, blocks):
     plan = ParallelPlan(tensor=2, pipeline=p, data=2, interleave=v)
     model = replace(MODEL, num_layers=blocks)
     step = compile_step(model, TrainingSpec(1, 1024, 2 * p), plan, stack=replace(BARE, order=order))
-    costs = transfer_costs(step, NODES)
+    sizes, chunks = np.array([step.layers[1].graph.output_bytes]), np.array([float(v)])
+    found = transfer_costs(step, NODES, payload_bytes=sizes, interleave=chunks)
+    costs = found.costs[0, found.place_of_stage]
     # Eight devices a node; stages of two devices, or of four with their replicas.
     payload, width = 2.0 * 1024 * 1024, 2 if order is RankOrder.PIPELINE_INNER else 4
     expected = np.zeros(p)
@@ -267,8 +269,8 @@ def test_boundaries_of_interleaved_pipelines_go_round(order, p, v, blocks):
         is_inside = ends[0] * width // 8 == ends[1] * width // 8
         for end in ends:
             expected[end] += payload / (NVLINK if is_inside else ADAPTER)
-    assert [cost[3] + cost[4] for cost in costs] == pytest.approx(expected)
-    assert sum(cost[0] for cost in costs) == 2 * (p * v - 1)
+    assert costs[:, 3] + costs[:, 4] == pytest.approx(expected)
+    assert costs[:, 0].sum() == pytest.approx(2 * (p * v - 1), rel=1e-14)
 
 
 def test_hidden_reductions_leave_forward_s_collectives_alone():

@@ -1,0 +1,92 @@
+"""The kernel over runs of equal stages against the plain formula over stages."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from phaze_opt.cost.price_rows import PriceRows
+from phaze_opt.cost.price_table import lower_plans, price_plans
+from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
+
+seconds = st.one_of(st.just(0.0), st.floats(1e-3, 10.0))
+shares = st.sampled_from([0.0, 0.3, 1.0])
+
+
+@st.composite
+def pipelines(draw) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Runs, plan and software as the kernel takes them, and layer times of two chips."""
+    count = draw(st.integers(1, 4))
+    lengths = np.array([draw(st.integers(1, 9)) for _ in range(count)])
+    runs = np.array([[float(length), 0, draw(st.integers(0, 3)), 0, *[0.0] * 5] for length in lengths])
+    runs[0, 1] = runs[-1, 3] = 1.0
+    runs[0, 0] = runs[-1, 0] = 1.0
+    for column in draw(st.sampled_from([(4, 8), (4, 5, 6, 8), (4, 7, 8)])):
+        runs[:, column] = [draw(seconds) for _ in range(count)]
+    # A gather of forward is part of what is sent for parameters.
+    runs[:, 6] = np.minimum(runs[:, 6], runs[:, 5] / 2)
+    m, v = float(draw(st.integers(1, 14))), float(draw(st.integers(1, 2)) if runs[:, 0].sum() > 1 else 1)
+    plan = np.array([draw(st.integers(0, 1)), 0, m, (m - 1) / m, v, 0.5, 0.25, 0.1], float)
+    plan[1] = draw(st.integers(0, 1 - int(plan[0])))
+    software = np.array([draw(shares), draw(shares), 0.0, 0.2])
+    software[2] = draw(shares) * (1 - software[1])
+    layer_s = np.array([[draw(st.lists(seconds, min_size=5, max_size=5)) for _ in range(3)] for _ in range(2)])
+    return runs, plan, software, layer_s
+
+
+def plain(runs: np.ndarray, plan: np.ndarray, software: np.ndarray, layer_s: np.ndarray) -> tuple[float, float]:
+    """Price and bound of `step_time`, stage by stage."""
+    stages = np.repeat(runs, runs[:, 0].astype(int), axis=0)
+    layers = stages[:, 1:4]
+    forward, backward, again, attention, update = layer_s.T
+    forward_s = (layers * forward).sum(axis=1)
+    again_s = plan[0] * again * [0, 1, 0]
+    backward_s = (layers * (backward + plan[1] * attention + again_s)).sum(axis=1)
+    own_update = update * np.array([plan[5], plan[5], plan[6]])
+    nothing = np.zeros_like(forward_s)
+    times = {
+        "matmul_s": forward_s + backward_s,
+        "backward_s": backward_s,
+        "transfer_s": stages[:, 4],
+        "parameter_s": stages[:, 5] - software[2] * np.minimum(stages[:, 6], forward_s),
+        "reduction_s": stages[:, 7],
+        "gradient_s": stages[:, 8],
+        "update_s": (layers * own_update).sum(axis=1),
+    }
+    loads = StageLoads(**{name: times.get(name, nothing)[None] for name in StageLoads.__dataclass_fields__})
+    rules = (plan[2], plan[4], software[0], software[1], software[3], plan[7])
+    made = StepRules(*(np.array([value]) for value in rules))
+    return step_times(loads, made).seconds[0], lower_s(loads, made)[0]
+
+
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(made=pipelines())
+def test_runs_are_priced_as_their_stages_are(made) -> None:
+    """Runs of up to nine stages, up to fourteen micro-batches; stages ahead come below m - 1 anywhere."""
+    runs, plan, software, layer_s = made
+    start, group = np.array([0, len(runs)]), np.zeros(1, np.int64)
+    rows = PriceRows(start, group, plan[None], runs, software)
+    prices, bounds = price_plans(rows, layer_s[:, None]), lower_plans(rows, layer_s[:, None])
+    for chip in range(2):
+        price, bound = plain(runs, plan, software, layer_s[chip])
+        assert prices[chip, 0] == pytest.approx(price, rel=1e-12)
+        assert bounds[chip, 0] == pytest.approx(bound, rel=1e-12)
+        assert bounds[chip, 0] <= prices[chip, 0] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 8, 11, 40])
+def test_the_end_never_falls_along_a_run_of_equal_stages(m: int) -> None:
+    """Which is why the kernel looks at the last of them only; at random loads in front and behind."""
+    rng = np.random.default_rng(m)
+    for _ in range(400):
+        length, behind = 10, int(rng.integers(0, 6))
+        forward, backward = rng.uniform(0, 3, (2, 1 + length + behind))
+        forward[1 : length + 1], backward[1 : length + 1] = forward[1], backward[1]
+        load = forward + backward
+        ends = []
+        for stage in range(1, length + 1):
+            ahead = len(load) - 1 - stage
+            own = min(ahead, m - 1)
+            waits = [max(0.0, load[stage + 1 :].sum() - own * passed[stage]) for passed in (forward, backward)]
+            ends.append(load[:stage].sum() + m * load[stage] + (sum(waits) if m - 1 > ahead else max(waits)))
+        assert (np.diff(ends) >= -1e-12 * max(ends)).all()
