@@ -100,12 +100,12 @@ def plan_memory(
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
     stages = []
-    for number, count in enumerate(blocks):
+    for number, (count, recompute) in enumerate(zip(blocks, plan.recomputes, strict=True)):
         counts = (int(number == 0), count, int(number == plan.pipeline - 1))
         state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=stack.gradient_bytes)
         whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
         flights = chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
-        kept = _kept_bytes(layers[1], plan, flights=flights, num_blocks=count, is_on_host=stack.keeps_on_host)
+        kept = _kept_bytes(layers[1], recompute, flights=flights, num_blocks=count, is_on_host=stack.keeps_on_host)
         ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches)
         ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
         reserve = reserve_share * (sum(state) + whole + kept + ends)
@@ -156,7 +156,7 @@ def _whole_bytes(
     return float(max(sharded) * (num_sets if plan.zero == 3 else 1))
 
 
-def _kept_bytes(block: LayerGraph, plan: ParallelPlan, *, flights: float, num_blocks: int, is_on_host: bool) -> float:
+def _kept_bytes(block: LayerGraph, recompute: Recompute, *, flights: float, num_blocks: int, is_on_host: bool) -> float:
     """Kept activations of a stage's blocks in flight, and what one block's recomputation needs besides.
 
     On the host, all but those of the two blocks that are on their way there or back.
@@ -167,7 +167,7 @@ def _kept_bytes(block: LayerGraph, plan: ParallelPlan, *, flights: float, num_bl
         Recompute.NONE: (block.stash_bytes, 0.0),
         Recompute.SELECTIVE: (block.selective_bytes, block.stash_bytes - block.selective_bytes),
         Recompute.FULL: (block.input_bytes, block.working_set_bytes),
-    }[plan.recompute]
+    }[recompute]
     num_kept = flights * num_blocks
     return (min(2.0, num_kept) if is_on_host else num_kept) * kept + extra
 

@@ -104,17 +104,18 @@ def batch_loads(
     # Host and device run side by side: a pass takes about the longer of the two, and more where they are close.
     busy_s = compute_s + tensor_s
     launch_s = power_norm(busy_s, host_s, LAUNCH_NORM) - busy_s
-    # Selective recomputation adds attention to backward.
-    passes_s[:, :, RUN.index(BACKWARD), ATTENTION] += attention_s * batch.is_selective[:, None]
 
-    def of_stages(values_s: Floats) -> Floats:
-        forward, backward, again = np.moveaxis(values_s, 2, 0)
-        return _added_up(batch, forward + backward + batch.again * again)
+    def of_stages(values_s: Floats, selective_s: Floats | None = None) -> Floats:
+        """Of all passes of a micro-batch; selective recomputation adds ``selective_s`` to backward."""
+        forward, backward, again = (each[:, None, :] for each in np.moveaxis(values_s, 2, 0))
+        if selective_s is not None:
+            backward = backward + selective_s[:, None, :] * batch.is_selective[..., None]
+        return np.asarray((batch.layers * (forward + backward + batch.again * again)).sum(axis=-1))
 
     one_forward = _added_up(batch, (busy_s + launch_s)[:, :, RUN.index(FORWARD)])
     stages = StageLoads(
         matmul_s=of_stages(passes_s[..., MATMUL]),
-        attention_s=of_stages(passes_s[..., ATTENTION]),
+        attention_s=of_stages(passes_s[..., ATTENTION], attention_s),
         vector_s=of_stages(passes_s[..., VECTOR]),
         launch_s=of_stages(launch_s),
         tensor_s=of_stages(tensor_s),

@@ -37,8 +37,8 @@ class StepBatch:
         steps: the steps, in order.
         layers: embedding, blocks and head of every stage, shape (steps, stages, layers).
         num_micro_batches, interleave: shape (steps,).
-        again: whether full recomputation runs forward of a layer again, shape (steps, layers), 0 or 1.
-        is_selective: whether attention runs again, shape (steps,), 0 or 1.
+        again: whether full recomputation runs forward of a stage's layer again, shape (steps, stages, layers), 0 or 1.
+        is_selective: whether attention of a stage runs again, shape (steps, stages), 0 or 1.
         launches: operators on cores, shape (steps, layers, passes).
         tensor: collectives inside the layers, shape (steps, layers, passes).
         beside: those that run beside the compute of their pass, same shape.
@@ -78,8 +78,8 @@ class StepBatch:
 def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> StepBatch:
     """Arrays of steps, each on its network."""
     num_stages = max(len(step.blocks) for step in steps)
-    again = np.zeros((len(steps), NUM_LAYERS))
-    again[:, BLOCK] = [step.plan.recompute is Recompute.FULL for step in steps]
+    again = np.zeros((len(steps), num_stages, NUM_LAYERS))
+    again[..., BLOCK] = _does(steps, Recompute.FULL, num_stages)
     both = list(zip(steps, networks, strict=True))
     return StepBatch(
         steps=tuple(steps),
@@ -87,7 +87,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         num_micro_batches=np.array([step.num_micro_batches for step in steps], float),
         interleave=np.array([step.plan.interleave for step in steps], float),
         again=again,
-        is_selective=np.array([step.plan.recompute is Recompute.SELECTIVE for step in steps], float),
+        is_selective=_does(steps, Recompute.SELECTIVE, num_stages),
         launches=np.array([[layer.launches for layer in step.layers] for step in steps], float),
         tensor=_traffic([collective_costs(step, network, is_overlapped=False) for step, network in both]),
         beside=_traffic([collective_costs(step, network, is_overlapped=True) for step, network in both]),
@@ -102,6 +102,14 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
         tied_share=np.array([_tied_share(step) for step in steps]),
         islands=np.array([_num_islands(step, network) for step, network in both], float),
     )
+
+
+def _does(steps: Sequence[CompiledStep], recompute: Recompute, num_stages: int) -> Floats:
+    """Whether each stage recomputes so, shape (steps, stages), 0 or 1."""
+    found = np.zeros((len(steps), num_stages))
+    for row, step in zip(found, steps, strict=True):
+        row[: len(step.blocks)] = [each is recompute for each in step.plan.recomputes]
+    return found
 
 
 def _update_bytes(step: CompiledStep) -> float:

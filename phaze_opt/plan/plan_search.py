@@ -113,7 +113,7 @@ def without_vain_recompute(ranking: PlanRanking) -> PlanRanking:
     least: dict[ParallelPlan, float] = {}
     kept = []
     for each in ranking.ranked:
-        twin = replace(each.plan, recompute=Recompute.NONE)
+        twin = replace(each.plan, recompute=Recompute.NONE, stage_recompute=())
         if each.memory.peak_bytes < least.get(twin, math.inf):
             least[twin] = each.memory.peak_bytes
             kept.append(each)

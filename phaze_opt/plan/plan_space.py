@@ -7,7 +7,7 @@ from itertools import product
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import ShardingOptions, sharding_obstacle
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.plan import ParallelPlan, Recompute
+from phaze_opt.workload.plan import ParallelPlan, Recompute, chunked_cuts
 from phaze_opt.workload.training import TrainingSpec
 
 FREE_TENSOR = (1, 2, 4, 8)
@@ -99,13 +99,26 @@ def _uneven_batch(global_batch: int, data: int, micro_batch: int) -> str:
 
 def _pipeline_obstacle(model: ModelSpec, plan: ParallelPlan, *, num_micro_batches: int) -> str | None:
     """What hinders stages and their chunks."""
-    chunks = plan.pipeline * plan.interleave
-    if chunks > model.num_layers:
-        return f"{chunks} model chunks exceed the {model.num_layers} blocks of {model.name}"
-    if plan.interleave > 1 and model.num_layers % chunks:
-        return f"{model.num_layers} blocks do not divide into {plan.pipeline} stages of {plan.interleave} chunks"
+    obstacle = _cuts_obstacle(model, plan)
+    if obstacle is not None:
+        return obstacle
     if plan.interleave > 1 and num_micro_batches % plan.pipeline:
         return f"interleaving needs micro-batches in multiples of {plan.pipeline} stages"
+    return None
+
+
+def _cuts_obstacle(model: ModelSpec, plan: ParallelPlan) -> str | None:
+    """What hinders the cuts of stages: with chunks they are equal, where the ends may count as a block each."""
+    chunks, layers = plan.pipeline * plan.interleave, model.num_layers
+    cuts = list(plan.blocks)
+    if cuts and sum(cuts) != layers:
+        return f"stages of {cuts} blocks have {sum(cuts)}, not the {layers} of {model.name}"
+    if cuts and plan.interleave > 1 and plan.blocks not in chunked_cuts(layers, plan.pipeline, plan.interleave):
+        return f"stages of {cuts} blocks are not {plan.interleave} equal chunks each, embedding and head counted or not"
+    if not cuts and chunks > layers:
+        return f"{chunks} model chunks exceed the {layers} blocks of {model.name}"
+    if not cuts and plan.interleave > 1 and layers % chunks:
+        return f"{layers} blocks do not divide into {plan.pipeline} stages of {plan.interleave} chunks"
     return None
 
 
