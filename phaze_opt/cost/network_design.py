@@ -148,12 +148,12 @@ def _of_parameters(step: CompiledStep, stage: int, network: Network) -> Iterator
     scatters = micro_batches if plan.zero >= 2 else 1.0
     gathers = 2.0 * micro_batches if plan.zero == 3 else 1.0
     reduce, scatter, gather = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
-    for held in held_parameters(step, stage, network):
-        gradient_bytes = held.parameters * step.stack.gradient_bytes
+    for held in held_parameters(step, stage_counts(step, stage), network):
+        gradient_bytes = float(held.parameters) * step.stack.gradient_bytes
         if plan.zero == 0:
             yield GroupCollective("gradient all_reduce", reduce, gradient_bytes, held.group)
             continue
-        weight_bytes = held.parameters * step.training.optimizer.weight_bytes
+        weight_bytes = float(held.parameters) * step.training.optimizer.weight_bytes
         yield GroupCollective("gradient reduce_scatter", scatter, gradient_bytes, held.group, scatters)
         yield GroupCollective("parameter all_gather", gather, weight_bytes, held.group, gathers)
         if held.is_copied:

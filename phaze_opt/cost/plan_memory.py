@@ -7,6 +7,11 @@ is Korthikanti et al. 2022's factor 1 + (p - 1) / (p v), section 4.2.3. A zero-b
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
@@ -14,6 +19,9 @@ from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.training import Optimizer
 
+Floats = NDArray[np.float64]
+Counts = tuple[int, Any, int]
+"""Embeddings, blocks and heads of a stage; blocks of many stages as an array."""
 LOGITS, LOGIT_BYTES = "logits", 2
 """Name of the output matmul in graphs, and bytes of one of its results there."""
 RESERVE_SHARE = 0.05
@@ -99,18 +107,90 @@ def plan_memory(
     if len(blocks) != plan.pipeline:
         message = f"blocks = {list(blocks)} must name the blocks of each of the {plan.pipeline} pipeline stages"
         raise InputError(message, key="blocks")
-    stages = []
-    for number, (count, recompute) in enumerate(zip(blocks, plan.recomputes, strict=True)):
-        counts = (int(number == 0), count, int(number == plan.pipeline - 1))
-        state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=stack.gradient_bytes)
-        whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
-        flights = chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
-        kept = _kept_bytes(layers[1], recompute, flights=flights, num_blocks=count, is_on_host=stack.keeps_on_host)
-        ends = _ends_bytes(layers, counts, plan, num_micro_batches=num_micro_batches)
-        ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
-        reserve = reserve_share * (sum(state) + whole + kept + ends)
-        stages.append(StageMemory(*state, whole, kept + ends, reserve))
-    return PlanMemory(tuple(stages))
+    rules = _Rules(layers, plan, num_micro_batches, optimizer, stack, reserve_share)
+    flights = _flights(plan, num_micro_batches)
+    choices = zip(blocks, flights, plan.recomputes, strict=True)
+    return PlanMemory(
+        tuple(
+            _stage(rules, (int(number == 0), count, int(number == plan.pipeline - 1)), recompute, in_flight)
+            for number, (count, in_flight, recompute) in enumerate(choices)
+        )
+    )
+
+
+def cut_bytes(
+    layers: Sequence[LayerGraph],
+    plan: ParallelPlan,
+    *,
+    blocks: NDArray[np.intp],
+    num_micro_batches: int,
+    optimizer: Optimizer = Optimizer.ADAM,
+    stack: TrainingStack = IDEAL_STACK,
+    reserve_share: float = RESERVE_SHARE,
+) -> Floats:
+    """What each stage of a plan would hold with each number of blocks and each recomputation.
+
+    Args:
+        layers: embedding, block and head, as `plan_memory` takes them, and all that follows likewise.
+        plan: its cuts and its recomputation play no part.
+        blocks: numbers of blocks, shape (columns,).
+        num_micro_batches: of one replica and step.
+        optimizer: bytes of weight and state of a parameter.
+        stack: bytes of a gradient, layers that are whole at once, where kept activations lie.
+        reserve_share: of all that is counted, for what is not.
+
+    Returns:
+        Shape (stages, columns, recomputations in the order of `Recompute`), bytes: `StageMemory.total_bytes` of each.
+    """
+    rules = _Rules(layers, plan, num_micro_batches, optimizer, stack, reserve_share)
+    flights = np.array(_flights(plan, num_micro_batches))
+    found = np.empty((plan.pipeline, len(blocks), len(Recompute)))
+    numbers = np.arange(plan.pipeline)
+    for has_embedding, has_head in product((0, 1), repeat=2):
+        rows = ((numbers == 0) == has_embedding) & ((numbers == plan.pipeline - 1) == has_head)
+        for column, recompute in enumerate(Recompute):
+            stage = _stage(rules, (has_embedding, blocks[None, :], has_head), recompute, flights[rows, None])
+            found[rows, :, column] = stage.total_bytes
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What all stages of a plan share; as the arguments of `plan_memory`."""
+
+    layers: Sequence[LayerGraph]
+    plan: ParallelPlan
+    num_micro_batches: int
+    optimizer: Optimizer
+    stack: TrainingStack
+    reserve_share: float
+
+
+def _flights(plan: ParallelPlan, num_micro_batches: int) -> list[float]:
+    """Micro-batches in flight of each stage; of chunks as shares of a stage."""
+    return [
+        chunks_in_flight(plan, stage=number, num_micro_batches=num_micro_batches) / plan.interleave
+        for number in range(plan.pipeline)
+    ]
+
+
+def _stage(rules: _Rules, counts: Counts, recompute: Recompute, flights: Any) -> StageMemory:
+    """Memory of one stage, or of many that differ in blocks and in what is in flight."""
+    layers, plan, optimizer, stack = rules.layers, rules.plan, rules.optimizer, rules.stack
+    state = _state(layers, counts, plan, optimizer=optimizer, gradient_bytes=stack.gradient_bytes)
+    whole = _whole_bytes(layers, counts, plan, num_sets=stack.whole_sets) * optimizer.weight_bytes
+    kept = _kept_bytes(layers[1], recompute, flights=flights, num_blocks=counts[1], is_on_host=stack.keeps_on_host)
+    ends = _ends_bytes(layers, counts, plan, num_micro_batches=rules.num_micro_batches)
+    ends += counts[2] * _wide_logits_bytes(layers[2], logit_bytes=stack.logit_bytes)
+    reserve = rules.reserve_share * (sum(state) + whole + kept + ends)
+    return StageMemory(*state, whole, kept + ends, reserve)
+
+
+def _if_any(num_blocks: Any, value: Any, otherwise: Any) -> Any:
+    """A value where a stage has blocks."""
+    if isinstance(num_blocks, np.ndarray):
+        return np.where(num_blocks > 0, value, otherwise)
+    return value if num_blocks else otherwise
 
 
 def chunks_in_flight(plan: ParallelPlan, *, stage: int, num_micro_batches: int) -> int:
@@ -123,13 +203,8 @@ def chunks_in_flight(plan: ParallelPlan, *, stage: int, num_micro_batches: int) 
 
 
 def _state(
-    layers: Sequence[LayerGraph],
-    counts: tuple[int, int, int],
-    plan: ParallelPlan,
-    *,
-    optimizer: Optimizer,
-    gradient_bytes: int,
-) -> tuple[float, float, float]:
+    layers: Sequence[LayerGraph], counts: Counts, plan: ParallelPlan, *, optimizer: Optimizer, gradient_bytes: int
+) -> tuple[Any, Any, Any]:
     """Weights, gradients and optimizer state of one stage."""
     held = list(zip(counts, layers, strict=True))
     experts = sum(count * layer.num_expert_parameters for count, layer in held)
@@ -137,44 +212,40 @@ def _state(
     if counts[0] and counts[2]:
         dense -= layers[2].num_tied_parameters
     sharded = dense / plan.shards + experts / plan.expert_shards
-    weights, gradients, states = (sharded if plan.zero >= stage else float(dense + experts) for stage in (3, 2, 1))
+    weights, gradients, states = (sharded if plan.zero >= stage else 1.0 * (dense + experts) for stage in (3, 2, 1))
     return weights * optimizer.weight_bytes, gradients * gradient_bytes, states * optimizer.state_bytes
 
 
-def _whole_bytes(
-    layers: Sequence[LayerGraph], counts: tuple[int, int, int], plan: ParallelPlan, *, num_sets: int
-) -> float:
+def _whole_bytes(layers: Sequence[LayerGraph], counts: Counts, plan: ParallelPlan, *, num_sets: int) -> Any:
     """Parameters of the largest layer that are whole though their state is sharded, as often as they are."""
     if plan.zero < 2:
         return 0.0
-    sharded = [
+    embedding, block, head = (
         (layer.num_parameters - layer.num_expert_parameters) * (plan.shards > 1)
         + layer.num_expert_parameters * (plan.expert_shards > 1)
-        for count, layer in zip(counts, layers, strict=True)
-        if count
-    ]
-    return float(max(sharded) * (num_sets if plan.zero == 3 else 1))
+        for layer in layers
+    )
+    ends = max(counts[0] * embedding, counts[2] * head)
+    return 1.0 * _if_any(counts[1], max(ends, block), ends) * (num_sets if plan.zero == 3 else 1)
 
 
-def _kept_bytes(block: LayerGraph, recompute: Recompute, *, flights: float, num_blocks: int, is_on_host: bool) -> float:
+def _kept_bytes(block: LayerGraph, recompute: Recompute, *, flights: Any, num_blocks: Any, is_on_host: bool) -> Any:
     """Kept activations of a stage's blocks in flight, and what one block's recomputation needs besides.
 
     On the host, all but those of the two blocks that are on their way there or back.
     """
-    if not num_blocks:
-        return 0.0
     kept, extra = {
         Recompute.NONE: (block.stash_bytes, 0.0),
         Recompute.SELECTIVE: (block.selective_bytes, block.stash_bytes - block.selective_bytes),
         Recompute.FULL: (block.input_bytes, block.working_set_bytes),
     }[recompute]
     num_kept = flights * num_blocks
-    return (min(2.0, num_kept) if is_on_host else num_kept) * kept + extra
+    if is_on_host:
+        num_kept = np.minimum(2.0, num_kept) if isinstance(num_kept, np.ndarray) else min(2.0, num_kept)
+    return _if_any(num_blocks, num_kept * kept + extra, 0.0)
 
 
-def _ends_bytes(
-    layers: Sequence[LayerGraph], counts: tuple[int, int, int], plan: ParallelPlan, *, num_micro_batches: int
-) -> float:
+def _ends_bytes(layers: Sequence[LayerGraph], counts: Counts, plan: ParallelPlan, *, num_micro_batches: int) -> float:
     """Kept activations of the embedding and the head.
 
     The first chunk of an interleaved pipeline runs ahead by two rounds; the head's backward follows at once.

@@ -4,8 +4,8 @@ Rows are steps. Layers are embedding, block and head; passes are those of every 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,13 @@ from phaze_opt.cost.compiled_step import BLOCK, HEAD, NUM_LAYERS, CompiledStep
 from phaze_opt.cost.step_traffic import (
     NO_COST,
     Cost,
+    Counts,
     Traffic,
     collective_costs,
-    gather_costs,
-    gradient_costs,
-    parameter_costs,
-    reduction_costs,
+    gather_cost,
+    gradient_cost,
+    parameter_cost,
+    reduction_cost,
     stage_counts,
     transfer_costs,
 )
@@ -75,32 +76,55 @@ class StepBatch:
     islands: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class StageArrays:
+    """Those fields of `StepBatch` that have an axis of stages."""
+
+    layers: Floats
+    again: Floats
+    is_selective: Floats
+    transfers: Traffic
+    parameters: Traffic
+    forward_gathers: Traffic
+    reductions: Traffic
+    gradients: Traffic
+
+
 def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> StepBatch:
     """Arrays of steps, each on its network."""
     num_stages = max(len(step.blocks) for step in steps)
     again = np.zeros((len(steps), num_stages, NUM_LAYERS))
     again[..., BLOCK] = _does(steps, Recompute.FULL, num_stages)
     both = list(zip(steps, networks, strict=True))
-    return StepBatch(
-        steps=tuple(steps),
+    stages = StageArrays(
         layers=np.array([_layer_counts(step, num_stages) for step in steps]),
-        num_micro_batches=np.array([step.num_micro_batches for step in steps], float),
-        interleave=np.array([step.plan.interleave for step in steps], float),
         again=again,
         is_selective=_does(steps, Recompute.SELECTIVE, num_stages),
+        transfers=_traffic([_pad(transfer_costs(step, network), num_stages) for step, network in both]),
+        parameters=_traffic([_pad(_of_stages(parameter_cost, *pair), num_stages) for pair in both]),
+        forward_gathers=_traffic([_pad(_of_stages(gather_cost, *pair), num_stages) for pair in both]),
+        reductions=_traffic([_pad(_of_stages(reduction_cost, *pair), num_stages) for pair in both]),
+        gradients=_traffic([_pad(_of_stages(gradient_cost, *pair), num_stages) for pair in both]),
+    )
+    return batch_of_stages(steps, networks, stages)
+
+
+def batch_of_stages(steps: Sequence[CompiledStep], networks: Sequence[Network], stages: StageArrays) -> StepBatch:
+    """Arrays of steps whose stages are given: their own, or candidates for them, each to be timed by itself."""
+    both = list(zip(steps, networks, strict=True))
+    return StepBatch(
+        steps=tuple(steps),
+        num_micro_batches=np.array([step.num_micro_batches for step in steps], float),
+        interleave=np.array([step.plan.interleave for step in steps], float),
         launches=np.array([[layer.launches for layer in step.layers] for step in steps], float),
         tensor=_traffic([collective_costs(step, network, is_overlapped=False) for step, network in both]),
         beside=_traffic([collective_costs(step, network, is_overlapped=True) for step, network in both]),
         waits=np.array([sum(1.0 / rank for rank in range(2, step.plan.tensor + 1)) for step in steps], float),
-        transfers=_traffic([_pad(transfer_costs(step, network), num_stages) for step, network in both]),
-        parameters=_traffic([_pad(parameter_costs(step, network), num_stages) for step, network in both]),
-        forward_gathers=_traffic([_pad(gather_costs(step, network), num_stages) for step, network in both]),
-        reductions=_traffic([_pad(reduction_costs(step, network), num_stages) for step, network in both]),
-        gradients=_traffic([_pad(gradient_costs(step, network), num_stages) for step, network in both]),
         update_bytes=np.array([_update_bytes(step) for step in steps]),
         update_shards=np.array([_update_shards(step) for step in steps]),
         tied_share=np.array([_tied_share(step) for step in steps]),
         islands=np.array([_num_islands(step, network) for step, network in both], float),
+        **{each.name: getattr(stages, each.name) for each in fields(StageArrays)},
     )
 
 
@@ -142,6 +166,12 @@ def _traffic(costs: Sequence[object]) -> Traffic:
     """Columns of nested lists of costs."""
     table = np.array(costs, float)
     return Traffic(*np.moveaxis(table, -1, 0))
+
+
+def _of_stages(
+    cost: Callable[[CompiledStep, Counts, Network], Cost], step: CompiledStep, network: Network
+) -> list[Cost]:
+    return [cost(step, stage_counts(step, number), network) for number in range(len(step.blocks))]
 
 
 def _pad(costs: list[Cost], num_stages: int) -> list[Cost]:

@@ -153,11 +153,9 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
     reduces before that hides as ZeRO 3's traffic does, behind its own backward pass and the forward pass that follows.
     """
     exposed, reduced = _shown(stages, rules)
-    loads = stages.busy_s + stages.transfer_s + exposed + reduced
+    loads, backward_s = _passes(stages, exposed, reduced)
     rows = np.arange(len(loads))
     slowest = loads.argmax(axis=1)
-    # Half of the transfers bring gradients back; what ZeRO 2 reduces is backward's alone.
-    backward_s = stages.backward_s + stages.transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced
     bubble_s = fill_s(loads - backward_s, backward_s, rules.num_micro_batches, rules.interleave)
     gradient_s = _exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None])
     last = (gradient_s + stages.update_s).argmax(axis=1)
@@ -175,6 +173,45 @@ def step_times(stages: StageLoads, rules: StepRules) -> StepTimes:
         "waiting_s": np.zeros(len(loads)),
     }
     return StepTimes(parts | {"waiting_s": StepTimes(parts).seconds * rules.waiting})
+
+
+@dataclass(frozen=True, slots=True)
+class StageReading:
+    """What each stage adds to the time of a step, shape (steps, stages), s.
+
+    With the stages' loads l = forward + backward and the slowest of them M, a step takes m M + `fill_s` + the larger of
+    max ``sync_s`` - ``hidden_share`` M and max ``least_sync_s``, all that times one plus the share of waiting.
+
+    Attributes:
+        forward_s, backward_s: one micro-batch.
+        sync_s: once a step, without what hides behind the slowest stage.
+        least_sync_s: what stays of it, however much could hide.
+        hidden_share: share of the slowest load that gradients hide behind, shape (steps,).
+    """
+
+    forward_s: Floats
+    backward_s: Floats
+    sync_s: Floats
+    least_sync_s: Floats
+    hidden_share: Floats
+
+
+def price_reading(stages: StageLoads, rules: StepRules) -> StageReading:
+    """The stages as `step_times` puts them together; gradients hide behind their own stage's backward pass."""
+    exposed, reduced = _shown(stages, rules)
+    loads, backward_s = _passes(stages, exposed, reduced)
+    sync_s = _exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None]) + stages.update_s
+    return StageReading(loads - backward_s, backward_s, sync_s, sync_s, np.zeros_like(rules.data_overlap))
+
+
+def lower_reading(stages: StageLoads, rules: StepRules) -> StageReading:
+    """The stages as `lower_s` puts them together."""
+    exposed, reduced = _shown(stages, rules)
+    loads, _ = _passes(stages, exposed, reduced)
+    # G - overlap min(M, G) is the larger of G - overlap M and (1 - overlap) G.
+    least_s = (1.0 - rules.data_overlap[:, None]) * stages.gradient_s
+    sync_s, update_s = stages.gradient_s + stages.update_s, stages.update_s
+    return StageReading(loads / 2.0, loads / 2.0, sync_s, least_s + update_s, rules.data_overlap)
 
 
 def lower_s(stages: StageLoads, rules: StepRules) -> Floats:
@@ -195,6 +232,13 @@ def lower_s(stages: StageLoads, rules: StepRules) -> Floats:
     filled = fill_s(loads / 2.0, loads / 2.0, rules.num_micro_batches, rules.interleave)
     seconds = rules.num_micro_batches * slowest + filled + sync + rules.overhead_s
     return np.asarray(seconds * (1.0 + rules.waiting))
+
+
+def _passes(stages: StageLoads, exposed: Floats, reduced: Floats) -> tuple[Floats, Floats]:
+    """All that a micro-batch takes, and the part of it that is backward's, (steps, stages), s."""
+    loads = stages.busy_s + stages.transfer_s + exposed + reduced
+    # Half of the transfers bring gradients back; what ZeRO 2 reduces is backward's alone.
+    return loads, stages.backward_s + stages.transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced
 
 
 def _shown(stages: StageLoads, rules: StepRules) -> tuple[Floats, Floats]:

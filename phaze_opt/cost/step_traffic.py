@@ -6,13 +6,20 @@ Of fitted constants only the networks' measured curves enter; what the software 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
 from phaze_opt.estimate.collective_curves import ring_pass, runs_as_one_ring
-from phaze_opt.estimate.collectives import collective_coefficients, collective_s, exchange_level, group_dimensions
+from phaze_opt.estimate.collectives import (
+    collective_coefficients,
+    collective_s,
+    collective_seconds,
+    exchange_level,
+    group_dimensions,
+)
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
@@ -46,7 +53,12 @@ def replica_group(step: CompiledStep, network: Network, *, size: int, apart: int
     return tuple(replace(each, size=each.size * other.size) for each, other in zip(inside, across, strict=True))
 
 
-Units = tuple[tuple[int, float], ...]
+Floats = NDArray[np.float64]
+Number = float | NDArray[Any]
+"""Of one stage, or of many that differ in their blocks alone."""
+Counts = tuple[int, int | Floats, int]
+"""Embeddings, blocks and heads of a stage; of many stages at once where the blocks are an array, 1 or more in each."""
+Units = tuple[tuple[int | Floats, float], ...]
 """How many pieces of how many parameters."""
 
 
@@ -67,7 +79,7 @@ class HeldParameters:
     copies: tuple[NetworkDimension, ...]
 
     @property
-    def parameters(self) -> float:
+    def parameters(self) -> Number:
         """Their number."""
         return sum(count * size for count, size in self.units)
 
@@ -77,13 +89,13 @@ class HeldParameters:
         return math.prod(dimension.size for dimension in self.copies) > 1
 
 
-def held_parameters(step: CompiledStep, number: int, network: Network) -> list[HeldParameters]:
-    """Of one stage: experts, on their own replicas, and all else, on data parallel replicas and context shards.
+def held_parameters(step: CompiledStep, counts: Counts, network: Network) -> list[HeldParameters]:
+    """Of a stage: experts, on their own replicas, and all else, on data parallel replicas and context shards.
 
     A tied head on the embedding's stage counts once. Parameters that only one device holds are left out.
     """
     plan = step.plan
-    dense, experts = _stage_units(step, number)
+    dense, experts = _stage_units(step, counts)
     found = []
     for units, replicas, sharded, apart in (
         (dense, plan.data * plan.context, plan.shards, 1),
@@ -99,15 +111,15 @@ def held_parameters(step: CompiledStep, number: int, network: Network) -> list[H
     return found
 
 
-def _stage_units(step: CompiledStep, number: int) -> tuple[Units, Units]:
+def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
     """Units of a stage that data-parallel replicas share, and those of experts that have replicas of their own."""
-    (embeddings, blocks, heads), graphs = stage_counts(step, number), [layer.graph for layer in step.layers]
+    (embeddings, blocks, heads), graphs = counts, [layer.graph for layer in step.layers]
     ends = embeddings * graphs[EMBEDDING].num_parameters + heads * graphs[HEAD].num_parameters
     ends -= graphs[HEAD].num_tied_parameters if embeddings and heads else 0
     experts = graphs[BLOCK].num_expert_parameters if step.plan.expert > 1 else 0
     dense = graphs[BLOCK].num_parameters - experts
     pieces = ((blocks, float(dense)), (1, float(ends))), ((blocks, float(experts)),)
-    shared, apart = (tuple((count, size) for count, size in each if count and size) for each in pieces)
+    shared, apart = (tuple((count, size) for count, size in each if np.any(count) and size) for each in pieces)
     return shared, apart
 
 
@@ -127,9 +139,6 @@ def plan_network(network: Network, plan: ParallelPlan) -> Network:
     if not is_torus(network):
         return network
     return map_torus(network, tensor=plan.tensor, shards=plan.shards, slices=plan.data * plan.context // plan.shards)
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,31 +164,39 @@ class Traffic:
     ring_outer_s: Floats
 
 
-Cost = tuple[float, ...]
-"""Fields of `Traffic` for one or some collectives."""
+Cost = tuple[Number, ...]
+"""Fields of `Traffic` for one or some collectives; of many stages at once where their `Counts` are."""
 NO_COST: Cost = (0.0,) * len(fields(Traffic))
 
 
-def _cost(kind: CollectiveKind, payload_bytes: float, dimensions: Sequence[NetworkDimension]) -> Cost:
+def _cost(kind: CollectiveKind, payload_bytes: Number, dimensions: Sequence[NetworkDimension]) -> Cost:
     """A collective's latency (and what a measured curve adds), and its time on the innermost and outer dimensions."""
     moving_s = collective_coefficients(kind, dimensions).s_per_byte * payload_bytes
-    fixed_s = collective_s(kind, payload_bytes, dimensions) - moving_s
+    whole_s: Number
+    if isinstance(payload_bytes, np.ndarray):
+        whole_s = collective_seconds(kind, payload_bytes, dimensions)
+    else:
+        whole_s = collective_s(kind, payload_bytes, dimensions)
+    fixed_s = whole_s - moving_s
     if kind is not CollectiveKind.ALL_TO_ALL and runs_as_one_ring(dimensions):
         inner_s, outer_s = _ring_levels_s(moving_s, dimensions)
-        return (1.0, float(outer_s > 0.0), fixed_s, 0.0, 0.0, inner_s, outer_s)
-    inner_s = min(moving_s, collective_coefficients(kind, dimensions[:1]).s_per_byte * payload_bytes)
-    return (1.0, float(moving_s > inner_s), fixed_s, inner_s, moving_s - inner_s, 0.0, 0.0)
+        return (1.0, 1.0 * (outer_s > 0.0), fixed_s, 0.0, 0.0, inner_s, outer_s)
+    # Where chunks overlap, all levels together may have a higher rate than the innermost one alone.
+    all_levels, innermost = (collective_coefficients(kind, each).s_per_byte for each in (dimensions, dimensions[:1]))
+    inner_s = min(all_levels, innermost) * payload_bytes
+    return (1.0, 1.0 * (moving_s > inner_s), fixed_s, inner_s, moving_s - inner_s, 0.0, 0.0)
 
 
-def _ring_levels_s(moving_s: float, dimensions: Sequence[NetworkDimension]) -> tuple[float, float]:
+def _ring_levels_s(moving_s: Number, dimensions: Sequence[NetworkDimension]) -> tuple[Number, Number]:
     """Time on the innermost level and on the slowest other one of a ring that takes ``moving_s`` on its slowest."""
     ring = ring_pass(dimensions)
-    levels = [moving_s * per_byte / ring.s_per_byte for per_byte, _ in ring.levels]
+    levels = [(per_byte, moving_s * per_byte / ring.s_per_byte) for per_byte, _ in ring.levels]
     inside = int(dimensions[0].size > 1)
-    return sum(levels[:inside]), max(levels[inside:], default=0.0)
+    slowest = max(levels[inside:], key=lambda level: level[0], default=(0.0, 0.0))
+    return sum(seconds for _, seconds in levels[:inside]), slowest[1]
 
 
-def _add(costs: Sequence[Cost], factor: float = 1.0) -> Cost:
+def _add(costs: Sequence[Cost], factor: Number = 1.0) -> Cost:
     return tuple(factor * sum(column) for column in zip(NO_COST, *costs, strict=True))
 
 
@@ -236,34 +253,33 @@ def _boundary_cost(network: Network, edge: int, width: int, payload_bytes: float
     return (1.0, float(not is_inner), dimension.latency_s, inner_s, outer_s, 0.0, 0.0)
 
 
-def parameter_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """ZeRO 3: parameters gathered forward and backward, gradients scattered, every micro-batch."""
-    scatters = _sharded_costs(step, network, CollectiveKind.REDUCE_SCATTER, step.stack.gradient_bytes)
-    gathers = gather_costs(step, network)
-    return [_add([gather, gather, scatter]) for gather, scatter in zip(gathers, scatters, strict=True)]
+def parameter_cost(step: CompiledStep, counts: Counts, network: Network) -> Cost:
+    """ZeRO 3: parameters of a stage gathered forward and backward, gradients scattered, every micro-batch."""
+    scatter = _sharded_cost(step, counts, network, CollectiveKind.REDUCE_SCATTER, step.stack.gradient_bytes)
+    gather = gather_cost(step, counts, network)
+    return _add([gather, gather, scatter])
 
 
-def gather_costs(step: CompiledStep, network: Network) -> list[Cost]:
-    """ZeRO 3: parameters gathered once, as a forward pass does."""
-    return _sharded_costs(step, network, CollectiveKind.ALL_GATHER, step.training.optimizer.weight_bytes)
+def gather_cost(step: CompiledStep, counts: Counts, network: Network) -> Cost:
+    """ZeRO 3: parameters of a stage gathered once, as a forward pass does."""
+    return _sharded_cost(step, counts, network, CollectiveKind.ALL_GATHER, step.training.optimizer.weight_bytes)
 
 
-def _sharded_costs(step: CompiledStep, network: Network, kind: CollectiveKind, element_bytes: int) -> list[Cost]:
-    """One pass over each stage's own parameters, unit by unit; nothing unless they are sharded.
+def _sharded_cost(
+    step: CompiledStep, counts: Counts, network: Network, kind: CollectiveKind, element_bytes: int
+) -> Cost:
+    """One pass over a stage's own parameters, unit by unit; nothing unless they are sharded.
 
     A flat ring enters and leaves every node by one adapter: it runs at one device's share of the outer network, and
     takes a hop a device for every unit.
     """
     if step.plan.zero != 3:
-        return [NO_COST] * len(step.blocks)
-    costs = []
-    for number in range(len(step.blocks)):
-        parts = []
-        for held in held_parameters(step, number, network):
-            group = _flat(held.group, network) if step.stack.is_parameter_ring_flat else held.group
-            parts += [_add([_cost(kind, size * element_bytes, group)], count) for count, size in held.units]
-        costs.append(_add(parts))
-    return costs
+        return NO_COST
+    parts = []
+    for held in held_parameters(step, counts, network):
+        group = _flat(held.group, network) if step.stack.is_parameter_ring_flat else held.group
+        parts += [_add([_cost(kind, size * element_bytes, group)], count) for count, size in held.units]
+    return _add(parts)
 
 
 def _flat(group: Sequence[NetworkDimension], network: Network) -> tuple[NetworkDimension, ...]:
@@ -276,40 +292,34 @@ def _flat(group: Sequence[NetworkDimension], network: Network) -> tuple[NetworkD
     return replace(inner, size=1), ring
 
 
-def reduction_costs(step: CompiledStep, network: Network) -> list[Cost]:
+def reduction_cost(step: CompiledStep, counts: Counts, network: Network) -> Cost:
     """ZeRO 2: gradients scattered every micro-batch, as only a share of their sum is kept (as ZeRO 3's are)."""
     if step.plan.zero != 2:
-        return [NO_COST] * len(step.blocks)
-    return [
-        _add([_scatter_cost(step, held) for held in held_parameters(step, number, network)])
-        for number in range(len(step.blocks))
-    ]
+        return NO_COST
+    return _add([_scatter_cost(step, held) for held in held_parameters(step, counts, network)])
 
 
-def gradient_costs(step: CompiledStep, network: Network) -> list[Cost]:
+def gradient_cost(step: CompiledStep, counts: Counts, network: Network) -> Cost:
     """Of the last micro-batch: gradients all-reduced, or (ZeRO 1, 2) scattered and parameters gathered.
 
     With hybrid sharding each shard's gradients are all-reduced over the copies of it as well, under ZeRO 3 too. A tied
     table is added up over its two stages.
     """
-    costs = []
-    for number in range(len(step.blocks)):
-        parts = []
-        for held in held_parameters(step, number, network):
-            gradient_bytes = held.parameters * step.stack.gradient_bytes
-            if step.plan.zero == 0:
-                parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes, held.group))
-                continue
-            if step.plan.zero < 3:
-                weight_bytes = held.parameters * step.training.optimizer.weight_bytes
-                parts.append(_scatter_cost(step, held))
-                parts.append(_cost(CollectiveKind.ALL_GATHER, weight_bytes, held.group))
-            if held.is_copied:
-                parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes / held.shards, held.copies))
-        if number in (0, len(step.blocks) - 1):
-            parts.append(_tied_cost(step, network))
-        costs.append(_add(parts))
-    return costs
+    parts = []
+    for held in held_parameters(step, counts, network):
+        gradient_bytes = held.parameters * step.stack.gradient_bytes
+        if step.plan.zero == 0:
+            parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes, held.group))
+            continue
+        if step.plan.zero < 3:
+            weight_bytes = held.parameters * step.training.optimizer.weight_bytes
+            parts.append(_scatter_cost(step, held))
+            parts.append(_cost(CollectiveKind.ALL_GATHER, weight_bytes, held.group))
+        if held.is_copied:
+            parts.append(_cost(CollectiveKind.ALL_REDUCE, gradient_bytes / held.shards, held.copies))
+    if counts[0] or counts[2]:
+        parts.append(_tied_cost(step, network))
+    return _add(parts)
 
 
 def _scatter_cost(step: CompiledStep, held: HeldParameters) -> Cost:

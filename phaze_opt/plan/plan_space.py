@@ -37,6 +37,8 @@ class PlanChoices:
     state_shards: tuple[int, ...] = (0,)
     recompute: tuple[Recompute, ...] = FREE_RECOMPUTE
     is_sequence_parallel: bool = True
+    counts_ends: bool = False
+    """Whether interleaved plans may count the embedding and the head as a block each (`chunked_cuts`)."""
 
 
 def enumerate_plans(
@@ -58,8 +60,21 @@ def enumerate_plans(
                     plan = ParallelPlan(tensor, pipeline, data, context, **rest, is_sequence_parallel=is_split)
                 except InputError:
                     continue
-                if plan_obstacle(model, training, plan) is None and not _is_repeated(plan, choices):
-                    yield plan
+                if _is_repeated(plan, choices):
+                    continue
+                for each in _with_cuts(model, plan, choices):
+                    if plan_obstacle(model, training, each) is None:
+                        yield each
+
+
+def _with_cuts(model: ModelSpec, plan: ParallelPlan, choices: PlanChoices) -> Iterator[ParallelPlan]:
+    """The plan, and if asked for with the embedding and the head counted as blocks."""
+    yield plan
+    if choices.counts_ends and plan.interleave > 1:
+        for cuts in chunked_cuts(model.num_layers, plan.pipeline, plan.interleave):
+            cut = plan.with_stages(cuts, plan.recomputes)
+            if cut != plan:
+                yield cut
 
 
 def _is_repeated(plan: ParallelPlan, choices: PlanChoices) -> bool:
