@@ -1,4 +1,4 @@
-"""What every stage of a plan would take and hold with every number of blocks and every recomputation, as plain arrays.
+"""What every stage of a plan would take with every number of blocks and every recomputation, as plain arrays.
 
 Axes: kinds of stages (those with the same ends and boundaries cost the same), columns (numbers of blocks), and
 recomputations in the order of `Recompute`. All are timed by the code that times steps, as stages of one made-up step.
@@ -62,7 +62,6 @@ class CutTable:
         kinds: kind of every stage, shape (stages,).
         loads: of all candidates one after the other, shape (1, kinds x columns x recomputations).
         rules: of the step.
-        memory_bytes: shape (stages, columns, recomputations).
     """
 
     step: CompiledStep
@@ -70,7 +69,6 @@ class CutTable:
     kinds: Indices
     loads: StageLoads
     rules: StepRules
-    memory_bytes: Floats
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -114,15 +112,19 @@ def build_cut_table(step: CompiledStep, times: LayerTimes, network: Network, *, 
     batch = batch_of_stages([step], [network], arrays)
     stack = StackColumns([step.stack])
     loads, rules = batch_loads(batch, times.classes_s[None], times.attention_s[None], stack)
-    memory = cut_bytes(
+    return CutTable(step, columns, np.array(kinds, np.intp), loads, rules)
+
+
+def cut_memory(step: CompiledStep, blocks: Sequence[int]) -> Floats:
+    """What candidates for the stages of a step hold, shape (stages, columns, recomputations), bytes."""
+    return cut_bytes(
         [layer.graph for layer in step.layers],
         step.plan,
-        blocks=columns,
+        blocks=np.asarray(blocks, np.intp),
         num_micro_batches=step.num_micro_batches,
         optimizer=step.training.optimizer,
         stack=step.stack,
     )
-    return CutTable(step, columns, np.array(kinds, np.intp), loads, rules, memory)
 
 
 def _stage_arrays(

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, blocks_of
+from phaze_opt.cost.cut_table import build_cut_table
 from phaze_opt.cost.price_step import LayerTimes, price_step
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.cuts import allowed_stages, best_choice, cut_table_of
+from phaze_opt.plan.cuts import allowed_stages, best_choice, stage_sizes
 from phaze_opt.plan.degree_bounds import degree_bounds
 from phaze_opt.plan.plan_search import Machine, RankedPlan, step_memory
 from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans
@@ -129,8 +130,12 @@ def best_stages(
         recomputes: what each stage may recompute.
         limit_s: only faster steps are looked for.
     """
-    table = cut_table_of(degrees.step, degrees.times, degrees.network)
-    chosen = best_choice(table, allowed_stages(table, memory_bytes, recomputes), limit_s=limit_s)
+    sizes = stage_sizes(degrees.step)
+    allowed = allowed_stages(degrees.step, sizes, memory_bytes, recomputes)
+    if allowed is None:
+        return None
+    table = build_cut_table(degrees.step, degrees.times, degrees.network, blocks=sizes)
+    chosen = best_choice(table, allowed, limit_s=limit_s)
     if chosen is None:
         return None
     plan = degrees.step.plan

@@ -1,12 +1,13 @@
 """The best cuts of a pipeline and the best recomputation of every stage, exactly: labels on stages and blocks placed.
 
 With interleave 1, stage k of p, with what lies behind it taking B and its own forward and backward passes f and b,
-waits w = max(0, B - a f) + max(0, B - a b), a its passes ahead (one of the two alone where few micro-batches are in the
-way: `cost.step_time.fill_s`). The step of the stages from k on then takes V_k = max(m (f + b) + w, f + b + V_{k+1}), and the
-whole pipeline min(V_0, (m - 1) M + B_0), M the slowest load. So what the stages behind a cut mean to those before it
-is five numbers: B, V, M, and the two of what is sent once a step (`cost.step_time.StageReading`). A step never gets shorter
-when one of them rises and the others stay; so of two labels on the same stage with the same blocks left, one that is no
-better in any of the five is dropped. Interleaved pipelines take m M + (B - M) / v, and their cuts are given.
+waits w = max(0, B - a f) + max(0, B - a b), a its passes ahead (one of the two alone where few micro-batches are in
+the way: `cost.step_time.fill_s`). The stages from k on take V_k = max(m (f + b) + w, f + b + V_{k+1}), the whole
+pipeline min(V_0, (m - 1) M + B_0), M the slowest load. So what the stages behind a cut mean to those before it is five
+numbers: B, V, M, and the two of what is sent once a step (`cost.step_time.StageReading`). Whatever stands before, a
+step is no longer with less of them (a larger M may hide more, which `insert_label` looks at). So of two labels on the
+same stage with the same blocks left, one that is no better in any of the five is dropped. Interleaved pipelines take
+m M + (B - M) / v, and their cuts are given.
 
 Decision 0255 has the proof. Kernels; numba is loaded with this module.
 """

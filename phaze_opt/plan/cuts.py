@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep
-from phaze_opt.cost.cut_table import RECOMPUTES, CutReading, CutTable, build_cut_table
-from phaze_opt.cost.price_step import LayerTimes
-from phaze_opt.hardware.network import Network
+from phaze_opt.cost.cut_table import RECOMPUTES, CutReading, CutTable, cut_memory
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.plan import Recompute
 
@@ -34,27 +32,41 @@ class StageChoice:
     most_labels: int
 
 
-def cut_table_of(step: CompiledStep, times: LayerTimes, network: Network) -> CutTable:
-    """What the stages of a step may be: any numbers of blocks, or with interleaving those of its plan's cuts."""
+def stage_sizes(step: CompiledStep) -> Sequence[int]:
+    """Numbers of blocks that stages of a step may have; with interleaving those of its plan's cuts."""
     plan = step.plan
     if plan.interleave > 1:
-        blocks: Sequence[int] = sorted(set(step.blocks))
-    elif plan.pipeline == 1:
-        blocks = step.blocks
-    else:
-        # The other stages between the first and the last have a block each.
-        blocks = range(step.model.num_layers - max(0, plan.pipeline - 3) + 1)
-    return build_cut_table(step, times, network, blocks=blocks)
+        return sorted(set(step.blocks))
+    if plan.pipeline == 1:
+        return step.blocks
+    # The other stages between the first and the last have a block each.
+    return range(step.model.num_layers - max(0, plan.pipeline - 3) + 1)
 
 
-def allowed_stages(table: CutTable, memory_bytes: float, recomputes: Sequence[Recompute]) -> Flags:
-    """Which candidates each stage may take, shape (stages, columns, recomputations): they fit, and the plan is one."""
-    allowed = table.memory_bytes <= memory_bytes
+def allowed_stages(
+    step: CompiledStep, blocks: Sequence[int], memory_bytes: float, recomputes: Sequence[Recompute]
+) -> Flags | None:
+    """Which candidates each stage may take: they fit, and the plan is one.
+
+    Args:
+        step: the step; its cuts play a part with interleaving alone.
+        blocks: of the columns.
+        memory_bytes: capacity of one device.
+        recomputes: what each stage may recompute.
+
+    Returns:
+        Shape (stages, columns, recomputations); None if no stages that fit hold all blocks.
+    """
+    sizes = np.asarray(blocks)
+    allowed = cut_memory(step, blocks) <= memory_bytes
     allowed[..., [each not in recomputes for each in RECOMPUTES]] = False
-    if table.step.plan.interleave > 1:
-        return np.asarray(allowed & (table.blocks == np.array(table.step.blocks)[:, None])[..., None])
-    allowed[1:-1, table.blocks == 0] = False
-    return allowed
+    if step.plan.interleave > 1:
+        allowed &= (sizes == np.array(step.blocks)[:, None])[..., None]
+    else:
+        allowed[1:-1, sizes == 0] = False
+    may = np.asarray(allowed.any(axis=-1), np.bool_)
+    most = np.where(may, sizes, 0).max(axis=1).sum()
+    return allowed if may.any(axis=1).all() and most >= step.model.num_layers else None
 
 
 def best_choice(table: CutTable, allowed: Flags, *, limit_s: float = np.inf) -> StageChoice | None:

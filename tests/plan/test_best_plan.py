@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from kits.steps import SMALL_MODEL, serial_times
 
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, compile_step
+from phaze_opt.cost.cut_table import build_cut_table, cut_memory
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads, price_step
 from phaze_opt.cost.step_batch import build_batch
 from phaze_opt.cost.step_time import StageLoads, StepRules, step_times
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.plan.best_plan import best_plan, best_stages, time_degrees
-from phaze_opt.plan.cuts import allowed_stages, best_choice, cut_table_of, least_bound_s
+from phaze_opt.plan.cuts import allowed_stages, best_choice, least_bound_s, stage_sizes
 from phaze_opt.plan.degree_bounds import degree_bounds
 from phaze_opt.plan.plan_search import Machine, step_memory
 from phaze_opt.plan.plan_space import PlanChoices, enumerate_plans, plan_obstacle
@@ -141,19 +142,21 @@ def test_tables_price_what_steps_do(zero):
     model = replace(MODEL, num_layers=4)
     choices = PlanChoices(tensor=(2,), pipeline=(3,), data=(2,), micro_batch=(1,), zero=(zero,))
     (degrees,) = time_degrees(model, TRAINING, num_devices=12, choices=choices, machine=machine)
-    table = cut_table_of(degrees.step, degrees.times, degrees.network)
+    sizes = stage_sizes(degrees.step)
+    table = build_cut_table(degrees.step, degrees.times, degrees.network, blocks=sizes)
+    memory = cut_memory(degrees.step, sizes)
     labels, seconds, peaks = price_all(
         model, machine, replace(degrees.step.plan, recompute=Recompute.NONE), tuple(Recompute)
     )
     of_stage = [
         max(
-            table.memory_bytes[stage, list(table.blocks).index(n), list(Recompute).index(r)]
+            memory[stage, sizes.index(n), list(Recompute).index(r)]
             for stage, (n, r) in enumerate(zip(*label, strict=True))
         )
         for label in labels
     ]
     assert of_stage == list(peaks)
-    allowed = allowed_stages(table, 1e15, tuple(Recompute))
+    allowed = allowed_stages(degrees.step, sizes, 1e15, tuple(Recompute))
     best = best_choice(table, allowed)
     assert best.seconds == pytest.approx(seconds.min(), rel=1e-9)
     assert seconds[labels.index((best.blocks, best.recomputes))] == pytest.approx(seconds.min(), rel=1e-9)
