@@ -148,6 +148,8 @@ def cut_bytes(
     numbers = np.arange(plan.pipeline)
     for has_embedding, has_head in product((0, 1), repeat=2):
         rows = ((numbers == 0) == has_embedding) & ((numbers == plan.pipeline - 1) == has_head)
+        if not rows.any():
+            continue
         for column, recompute in enumerate(Recompute):
             stage = _stage(rules, (has_embedding, blocks[None, :], has_head), recompute, flights[rows, None])
             found[rows, :, column] = stage.total_bytes
